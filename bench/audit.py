@@ -1,6 +1,6 @@
-"""Single mechanisms of the timing model, each by a program made for it, beside what its machine file or a measured table says.
+"""Measures single mechanisms of the timing model with generated programs, and compares them with the machine file or measured tables.
 
-Not latencies of levels and not bandwidth: see microchecks. Python's standard library only.
+microchecks measures latencies and bandwidths of memory levels. Python's standard library only.
 """
 
 import dataclasses
@@ -16,16 +16,17 @@ PAGE = 16 << 10
 TOLERANCE = 0.05
 TIMING = ROOT / "crates/model/timing/src"
 AUDITED = "loongson-3a5000"
-# One way of a word between two cores of a 3A5000HV at 2.5 GHz: the mean of its six pairs (nviennot/core-to-core-latency, results).
+# One-way latency between two cores of a 3A5000HV at 2.5 GHz: mean of its six pairs (nviennot/core-to-core-latency, results).
 HANDED_OVER_NS = 39.5
-# Registers that the programs use beside those of `microprograms`.
+# Registers used in addition to those of `microprograms`.
 VALUE, SUM, STATE, BIT = 5, 6, 7, 8
 
 
 @dataclasses.dataclass
 class Check:
-    """One figure: what it is, what it should be (None: a prediction), and what came out. `bound` is empty where it should be equal, or
-    says that it is to be "at least" or "at most" what is expected."""
+    """One figure: its name, the expected value (None: a prediction), and the result. `bound` is empty for equality, or "at least" or
+    "at most".
+    """
 
     what: str
     machine: str
@@ -41,7 +42,7 @@ class Check:
         return self.measured / self.expected - 1 if self.expected and self.measured is not None else None
 
     def met(self):
-        """Whether the figure is near enough to what it should be; None for a prediction."""
+        """Whether the figure is close enough to the expected value; None for a prediction."""
         if self.expected is None:
             return None
         error = self.error()
@@ -65,7 +66,7 @@ class Audit:
         self.problem = ""
 
     def run(self, words, data_bytes=1 << 16):
-        """The statistics of one run; empty if it failed, and then `problem` says why."""
+        """The statistics of one run; empty if it failed, with the reason in `problem`."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "micro"
             path.write_bytes(elf(words, data_bytes))
@@ -75,7 +76,7 @@ class Audit:
         return found
 
     def cycles(self, body, before=(), between=(), rounds=(50, 150), data_bytes=1 << 16):
-        """Cycles that each round of `body` takes: what more rounds take longer; None if a run failed."""
+        """Cycles per round of `body`, from the difference between two round counts; None if a run failed."""
         runs = [self.run(loop(body, times, before, between), data_bytes) for times in rounds]
         if not all(runs):
             return None
@@ -86,7 +87,7 @@ class Audit:
 
 
 def cycles_of(text):
-    """The number of a latency in cycles."""
+    """A latency in cycles."""
     return float(text.split()[0])
 
 
@@ -94,7 +95,7 @@ def cycles_of(text):
 
 
 def table():
-    """(latency, interval) by mnemonic of what was measured, or else described; a range counts as its middle."""
+    """(latency, interval) by mnemonic, measured or documented; of a range, the middle."""
     found = {}
     for name in ("described-la464.tsv", "measured-la464.tsv"):
         for line in (TIMING / name).read_text().splitlines():
@@ -106,7 +107,7 @@ def table():
 
 
 def instructions(audit):
-    """Latency and rate of every instruction of the table that computes: one row each for those that are wrong, and one for all."""
+    """Checks latency and rate of every computing instruction of the table: one row per wrong instruction, and a total."""
     if audit.core.get("instruction_timing") != "la464":
         return
     for quantity, index, made, copies in (("latency", 0, chain, 32), ("interval", 1, independent, 8)):
@@ -117,9 +118,9 @@ def instructions(audit):
                 continue
             body = body * copies
             measured = audit.cycles(body, rounds=(20, 60))
-            # A loop's own two instructions take a dispatch slot each.
+            # The two loop instructions take one dispatch slot each.
             measured = measured and measured / len(body)
-            # The model counts whole cycles of latency.
+            # The model uses whole cycles of latency.
             expected = max(1, int(row[0] + 0.5)) if quantity == "latency" else row[1]
             found = audit.check(f"{quantity} of {name}", "cycles", expected, measured, tolerance=0.1)
             errors.append(abs(found.error() or 0) if not found.problem else 1)
@@ -130,7 +131,7 @@ def instructions(audit):
 
 
 def accesses(audit):
-    """The rate of every load and store that the table has."""
+    """Checks the rate of every load and store in the table."""
     for name, (_, interval) in sorted(table().items()):
         if name not in ROWS or ROWS[name].kind not in ("load", "store"):
             continue
@@ -144,9 +145,9 @@ def accesses(audit):
 
 
 def windows(audit):
-    """The reorder buffer: so many instructions fit between two misses that still overlap."""
+    """Checks the reorder buffer: the number of instructions between two misses that still overlap."""
     base = constant(BASE, DATA)
-    step = [word("addi.d", BASE, BASE, 1024)] * 9  # new lines, in steps that no prefetcher knows
+    step = [word("addi.d", BASE, BASE, 1024)] * 9  # new lines, in steps that no prefetcher predicts
     miss = word("ld.d", VALUE, BASE, 0)
 
     def overlaps(count):
@@ -159,7 +160,7 @@ def windows(audit):
     if inside is None or outside is None:
         yield audit.check("reorder buffer", "entries", expected, None)
         return
-    # With the step and the loop's own, a round has eleven instructions more.
+    # With the step and the loop, a round has eleven more instructions.
     least, most = 0, 2 * expected
     half = (inside + outside) / 2
     while most - least > 1:
@@ -170,17 +171,17 @@ def windows(audit):
 
 
 def forwarding(audit):
-    """What a value takes through memory: from a store to the load behind it."""
+    """Checks store-to-load forwarding: the latency of a value through memory."""
     load, store = (cycles_of(audit.core["operations"][name]["latency"]) for name in ("load", "store"))
     base = [*constant(BASE, DATA), *constant(OTHER, DATA + 2048)]
     pair = [word("st.d", VALUE, BASE, 0), word("ld.d", VALUE, BASE, 0)]
     yield audit.check("store to load", "cycles", load + store, audit.cycles(pair * 8, base) and audit.cycles(pair * 8, base) / 8)
     other = [pair[0], word("st.d", ZERO, OTHER, 0), pair[1]]
     measured = audit.cycles(other * 8, base)
-    yield audit.check("the same beside a store 2 KiB away", "cycles", load + store, measured and measured / 8)
+    yield audit.check("the same with a store 2 KiB away", "cycles", load + store, measured and measured / 8)
     parts = [word("st.w", VALUE, BASE, 0), word("st.w", VALUE, BASE, 4), word("ld.w", VALUE, BASE, 0)]
     measured = audit.cycles(parts * 8, base)
-    yield audit.check("the same beside one of the other half", "cycles", load + store, measured and measured / 8)
+    yield audit.check("the same with a store in the other half", "cycles", load + store, measured and measured / 8)
     divided = [word("div.d", VALUE, VALUE, ZERO), *other]
     measured = audit.cycles(divided * 4, base)
     divide = table()["div.d"][0]
@@ -188,10 +189,10 @@ def forwarding(audit):
 
 
 def misses(audit):
-    """Misses in parallel: no more than the first level has registers, and as many."""
+    """Checks miss parallelism: exactly as many misses overlap as the L1 has MSHRs."""
     first = next(c for c in audit.caches.values() if c["level"] == 1 and c["kind"] == "data")
     expected = first["mshrs"]
-    # Lines of pages that are known: a page's line each time, and a line that no prefetcher expects.
+    # One line per page, of pages already translated, in an order that no prefetcher predicts.
     load = [word("ld.d", 4 + n % 4, BASE, 0) for n in range(1)] + [word("addi.d", BASE, BASE, 1088)]
     chained = [word("ld.d", VALUE, BASE, 0), word("add.d", BASE, BASE, VALUE), word("addi.d", BASE, BASE, 1088)]
     bytes_ = 1 << 20
@@ -204,7 +205,7 @@ def misses(audit):
     if alone is None or many is None:
         yield audit.check("misses in parallel", "lines", expected, None)
         return
-    yield audit.check("misses in parallel", "lines", expected, alone / (many / 4), f"{alone:.0f} cycles one by one, {many / 4:.1f} beside each other", 0.1, "at most")
+    yield audit.check("misses in parallel", "lines", expected, alone / (many / 4), f"{alone:.0f} cycles one by one, {many / 4:.1f} in parallel", 0.1, "at most")
     yield audit.check("misses in parallel", "lines", expected / 2, alone / (many / 4), "the banks of the memory take the rest", 0, "at least")
 
 
@@ -212,7 +213,7 @@ def misses(audit):
 
 
 def translation(audit):
-    """A page that no TLB has: what it adds to a load, one after another and side by side."""
+    """Checks page walks: the extra latency of a load whose page is in no TLB, alone and in parallel."""
     miss = cycles_of(next(tlb["miss"] for tlb in reversed(audit.core["tlbs"]) if tlb.get("miss")))
     step = [word("addi.d", BASE, BASE, 2047)] * 16 + [word("addi.d", BASE, BASE, 16)]
     chained = [word("ld.d", VALUE, BASE, 0), word("add.d", BASE, BASE, VALUE)]
@@ -224,7 +225,7 @@ def translation(audit):
 
 
 def strides(audit):
-    """Loads in equal steps: a prefetcher must not make longer ones slower than they are without it."""
+    """Checks loads with constant strides: a prefetcher must not make large strides slower."""
     bytes_ = 4 << 20
     without = without_prefetcher(audit)
     for stride in (64, 128, 192, 512, 1024, 2048, 4096):
@@ -234,11 +235,11 @@ def strides(audit):
         times = min(1000, bytes_ // stride - 10)
         measured = audit.cycles(body, constant(BASE, DATA), rounds=(times // 4, times), data_bytes=bytes_)
         plain = without.cycles(body, constant(BASE, DATA), rounds=(times // 4, times), data_bytes=bytes_)
-        yield audit.check(f"loads in steps of {stride} B", "cycles", plain, measured, "beside the same machine without prefetching", 0.1, "at most")
+        yield audit.check(f"loads in steps of {stride} B", "cycles", plain, measured, "compared with the same machine without prefetching", 0.1, "at most")
 
 
 def without_prefetcher(audit):
-    """The same machine without any prefetcher."""
+    """The same machine without prefetchers."""
     text = (ROOT / "crates/machine/topology/machines" / f"{audit.options.machine}.toml").read_text()
     tables = text.split("\n\n")
     kept = "\n\n".join(table for table in tables if ".prefetcher]" not in table)
@@ -250,8 +251,8 @@ def without_prefetcher(audit):
 
 
 def branches(audit):
-    """What a mispredicted branch costs: a bit of a generator decides, beside one that always goes the same way."""
-    # Marsaglia's xorshift; which of its bits is looked at makes the branch.
+    """Checks the misprediction penalty: a branch on a random bit against one that always goes the same way."""
+    # Marsaglia's xorshift; the choice of the tested bit makes the two branches.
     random = [word("slli.d", BIT, STATE, 13), word("xor", STATE, STATE, BIT), word("srli.d", BIT, STATE, 7), word("xor", STATE, STATE, BIT)]
     random += [word("slli.d", BIT, STATE, 17), word("xor", STATE, STATE, BIT)]
     found = []
@@ -271,8 +272,8 @@ def branches(audit):
 
 
 def fetch(audit):
-    """Straight code that does not fit the first level."""
-    count = 24_000  # 94 KiB, of a cache of 64
+    """Checks straight-line code that does not fit the L1."""
+    count = 24_000  # 94 KiB, in a cache of 64
     found = audit.cycles([word("andi", ZERO, ZERO, 0)] * count, rounds=(2, 6))
     width = audit.core["decode_width"]
     yield audit.check("straight code from L2", "cycles", None, found and found / count, f"an instruction; {1 / width} from L1")
@@ -281,7 +282,7 @@ def fetch(audit):
 
 
 def contention(audit):
-    """A word that two cores hand to each other, beside what was measured of the machine."""
+    """Checks a word passed between two cores against the measured latency."""
     run, _ = run_model(audit.options, ["--level", "timing", "--core", audit.options.core], "contention", ["2", "2000"])
     audit.problem = run.problem
     seen = re.search(r"there and back: ([\d.]+) ns", run.said)
@@ -305,7 +306,7 @@ AUDIT = {
 
 
 def audited(options, parts, only):
-    """The checks of these parts of the audit, of the machine that is audited."""
+    """Runs these parts of the audit on a machine."""
     core = next(iter(parts["cores"].values()))
     with tempfile.TemporaryDirectory() as folder:
         audit = Audit(options, core)

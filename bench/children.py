@@ -1,6 +1,6 @@
-"""What the programs of this folder share: child processes with a time limit, built guests, tables.
+"""Shared code of the benchmarks: child processes with a time limit, built guests, tables.
 
-Not a benchmark. Python's standard library only.
+Python's standard library only.
 """
 
 import contextlib
@@ -25,13 +25,14 @@ BUILT = ROOT / "target" / "emulation-bench"
 
 
 class Failure(Exception):
-    """What went wrong and what to do, in one message."""
+    """An error with advice."""
 
 
 @dataclasses.dataclass
 class Run:
-    """One child process: seconds by the wall, in user mode and in the kernel; a hash of what it printed; what it said on
-    standard error; the most memory it held; and what went wrong, if anything did."""
+    """A finished child process: wall, user and system seconds, a hash of its output, its standard error, its peak memory, and the
+    problem, if any.
+    """
 
     wall_s: float
     user_s: float
@@ -43,7 +44,7 @@ class Run:
 
 
 def time_child(command, timeout_s, cpu=None):
-    """Runs a command to its end, on one CPU if `cpu` is given, or kills it and its children after `timeout_s`."""
+    """Runs a command to its end, on one CPU if `cpu` is given. Kills it and its children after `timeout_s`."""
     pin = None if cpu is None else lambda: os.sched_setaffinity(0, {cpu})
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
         start = time.perf_counter()
@@ -77,7 +78,7 @@ def time_child(command, timeout_s, cpu=None):
 
 
 def out_of_date(folder, sources):
-    """True unless `folder` was filled after the last change to `sources`."""
+    """Whether `folder` is older than the last change to `sources`."""
     stamp = folder / "built"
     if not stamp.exists():
         return True
@@ -86,7 +87,7 @@ def out_of_date(folder, sources):
 
 
 def build(folder, options, sources):
-    """Has guests/build fill `folder`, if need be."""
+    """Runs guests/build to fill `folder`, if it is out of date."""
     sources = [*sources, GUESTS / "build", GUESTS / "guests.toml"]
     if not out_of_date(folder, sources):
         return
@@ -98,7 +99,7 @@ def build(folder, options, sources):
 
 
 def processor():
-    """This host's processor as the system calls it."""
+    """This host's processor name."""
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -110,7 +111,7 @@ def number(value, form=".3f"):
 
 
 def lined_up(heads, lines, markdown=False, left=(0,)):
-    """A table in aligned text or in Markdown; the columns of `left` are aligned to the left."""
+    """A table as aligned text or Markdown; the columns in `left` are left-aligned."""
     if markdown:
         return "\n".join("| " + " | ".join(line) + " |" for line in [heads, ["---"] * len(heads), *lines])
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
@@ -119,8 +120,9 @@ def lined_up(heads, lines, markdown=False, left=(0,)):
 
 
 def run_model(options, level, guest, arguments, cpu=None, more=()):
-    """Runs a guest on a model; the run, and its statistics (empty if it failed). At level functional nothing is modelled: then
-    the statistics are only the instructions, and only with `--stats` among `more`, as counting them takes time."""
+    """Runs a guest on a model; returns the run and its statistics (empty if it failed). At level functional, the statistics are only
+    the instruction count, and only with `--stats` in `more`, because counting takes time.
+    """
     if not pathlib.Path(options.longma).exists():
         raise Failure(f"{options.longma} is missing: cargo build --release -p longma-cli, or give --longma PATH")
     guest_line = [PREBUILT / guest, *(["--", *arguments] if arguments else [])]
@@ -145,7 +147,7 @@ def value(tree, *names):
 
 
 def read_statistics(report):
-    """What the benchmarks need of a run's statistics: instructions, cycles and CPI stack of all cores; the whole tree."""
+    """Reads the statistics that the benchmarks need: instructions, cycles and CPI stack of all cores, and the whole tree."""
     tree = report.get("statistics", {})
     stack = {}
     for core in (tree[name] for name in tree if re.fullmatch(r"core\d+", name)):

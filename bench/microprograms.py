@@ -1,7 +1,7 @@
-"""Small LoongArch programs made on the spot: words by the table of instructions, a loop around them, and an ELF file around that.
+"""Generates small LoongArch programs: instruction words from the instruction table, a loop around them, and an ELF file.
 
-Not an assembler: operands are given by field, and nothing is checked but their size. Python's standard library only.
-Source: encodings from crates/isa/loongarch/instructions.tsv; ELF-64 Object File Format; the system call's number from Linux.
+Operands are given by field, and only their size is checked. Python's standard library only.
+Source: encodings from crates/isa/loongarch/instructions.tsv; ELF-64 Object File Format; system call numbers from Linux.
 """
 
 import dataclasses
@@ -11,16 +11,16 @@ import struct
 from children import ROOT
 
 TABLE = ROOT / "crates/isa/loongarch/instructions.tsv"
-# Where the code lies, and behind it data that is all zero.
+# Address of the code; zeroed data follows it.
 CODE = 0x1_0000
 DATA = 0x100_0000
-ZERO, COUNT, BASE, OTHER = 0, 12, 13, 14  # registers: none, the loop's, an address, another one
+ZERO, COUNT, BASE, OTHER = 0, 12, 13, 14  # registers: zero, the loop's, an address, another one
 EXIT_GROUP = 94
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One instruction of the table."""
+    """An instruction of the table."""
 
     match: int
     operands: tuple
@@ -30,7 +30,7 @@ class Row:
 
 
 def rows():
-    """Every instruction, by its mnemonic."""
+    """All instructions by mnemonic."""
     found = {}
     for line in TABLE.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -44,7 +44,7 @@ ROWS = rows()
 
 
 def word(name, *values):
-    """An instruction's word: its operands in assembly order, immediates as the word has them."""
+    """Encodes an instruction: operands in assembly order, immediates as encoded."""
     row = ROWS[name]
     made = row.match
     for operand, value in zip(row.operands, values, strict=True):
@@ -57,17 +57,17 @@ def word(name, *values):
 
 
 def constant(register, value):
-    """Puts a number of 32 bits without a sign into a register."""
+    """Loads an unsigned 32-bit number into a register."""
     return [word("lu12i.w", register, value >> 12), word("ori", register, register, value & 0xFFF), word("lu32i.d", register, 0)]
 
 
 def branch(name, distance, *registers):
-    """A branch over so many words; registers as the instruction has them."""
+    """A branch over this many words, with registers as the instruction has them."""
     return word(name, *registers, distance)
 
 
 def loop(body, times, before=(), between=()):
-    """A program that does `before`, then `body` so many times, and ends. `between` is only done once more than that: each time round."""
+    """A program that runs `before`, then `body` and `between` this many times, and exits."""
     again = [*body, *between, word("addi.d", COUNT, COUNT, -1)]
     again.append(branch("bnez", -len(again), COUNT))
     end = [word("ori", 4, ZERO, 0), word("ori", 11, ZERO, EXIT_GROUP), word("syscall", 0)]
@@ -75,7 +75,7 @@ def loop(body, times, before=(), between=()):
 
 
 def elf(words, data_bytes):
-    """An executable of these words, with so many bytes that are zero at DATA."""
+    """An executable of these words, with this many zero bytes at DATA."""
     code = struct.pack(f"<{len(words)}I", *words)
     head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, 258, 1, CODE + 176, 64, 0, 0x43, 64, 56, 2, 64, 0, 0)
     load = struct.pack("<IIQQQQQQ", 1, 5, 0, CODE, CODE, 176 + len(code), 176 + len(code), 1 << 16)
@@ -85,12 +85,12 @@ def elf(words, data_bytes):
 
 # --- Single instructions ----------------------------------------------------------------------------------------------
 
-# What a chain or a row of independent instructions is made of; others touch memory, branch, or wait for the pipeline.
+# Classes of instructions for chains and independent sequences; others access memory, branch, or drain the pipeline.
 COMPUTES = re.compile(r"alu|shift|bit|mul|div|crc|move|fp-.*|vector-.*|lbt|lbt-mul")
 
 
 def chain(name):
-    """An instruction that waits for the one before it: its destination is its first source of the same kind. None if it has none."""
+    """An instruction that depends on itself: its destination is its first source of the same kind. None if it has none."""
     row = ROWS[name]
     if not COMPUTES.fullmatch(row.kind) or not row.writes or row.writes[0] not in row.operands:
         return None
@@ -103,15 +103,16 @@ def chain(name):
 
 
 def independent(name):
-    """Eight of an instruction that share sources and have destinations of their own, as the measured table was made; None if it has no
-    destination."""
+    """Eight independent copies of an instruction with shared sources and different destinations, as in the measured table. None if it
+    has no destination.
+    """
     row = ROWS[name]
     if not COMPUTES.fullmatch(row.kind) or not row.writes or row.writes[0] not in row.operands:
         return None
     written = row.writes[0]
     if written[0] not in "rfvx" or any(operand[0] not in "rfvxsu" for operand in row.operands):
         return None
-    # Registers that nothing else here uses.
+    # Registers that are otherwise unused.
     places = [4, 5, 6, 7, 8, 10, 15, 16] if written[0] == "r" else range(12, 20)
     number = lambda operand, place: place if operand == written else 9 if operand[0] in "rfvx" else 1
     return [word(name, *(number(operand, place) for operand in row.operands)) for place in places]

@@ -1,12 +1,12 @@
-"""Takes all out of a linked program that is not loaded, except the names of its functions.
+"""Removes everything that is not loaded from a linked program, except the names of its functions.
 
-Not strip(1): zig's linker takes either everything out or nothing, and its `objcopy` cannot do this.
+zig's linker removes either everything or nothing, and its `objcopy` cannot do this either.
 Source: System V ABI, chapter 4 (object files), for 64-bit little-endian files.
 """
 
 import struct
 
-HEADER = struct.Struct("<HHIQQQIHHHHHH")  # behind the 16 bytes of identification
+HEADER = struct.Struct("<HHIQQQIHHHHHH")  # after the 16 bytes of identification
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 ALLOCATED, EXECUTABLE = 2, 4
@@ -15,7 +15,7 @@ NO_TYPE, FUNCTION = 0, 2
 
 
 def keep_function_names(path):
-    """Rewrites the program at `path`: its loaded part as it is, then a symbol table of its functions."""
+    """Rewrites the program at `path`: its loaded part unchanged, followed by a symbol table of its functions."""
     data = path.read_bytes()
     header = list(HEADER.unpack_from(data, 16))
     at, size, count, names_index = header[5], header[10], header[11], header[12]

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the commands of the book and of the README as a reader pastes them, and compares what they print with what stands there.
+"""Runs the commands in the book and the README and compares their output with the text.
 
-A block of `console` holds commands after `$` and what they print, a block of `sh` commands that must succeed, a block of `python` a program;
-the blocks of a chapter follow one another in one folder that looks like a clone's. A comment before a block says what is different:
+A `console` block holds commands after `$` and their output, an `sh` block commands that must succeed, a `python` block a program. The
+blocks of a chapter run one after another in a folder that looks like a clone of the repository. A comment before a block changes how it is
+run:
 
-    <!-- book: not run: REASON -->              the block
-    <!-- book: without WORD, WORD: REASON -->   its lines that hold one of the words
-    <!-- book: numbers differ: REASON -->       numbers, and how many spaces there are, are not compared
-    <!-- book: with NAME=WORD NAME=WORD -->     what stands for the names that a reader is to replace
-
-Not a check of what the text says beside the commands.
+    <!-- book: not run: REASON -->              skips the block
+    <!-- book: without WORD, WORD: REASON -->   skips lines that contain one of the words
+    <!-- book: numbers differ: REASON -->       ignores numbers and the spaces around them
+    <!-- book: with NAME=WORD NAME=WORD -->     replaces placeholder names
 """
 
 import argparse
@@ -27,12 +26,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "docs" / "src").rglob("*.md")) + [ROOT / "README.md"]
 RUN = ("sh", "console", "python")
 NOTE = re.compile(r"<!-- book: (not run|without|numbers differ|with)\b:? ?(.*?) -->")
-SECONDS = 400  # that a block may take on a busy host
+SECONDS = 400  # Time limit of a block, on a busy host.
 
 
 @dataclasses.dataclass
 class Block:
-    """A fenced block of a chapter with the notes before it."""
+    """A fenced block of a chapter with the comments before it."""
 
     chapter: pathlib.Path
     line: int
@@ -44,7 +43,7 @@ class Block:
         return f"{self.chapter.relative_to(ROOT)}:{self.line}"
 
     def reader(self):
-        """Its lines as a reader would type them."""
+        """The lines as a reader would type them."""
         left_out = [word.strip() for word in self.notes.get("without", "").partition(":")[0].split(",") if word.strip()]
         names = dict(pair.split("=", 1) for pair in self.notes.get("with", "").split())
         lines = [line for line in self.lines if not any(word in line for word in left_out)]
@@ -74,7 +73,7 @@ def blocks(chapter):
 
 
 class Clone:
-    """A folder like a clone's, in which `./run ARGS` and `longma ARGS` are the command under test."""
+    """A folder like a clone, in which `./run ARGS` and `longma ARGS` run the command under test."""
 
     def __init__(self, folder, longma, python):
         self.folder, self.longma, self.python = pathlib.Path(folder), longma, python
@@ -91,8 +90,8 @@ class Clone:
         self.environment |= {"LONGMA": str(longma), "LONGMA_RESULTS": str(ROOT / "target" / "results"), "LC_ALL": "C.UTF-8"}
 
     def run(self, words, text):
-        """What a command prints, both streams in one, and its status; it and all it started end with this."""
-        # A file and not a pipe: what goes on in the background would keep a pipe open.
+        """Runs a command; returns its combined output and its status. Kills it and its children at the end."""
+        # Use a file: background processes would keep a pipe open.
         with tempfile.TemporaryFile("w+", errors="replace") as printed:
             child = subprocess.Popen(
                 words, cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
@@ -113,14 +112,14 @@ class Clone:
 
 
 def console(clone, block):
-    """What differs between what the commands print and what stands there."""
+    """Runs a console block; returns the differences from the expected output."""
     expected, commands = "\n".join(block.lines) + "\n", []
     for line in block.reader():
         if line.startswith("$ "):
             commands.append(line[2:])
     got = ""
     for command in commands:
-        # As in a terminal, a signal that ends a command is told by the shell; its words are without place and number.
+        # As in a terminal, the shell reports a signal that ends a command. Its message is compared without line numbers.
         printed, _ = clone.run(["bash", "-c", f"TIMEFORMAT='real %3R s'\n{command}"], "")
         printed = re.sub(r"^bash: line \d+: +\d+ ([A-Z][a-z/ ]+?)(?: +\(core dumped\))? {2,}.*$", r"\1", printed, flags=re.M)
         got += f"$ {command}\n{printed}"
@@ -130,12 +129,12 @@ def console(clone, block):
 
 
 def plain(text, block):
-    """The text as it is compared."""
+    """Normalizes text for the comparison."""
     if "numbers differ" in block.notes:
         text = re.sub(r" *\d[\d .,e+-]*\d|\d", "#", re.sub(r"0x[0-9a-f]+", "hex", text))
         text = re.sub(r" {2,}", " ", text)  # columns are as wide as what stands in them
     if "  × " in text:
-        # Errors are laid out for the terminal's width; a pipe has none.
+        # Error messages are wrapped for the terminal, but not for a pipe.
         text = re.sub(r"[\s│]+", " ", text)
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
@@ -146,7 +145,7 @@ def shell(clone, block):
 
 
 def python(clone, blocks_before, block):
-    """The block after those before it, which it may go on with."""
+    """The block appended to the previous ones, whose names it may use."""
     lines = [line for earlier in [*blocks_before, block] for line in earlier.reader()]
     body = "\n".join("    " + line for line in lines)
     printed, status = clone.run([clone.python, "-c", f"if __name__ == '__main__':\n{body}\n"], "")
@@ -154,7 +153,7 @@ def python(clone, blocks_before, block):
 
 
 def chapter_runs(chapter, options):
-    """Every block of a chapter that is run, with what is wrong with it."""
+    """Runs all blocks of a chapter; returns each with its problem."""
     with tempfile.TemporaryDirectory() as folder:
         clone, programs = Clone(folder, options.longma, options.python), []
         for block in blocks(chapter):
@@ -170,7 +169,7 @@ def chapter_runs(chapter, options):
 
 
 def unfit(chapter):
-    """What is wrong with the fences of a chapter themselves."""
+    """Problems with the fences of a chapter."""
     for block in blocks(chapter):
         if not block.kind:
             yield f"{block.where()}: a block without a kind: say sh, console, python, or text if it is none"
@@ -183,8 +182,8 @@ def unfit(chapter):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has the package and what it needs")
-    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose path contains it")
+    parser.add_argument("--python", default=sys.executable, help="a Python with the package and its dependencies")
+    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
     options = parser.parse_args()
     options.longma = options.longma.resolve()
     good = bad = 0

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Looks at a report in headless Chromium: every chart must have drawn, in light and in dark, without anything from outside.
+"""Checks in headless Chromium that all charts of a report are drawn.
 
-Not a judgement of beauty: --screenshot keeps the pictures for that. Usage: tests/browser.py REPORT.html [--screenshot FILE.png]
+Uses the light and the dark theme, and fails if the page loads external resources.
+
+Usage: tests/browser.py REPORT.html [--screenshot FILE.png]
 """
 
 import argparse
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-# Runs in the page when it has loaded and leaves what it saw in the document, which Chromium then prints.
+# Runs in the page after loading and stores its findings in the document, which Chromium then prints.
 LOOK = """
 <script>
 addEventListener("load", () => {
@@ -56,7 +58,7 @@ def chromium():
 
 
 def look(page, theme, width, screenshot):
-    """What the page shows in a theme, at a width of the window."""
+    """Loads the page with a theme and a window width; returns the findings."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder, "page.html")
         copy.write_text(page.replace('<html lang="en">', f'<html lang="en" data-theme="{theme}">').replace("</body>", LOOK + "</body>"))

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Runs programs that ask the kernel for everything at its edges, natively and on longma at every level, and compares.
+"""Runs programs with system calls in edge cases natively and on longma at every level, and compares the output.
 
-Not the guests (tests/guests.py): those are for measuring, these for being right. Each program of tests/calls prints what every
-call returned; what Linux itself prints on this machine is what longma must print. They are compiled when this runs, with the
-compiler of guests/build and its musl, for both machines. Source: tests/calls/*.c name the manual pages.
+Each program in tests/calls prints the result of every call; longma must print what Linux prints on this machine. The programs are compiled
+for both machines with the compiler of guests/build and its musl. Source: tests/calls/*.c name the manual pages.
 """
 
 import argparse
@@ -19,12 +18,12 @@ from guests import LEVELS
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "tests" / "calls"
 BUILT = ROOT / "target" / "calls"
-# Warnings about calls that are made to fail would be warnings about every line.
+# Warnings about calls that fail on purpose would concern every line.
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-sanitize=all", "-w", "-static", "-lpthread"]
 
 
 def guest_builder():
-    """guests/build as a module: it knows zig."""
+    """Loads guests/build as a module, for zig."""
     path = str(ROOT / "guests" / "build")
     loader = importlib.machinery.SourceFileLoader("guest_builder", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("guest_builder", loader))
@@ -33,7 +32,7 @@ def guest_builder():
 
 
 def levels_of(name):
-    """At which levels a program is run: at all, or as its comment says and why."""
+    """The levels at which a program is run: all of them, or those in its comment."""
     for line in (SOURCES / f"{name}.c").read_text().splitlines():
         if line.startswith("// Levels: "):
             return line.removeprefix("// Levels: ").partition(" (")[0].split()
@@ -51,7 +50,7 @@ def compile_all(names, builder):
 
 
 def ended(command, timeout_s):
-    """How a command ended and what it printed; None if it took too long."""
+    """The status and output of a command; None if it exceeded the time limit."""
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -60,7 +59,7 @@ def ended(command, timeout_s):
 
 
 def difference(wanted, got):
-    """What two runs differ in, or an empty string."""
+    """The difference between two runs, or an empty string."""
     if got is None:
         return "took too long"
     if got[1] != wanted[1]:

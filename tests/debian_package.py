@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Unpacks packages of a newer Debian into a folder, without installing them or touching the system.
+"""Unpacks packages of a newer Debian release into a folder, without installing them.
 
-Not a package manager: no dependencies, no scripts. It is for what the tests need and a Debian 12
-lacks: LoongArch's C library (libc6-loong64-cross), a QEMU with vector instructions (qemu-user),
-musl's source. Packages come by apt, from the mirror this machine uses. Source: apt-get(8).
+Handles neither dependencies nor scripts. The tests need packages that Debian 12 lacks: LoongArch's C library (libc6-loong64-cross), a QEMU
+with vector instructions (qemu-user), and musl's source. apt fetches them from this machine's mirror. Source: apt-get(8).
 """
 
 import argparse
@@ -18,11 +17,11 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Failure(Exception):
-    """What went wrong and what to do, in one message."""
+    """An error with advice."""
 
 
 def run(command, folder=None, timeout_s=300):
-    """Runs a child and returns what it printed."""
+    """Runs a command and returns its output."""
     try:
         made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -33,7 +32,7 @@ def run(command, folder=None, timeout_s=300):
 
 
 def mirror():
-    """The address this machine's apt has Debian's main archive from."""
+    """The address of Debian's main archive in this machine's apt configuration."""
     for line in run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(SUITE)", "Created-By: Packages"]).splitlines():
         address, _, suite = line.partition(" ")
         if "Debian " in suite and "security" not in line and "updates" not in line:
@@ -42,7 +41,7 @@ def mirror():
 
 
 def private_apt(release):
-    """Options that give apt lists of its own, of the given release, under target/."""
+    """apt options for private package lists of the given release, under target/."""
     state = ROOT / "target" / "apt" / release
     for folder in ("lists/partial", "cache/archives/partial"):
         (state / folder).mkdir(parents=True, exist_ok=True)
@@ -63,7 +62,7 @@ def private_apt(release):
 
 
 def unpack(packages, folder, release="trixie", source=False):
-    """Fetches packages and unpacks them into `folder`, unless that was done before."""
+    """Fetches packages and unpacks them into `folder`, unless that is already done."""
     stamp = folder / f".{'-'.join(packages)}"
     if stamp.exists():
         return

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Runs guests that are linked dynamically, with glibc and with musl, and compares what they print.
+"""Runs guests that are dynamically linked with glibc and musl, and compares their output.
 
-Not part of the committed guests: the C libraries are others' work, so they are fetched (glibc:
-Debian's libc6-loong64-cross) or built from fetched source (musl) when this runs, into target/.
-Each program runs twice: as it is, so that the emulator loads its interpreter, and by naming the
-dynamic loader as the program. Debian's glibc uses LSX: QEMU before 9.0 cannot run it.
-Source: ELF gABI (PT_INTERP); musl's Makefile for how libc.so is made.
+The C libraries are third-party code, so they are not committed: glibc is fetched (Debian's libc6-loong64-cross) and musl is built from
+fetched source, under target/. Each program runs twice: directly, so that the emulator loads its interpreter, and through the dynamic loader
+as the program. Debian's glibc uses LSX, which QEMU before 9.0 cannot run.
+Source: ELF gABI (PT_INTERP); musl's Makefile for the build of libc.so.
 """
 
 import argparse
@@ -28,7 +27,7 @@ MACHINE = "-mcpu=generic_la64+d-lsx"
 
 
 def guest_builder():
-    """guests/build as a module: it knows zig, the flags and the list of guests."""
+    """Loads guests/build as a module, for zig, the flags and the list of guests."""
     path = str(ROOT / "guests" / "build")
     loader = importlib.machinery.SourceFileLoader("guest_builder", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("guest_builder", loader))
@@ -37,7 +36,7 @@ def guest_builder():
 
 
 def glibc():
-    """Fetches glibc for LoongArch; returns its loader and the folder of its libraries."""
+    """Fetches glibc for LoongArch; returns its loader and its library folder."""
     folder = BUILT / "glibc"
     debian_package.unpack(["libc6-loong64-cross"], folder)
     libraries = folder / "usr" / "loongarch64-linux-gnu" / "lib"
@@ -45,7 +44,7 @@ def glibc():
 
 
 def musl(builder, zig):
-    """Builds musl's libc.so, which is its loader too; returns it and its folder."""
+    """Builds musl's libc.so, which is also its loader; returns it and its folder."""
     folder = BUILT / "musl"
     library = folder / "lib" / "libc.so"
     if not library.exists():
@@ -59,7 +58,7 @@ def musl(builder, zig):
 
 
 def link_musl(builder, zig, source, output):
-    """What musl's configure and Makefile do for loongarch64, in three steps."""
+    """Performs the steps of musl's configure and Makefile for loongarch64."""
     arch, made = source / "arch" / "loongarch64", source / "obj" / "include" / "bits"
     made.mkdir(parents=True, exist_ok=True)
     (source / "obj" / "src" / "internal").mkdir(parents=True, exist_ok=True)
@@ -84,8 +83,9 @@ def link_musl(builder, zig, source, output):
 
 
 def compiler_runtime(builder, zig, folder, target):
-    """Zig's library of compiler support (quad-precision arithmetic for long double), less memcpy
-    and its kin: they are hidden symbols there, and would hide musl's own from programs."""
+    """Zig's compiler support library (quad-precision arithmetic for long double) without memcpy and similar functions. They are hidden
+    symbols there and would hide musl's own from programs.
+    """
     said = subprocess.run([*zig, "env"], check=True, capture_output=True, text=True, timeout=60).stdout
     library = pathlib.Path(re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', said).group(1))
     shutil.copytree(library / "compiler_rt", folder / "compiler_rt", dirs_exist_ok=True)
@@ -101,7 +101,7 @@ def compiler_runtime(builder, zig, folder, target):
 
 
 def musl_sources(source):
-    """Every generic source file, or in its place the one for this machine."""
+    """All generic source files, replaced by the architecture-specific ones where they exist."""
     chosen = {}
     for file in [*source.glob("src/*/*.c"), *source.glob("src/malloc/mallocng/*.c")]:
         chosen[file.with_suffix("")] = file
@@ -112,7 +112,7 @@ def musl_sources(source):
 
 
 def compile_guest(builder, zig, name, library, loader, folder):
-    """One dynamic program whose interpreter and library path lie in target/."""
+    """Compiles a dynamic program whose interpreter and library path are in target/."""
     output = BUILT / f"{name}-{library}"
     target = {"glibc": "loongarch64-linux-gnu.2.36", "musl": "loongarch64-linux-musl"}[library]
     link = ["-dynamic", "-s", f"-Wl,--dynamic-linker={loader}", f"-Wl,-rpath,{folder}", "-lm"]
@@ -122,7 +122,7 @@ def compile_guest(builder, zig, name, library, loader, folder):
 
 
 def verdict(command, expected, timeout_s):
-    """What is wrong with one run, or an empty string."""
+    """The problem with a run, or an empty string."""
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command `longma experiment` from the outside: a campaign that is killed and goes on, two at once, shards, errors.
-# Not the library's own tests: those are in crates/experiments/lab/tests. Usage: tests/experiments.sh LONGMA
+# Tests `longma experiment`: killed and continued campaigns, concurrent campaigns, shards, errors.
+# Usage: tests/experiments.sh LONGMA
 set -euo pipefail
 
 longma=$(readlink -f "$1")
@@ -16,7 +16,7 @@ bad() {
     echo "experiments: $passed passed, 1 failed"
     exit 1
 }
-# says WORDS COMMAND...: the command must fail and say these words.
+# says WORDS COMMAND...: the command must fail with an error that contains WORDS.
 says() {
     local words=$1 said
     shift
@@ -25,7 +25,7 @@ says() {
     good
 }
 experiment() { timeout 300 "$longma" experiment "$@"; }
-# runs EXPERIMENT...: it must succeed; what it printed is shown if it does not.
+# runs EXPERIMENT...: runs experiments, which must succeed; shows the output if they fail.
 runs() { experiment run "$@" >printed 2>&1 || bad "run $*: $(cat printed)"; }
 queens=$root/experiments/queens-growth.toml
 
@@ -43,12 +43,12 @@ says 'cannot write results to /proc' experiment run "$queens" --quick --store /p
 sed 's/^unit = "ways"/unti = "ways"/' "$queens" >wrong.toml
 says 'did you mean `unit`' experiment run wrong.toml --paths-from "$root/experiments"
 
-# A killed campaign leaves its runs' files; one that later gets the same process number must not stumble over them.
+# A killed campaign leaves the files of its runs; a later one with the same process ID must handle them.
 TMPDIR=$scratch timeout 300 bash -c 'mkdir "$TMPDIR"/longma-$$-{0..9} && exec "$@"' - \
     "$longma" experiment run "$queens" --quick --store namesake >printed 2>&1 || bad "a namesake: $(cat printed)"
 good
 
-# Killed at twenty moments, then run to its end.
+# Killed twenty times at different times, then run to the end.
 for moment in $(seq 20); do
     "$longma" experiment run "$queens" --store killed >/dev/null 2>&1 &
     sleep "0.0$((moment * 7 % 10))$((RANDOM % 10))"
@@ -56,7 +56,7 @@ for moment in $(seq 20); do
     wait $! 2>/dev/null || true
 done
 runs "$queens" --store killed
-# Two at once, and three parts that are merged.
+# Two campaigns at once, and three shards that are merged.
 experiment run "$queens" --store both >second 2>&1 &
 runs "$queens" --store both
 wait $! || bad "the second of two: $(cat second)"
@@ -71,7 +71,7 @@ for other in killed both merged; do
     good
 done
 
-# Ctrl-C ends it in order: nothing half done, and a status that says so.
+# Ctrl-C stops the campaign without incomplete results, and with its own exit status.
 cp "$root/guests/prebuilt/loongarch64/queens" .
 cat >long.toml <<END
 format = 1
@@ -85,7 +85,7 @@ argument = ["12", "13", "14"]
 [metrics.instructions]
 unit = "1"
 END
-# A shell without job control starts what runs behind it deaf to Ctrl-C, so another program gives its ears back.
+# A shell without job control makes background processes ignore Ctrl-C; another program restores the default.
 python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
     "$longma" experiment run long.toml --store long >/dev/null 2>said &
 campaign=$!

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Debugs compiled programs for every architecture with gdb itself, through longma run --gdb.
+"""Debugs compiled programs for every architecture with gdb, through longma run --gdb.
 
-Each program is taken through a session, and for the translated architectures through a function instruction by instruction: registers and
-flags must be those that the same program shows to gdb natively (x86-64) or under QEMU's user mode (AArch64, MIPS64).
-Not the protocol's own tests (crates/cli/tests/gdb.rs has those, without gdb).
-Needs zig, and a gdb that knows the architectures (for LoongArch GDB 12 or later): installs one if there is none.
+Each program goes through a debugging session. For the translated architectures, gdb also steps through a function: registers and flags must
+equal those of the same program natively (x86-64) or under QEMU's user mode (AArch64, MIPS64). crates/cli/tests/gdb tests the protocol
+without gdb.
+Needs zig, and a gdb that supports the architectures (for LoongArch, GDB 12 or later); installs one if there is none.
 """
 
 import argparse
@@ -65,7 +65,7 @@ int main(void) {
 }
 """
 
-# What gdb is told, and a pattern that its answers must hold, in this order; ARGUMENT is the register of the first argument.
+# Commands for gdb, and a pattern that its output must match in this order. ARGUMENT is the register of the first argument.
 SESSION = [
     ("x/i $pc", r"_start"),
     ("break inner if by < 4", r"Breakpoint 1 at"),
@@ -92,7 +92,7 @@ SESSION = [
 
 
 class Architecture:
-    """What differs between programs: gdb's name, zig's, the argument's register, and how the same is run without longma."""
+    """Properties of an architecture: its names in gdb and zig, the first argument's register, and how to run it without longma."""
 
     def __init__(self, known_as, target, argument, registers=(), other=None):
         self.known_as, self.target, self.argument = known_as, target, argument
@@ -106,7 +106,7 @@ ARCHITECTURES = {
     "aarch64": Architecture(
         "aarch64", "aarch64-linux-musl", "$x0", ["pc", "cpsr", "sp", *(f"x{n}" for n in range(31)), "v0.d.u[0]", "v1.d.u[0]"], "qemu-aarch64"
     ),
-    # k0 and k1, which the kernel changes at any time, read as zero.
+    # k0 and k1 read as zero: the kernel may change them at any time.
     "mips64el": Architecture(
         "mips:isa64r2",
         "mips64el-linux-muslabi64",
@@ -118,15 +118,15 @@ ARCHITECTURES = {
 STEPS = 150
 GIVEN = 0x7EDCBA9876543211
 
-# x86-64: flags in the order of the manual's CF PF ZF SF OF, and what leaves which of them undefined until they are written again.
+# x86-64: flags in the manual's order CF PF ZF SF OF, and which instructions leave which of them undefined.
 X86_FLAGS = 0x8C5
 X86_UNDEFINED = {"imul": 0xC4, "mul": 0xC4, "shl": 0x800, "shr": 0x800, "sar": 0x800, "rol": 0x800, "ror": 0x800, "shld": 0x800}
-# Of AArch64 only with an s behind it.
+# On AArch64, only with the suffix s.
 WRITERS = ("add", "sub", "cmp", "cmn", "tst", "test", "and", "or", "xor", "neg", "inc", "dec")
 
 
 def knows(gdb, architecture):
-    """True if this gdb can debug programs of an architecture."""
+    """Whether this gdb supports an architecture."""
     try:
         run = subprocess.run([gdb, "-nx", "-batch", "-ex", f"set architecture {architecture}"], capture_output=True, text=True, timeout=60)
     except OSError:
@@ -135,7 +135,7 @@ def knows(gdb, architecture):
 
 
 def find_gdb(architecture):
-    """A gdb that knows an architecture, installed if there is none."""
+    """A gdb that supports an architecture; installs one if there is none."""
     own = VENV / "bin" / "gdb"
     for name in ["gdb-multiarch", "gdb", "loongarch64-linux-gnu-gdb", str(own)]:
         if shutil.which(name) and knows(name, architecture):
@@ -149,7 +149,7 @@ def find_gdb(architecture):
 
 
 def zig():
-    """The command for zig, installed if there is none."""
+    """The zig command; installs zig if there is none."""
     own = ROOT / "target" / "guests-venv" / "bin" / "python3"
     for python in [sys.executable, str(own)]:
         if shutil.which(python) and subprocess.run([python, "-m", "ziglang", "version"], capture_output=True, timeout=60).returncode == 0:
@@ -162,14 +162,14 @@ QUIET = ["set debuginfod enabled off", "set pagination off", "set width 0", "set
 
 
 def run_gdb(gdb, words, program=None):
-    """What gdb prints for these commands."""
+    """Runs gdb with these commands and returns its output."""
     told = [part for word in [*QUIET, *words] for part in ("-ex", word)]
     command = [gdb, "-nx", "-batch", *told, *([program] if program else [])]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S).stdout
 
 
 def under_longma(emulator, gdb, program, words):
-    """Debugs a program under longma; returns what gdb printed, the program's output and its end."""
+    """Debugs a program under longma; returns gdb's output, the program's output and its status."""
     command = [*emulator, "--gdb", "0", program]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -182,7 +182,7 @@ def under_longma(emulator, gdb, program, words):
 
 
 def without_longma(other, gdb, program, words):
-    """The same natively or under another emulator; what gdb printed."""
+    """Debugs the same program natively or under another emulator; returns gdb's output."""
     if other is None:
         return run_gdb(gdb, [word if word != "continue" else "run" for word in words], program)
     with socket.socket() as free:
@@ -196,7 +196,7 @@ def without_longma(other, gdb, program, words):
 
 
 def steps_of(printed):
-    """What was printed of each step: the instruction's name and the registers; and the function's result."""
+    """Parses gdb's output into the steps (instruction name, registers) and the function's result."""
     steps = []
     for line in printed.splitlines():
         if found := re.match(r"(?:=> )?0x[0-9a-f]+ <mixed[^>]*>:\t(\S+)|(?:=> )?0x[0-9a-f]+[^:]*:\t(\S+)", line):
@@ -208,9 +208,9 @@ def steps_of(printed):
 
 
 def compare(architecture, emulator, gdb, program):
-    """Steps through a function with longma and without it; gives what is wrong, nothing if that is nothing."""
+    """Steps through a function with and without longma; returns the difference, or an empty string."""
     formats = " ".join("%lx" for _ in architecture.registers)
-    # gdb casts no flags, and prints pointers only if they are cast.
+    # gdb cannot cast flags, and prints pointers as numbers only if they are cast.
     values = ", ".join(f"${name}" if name in ("eflags", "cpsr") else f"(long)${name}" for name in architecture.registers)
     show = ["x/i $pc", f'printf "<<{formats}>>\\n", {values}']
     start = ["break *mixed", "continue", "delete", f"set var {architecture.argument} = {GIVEN}"]
@@ -219,9 +219,9 @@ def compare(architecture, emulator, gdb, program):
     theirs, their_result = steps_of(without_longma(architecture.other, gdb, program, words))
     if not len(ours) == len(theirs) == STEPS or not all(registers for _, registers in [*ours, *theirs]):
         return f"{len(ours)} steps, and {len(theirs)} without longma, of {STEPS}"
-    # Stacks and environments lie elsewhere: what points into them is apart by what it was at the beginning.
+    # Stacks and environments are at different addresses: allow pointers to differ by the initial difference.
     apart = {(own - other) % 2**64 for own, other in zip(ours[0][1], theirs[0][1])}
-    undefined = X86_FLAGS  # By what came before, as far as stacks lie elsewhere.
+    undefined = X86_FLAGS  # Left by earlier code; depends on stack addresses.
     for index, ((name, own), (_, other)) in enumerate(zip(ours, theirs)):
         for register, mine, its in zip(architecture.registers, own, other):
             if register == "eflags":
@@ -240,19 +240,19 @@ def compare(architecture, emulator, gdb, program):
 
 
 class Tally:
-    """What has passed and failed."""
+    """Counts passed and failed checks."""
 
     def __init__(self):
         self.passed = self.failed = 0
 
     def note(self, what, right, said):
-        """Counts and prints one check; `said` is why it failed."""
+        """Counts and prints a check; `said` is the reason of a failure."""
         self.passed, self.failed = self.passed + bool(right), self.failed + (not right)
         print(f"{'ok  ' if right else 'FAIL'} {what}" + ("" if right else f": {said}"))
 
 
 def check(name, emulator, options, folder, tally):
-    """Takes a program for one architecture through everything."""
+    """Runs all checks for a program of an architecture."""
     architecture = ARCHITECTURES[name]
     gdb = options.gdb or find_gdb(architecture.known_as)
     program = pathlib.Path(folder, name)

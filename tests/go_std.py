@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the Go standard library's own tests, compiled for loong64 or another architecture, under longma and under QEMU.
+"""Runs the tests of Go's standard library, compiled for loong64 or another architecture, under longma and under QEMU.
 
-Not our tests: Go's, as a judge of the system calls, signals, threads and floating point that
-real programs use. Exit 0 only when longma passes every test that must pass: those that QEMU
-passes in this run (--qemu), or else all. Source: https://pkg.go.dev/cmd/go ("go test -c").
+They exercise system calls, signals, threads and floating point as real programs use them. Exits with 0 only if longma passes all required
+tests: those that QEMU passes in this run (--qemu), or otherwise all. Source: https://pkg.go.dev/cmd/go ("go test -c").
 """
 
 import argparse
@@ -32,7 +31,7 @@ image image/gif image/jpeg image/png internal/poll io io/fs io/ioutil log maps m
 net/http net/http/httptest net/netip net/url os os/exec os/user path path/filepath reflect regexp/syntax runtime runtime/debug
 slices strings syscall text/scanner text/tabwriter unicode unicode/utf16""".split()
 
-# QEMU's user mode for each of Go's architectures that programs may be for.
+# QEMU's user-mode emulator for each Go architecture.
 QEMU = {"loong64": "qemu-loongarch64", "amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "mips64le": "qemu-mips64el"}
 
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
@@ -40,12 +39,12 @@ FLAGS = ["-test.v", "-test.count=1"]
 
 
 class Failure(Exception):
-    """What went wrong and what to do, in one message."""
+    """An error with advice."""
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What one package's tests did: results by name, and how the process ended."""
+    """The results of a package's tests by name, and how the process ended."""
 
     results: dict
     ending: str  # empty after exit 0
@@ -72,7 +71,7 @@ def go_environment(go, names):
 
 
 def compile_package(go, folder, arch, package, timeout_s):
-    """Returns the test program (compiled once a Go version), or what the compiler said."""
+    """Returns the test program, compiled once per Go version, or the compiler's output."""
     program = folder / (package.replace("/", "_") + ".test")
     if program.exists():
         return program, ""
@@ -90,7 +89,7 @@ def compile_package(go, folder, arch, package, timeout_s):
 
 
 def run_tests(words, program, folder, options):
-    """Runs one test program in its package's folder, as `go test` would."""
+    """Runs a test program in its package's folder, as `go test` does."""
     flags = [*FLAGS, f"-test.timeout={max(1, options.timeout - 5)}s"]
     flags += [] if options.long else ["-test.short"]
     flags += [f"-test.run={options.run}"] if options.run else []
@@ -109,14 +108,14 @@ def run_tests(words, program, folder, options):
         ending = f"over {options.timeout} s"
     text = said.decode(errors="replace")
     results = {name: result for result, name in RESULT.findall(text)}
-    # What began and never ended is where the process died or hung.
+    # A test that started but did not end is where the process died or hung.
     for name in re.findall(r"^=== RUN +([^/\s]+)$", text, re.MULTILINE):
         results.setdefault(name, "LOST")
     return Outcome(results, ending, time.monotonic() - start, "\n".join(text.splitlines()[-options.tail :]))
 
 
 def summary(outcome):
-    """One side of a line of the table."""
+    """Formats the results of one side."""
     if outcome is None:
         return "-"
     failed = outcome.count("FAIL") + outcome.count("LOST")
@@ -126,7 +125,7 @@ def summary(outcome):
 
 
 def not_passed(longma, qemu):
-    """The tests that must pass under longma and do not."""
+    """Required tests that longma does not pass."""
     if qemu is None:
         names = longma.named("FAIL") | longma.named("LOST")
         return names or ({"(the program itself)"} if longma.ending else set())
@@ -139,10 +138,10 @@ def parse():
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="packages to test (default: the main list)")
     parser.add_argument("--extra", action="store_true", help="the longer list too")
     parser.add_argument("--arch", choices=QEMU, default="loong64", help="what the tests are compiled for (default loong64)")
-    parser.add_argument("--qemu", nargs="?", const="", metavar="COMMAND", help="run under QEMU as well, and ask of longma what it passes")
+    parser.add_argument("--qemu", nargs="?", const="", metavar="COMMAND", help="run under QEMU as well; longma must pass what it passes")
     parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", metavar="COMMAND", help="in place of `longma run`")
     parser.add_argument("--long", action="store_true", help="without -test.short")
-    parser.add_argument("--run", metavar="REGEXP", help="only tests whose name fits")
+    parser.add_argument("--run", metavar="REGEXP", help="only tests whose name matches")
     parser.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="for each package (default 300)")
     parser.add_argument("--tail", type=int, default=12, metavar="LINES", help="lines of a failed program's output to show")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache in target/go-std and stop")
@@ -153,7 +152,7 @@ def parse():
 
 
 def judge(package, program, source, options):
-    """Runs one package on each side, prints its line; returns (passed, names that should have)."""
+    """Runs a package on each side and prints a line; returns (passed, missing names)."""
     longma = run_tests(shlex.split(options.emulator), program, source, options)
     qemu = run_tests(shlex.split(options.qemu), program, source, options) if options.qemu else None
     missing = not_passed(longma, qemu)
@@ -183,7 +182,7 @@ def main():
         cache /= options.arch
     cache.mkdir(parents=True, exist_ok=True)
     passed = failed = 0
-    # One package is compiled while the one before it runs.
+    # Compile the next package while one runs.
     with concurrent.futures.ThreadPoolExecutor(1) as compiler:
         compiled = {p: compiler.submit(compile_package, go, cache, options.arch, p, 900) for p in packages}
         for package in packages:

@@ -1,7 +1,7 @@
-"""A small QEMU guest for tests that need a kernel of their own: Debian's kernel, an initramfs, and what the guest says.
+"""A small QEMU guest for tests that need their own kernel: Debian's kernel, an initramfs, and the guest's console output.
 
-Not what runs in it: null_blk.py and libvirt_nodes.py say that. The kernel is unpacked and not installed; QEMU emulates in software, so
-that no right is needed. Source: QEMU's manual; the kernel's documentation of initramfs.
+null_blk.py and libvirt_nodes.py use it. The kernel is unpacked, not installed. QEMU emulates in software, so that no privileges are needed.
+Source: QEMU's manual; the kernel's documentation of initramfs.
 """
 
 import lzma
@@ -19,7 +19,7 @@ FOLDER = ROOT / "target" / "guest"
 
 
 def kernel(folder=FOLDER):
-    """Debian's kernel, unpacked into `folder`: its image and the folder of its modules."""
+    """Unpacks Debian's kernel into `folder`; returns its image and its module folder."""
     options = private_apt(RELEASE)
     depends = run(["apt-cache", *options, "depends", "linux-image-amd64"])
     found = re.search(r"Depends: (linux-image-\S+)", depends)
@@ -32,7 +32,7 @@ def kernel(folder=FOLDER):
 
 
 def module(folder, name):
-    """A module's bytes, uncompressed."""
+    """The uncompressed bytes of a module."""
     found = next(folder.glob(f"**/{name}.ko*"), None)
     if found is None:
         raise Failure(f"guest: the kernel in {folder} has no module {name}")
@@ -41,13 +41,13 @@ def module(folder, name):
 
 
 def libraries(program):
-    """The shared libraries that a program is linked with, the dynamic linker among them."""
+    """The shared libraries that a program needs, including the dynamic linker."""
     found = re.findall(r"(/\S+) \(0x", run(["ldd", program]))
     return [pathlib.Path(path) for path in found]
 
 
 class Archive:
-    """An initramfs in the making: the kernel's "new ASCII" cpio format."""
+    """Builds an initramfs in the kernel's "new ASCII" cpio format."""
 
     def __init__(self):
         self.parts = []
@@ -61,7 +61,7 @@ class Archive:
         self.parts.append(padded + content + b"\0" * (-len(content) % 4))
 
     def folder(self, name):
-        """Adds a folder and those above it."""
+        """Adds a folder and its parents."""
         for above in [*reversed(pathlib.PurePosixPath(name).parents), pathlib.PurePosixPath(name)]:
             if str(above) not in (".", "/") and str(above) not in self.folders:
                 self.folders.add(str(above))
@@ -79,7 +79,7 @@ class Archive:
 
 
 def boot(image, initrd, timeout_s, memory_mib, echo, cpus=("-smp", "2"), devices=(), words="random.trust_cpu=on"):
-    """Boots a guest, with `words` on its kernel's command line, and returns what it printed."""
+    """Boots a guest with `words` on the kernel's command line and returns its output."""
     command = [
         "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", *cpus, "-m", str(memory_mib),
         "-kernel", image, "-initrd", initrd, "-append", f"console=ttyS0 quiet panic=-1 {words}",
@@ -94,7 +94,7 @@ def boot(image, initrd, timeout_s, memory_mib, echo, cpus=("-smp", "2"), devices
 
 
 def listen(stream, timeout_s, echo):
-    """The lines that a guest says, to the end of them: its last words may still be on their way when it has ended itself."""
+    """Yields the guest's output lines to the end; the last ones may arrive after the guest has exited."""
     lines, end, rest = [], time.monotonic() + timeout_s, b""
     os.set_blocking(stream.fileno(), False)
     while (chunk := stream.read()) != b"":

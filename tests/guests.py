@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs every prebuilt guest with its small size and compares what it prints with guests/expected.
+"""Runs every prebuilt guest with its small size and compares the output with guests/expected.
 
-Not a benchmark (bench/emulation is). The expected output comes from Linux itself, natively,
-so this also holds QEMU to account: QEMU 7.2 gets two lines of `signals` wrong.
+The expected output was produced natively on Linux, so this tests QEMU too: QEMU 7.2 gets two lines of `signals` wrong. bench/emulation is
+the benchmark.
 Source: guests/guests.toml.
 """
 
@@ -16,13 +16,14 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests"
 PREBUILT = GUESTS / "prebuilt" / "loongarch64"
-# Programs for these run translated. MIPS64's C library rounds once where it multiplies and adds, and two programs print every digit.
+# Excluded programs per translated architecture: MIPS64's C library rounds once in fused multiply-add, and these programs print all
+# digits.
 TRANSLATED = {"mips64el": {"fft", "nbody"}, "x86_64": set(), "aarch64": set()}
 LIST = tomllib.loads((GUESTS / "guests.toml").read_text())
 
 
 def cases(vectors, translated):
-    """Every run as (title, program, arguments, expected output, expected signal)."""
+    """All runs as (title, program, arguments, expected output, expected signal)."""
     for name, facts in LIST["c"].items():
         expected = (GUESTS / "expected" / f"{name}.txt").read_bytes()
         suffixes = ["", "-lsx", "-lasx"] if vectors and facts.get("vectors") else [""]
@@ -32,25 +33,25 @@ def cases(vectors, translated):
             if name not in others:
                 yield f"{name} for {architecture}", PREBUILT.parent / architecture / name, facts["small"], expected, 0
     for case, signal in LIST["misbehave"].items():
-        # One that dies prints nothing before.
+        # A program that dies prints nothing before.
         expected = b"" if signal else (GUESTS / "expected" / f"misbehave-{case}.txt").read_bytes()
         yield f"misbehave {case}", PREBUILT / "misbehave", [case], expected, signal
 
 
 def telling(stderr):
-    """The line of an error output that says most: where it panicked, or else the last."""
+    """The most informative line of an error output: that of a panic, otherwise the last."""
     lines = stderr.decode(errors="replace").strip().splitlines() or [""]
     panic = [at for at, line in enumerate(lines) if "panicked" in line]
     return " ".join(lines[panic[0] : panic[0] + 2]) if panic else lines[-1]
 
 
 def verdict(emulator, program, arguments, expected, signal, timeout_s):
-    """What is wrong with one run, or an empty string."""
+    """The problem with a run, or an empty string."""
     try:
         run = subprocess.run([*emulator, program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return f"took over {timeout_s} s"
-    # A signal shows as itself, or as a shell would report it.
+    # A signal appears as itself or as a shell reports it.
     if run.returncode not in ((-signal, 128 + signal) if signal else (0,)):
         return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {telling(run.stderr)}"
     if run.stdout == expected:
@@ -62,7 +63,7 @@ def verdict(emulator, program, arguments, expected, signal, timeout_s):
     return "printed more than expected"
 
 
-# How longma can run a program: whatever it is, what the program prints and how it ends are the same.
+# The ways to run a program in longma. Output and status must be the same in all of them.
 LEVELS = {
     "translated": [],
     "interpreted": ["--interpret"],

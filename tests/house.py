@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Who imports whom: crates over their floors, and the modules inside a crate.
+"""Analyses imports: between crates, by layer, and between the modules of a crate.
 
-Not a judgement of what is in them. `tests/house.py` draws the crates; `tests/house.py CRATE` the modules of one, with its circles.
-test_house.py holds both to what the README and CONTRIBUTING.md say.
+`tests/house.py` prints the crates; `tests/house.py CRATE` the modules of one crate and their cycles. test_house.py checks the rules of
+crates/README.md and CONTRIBUTING.md.
 """
 
 import os
@@ -15,36 +15,36 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 VISIBLE = r"\bpub(?:\([^)]*\))?\s+"
 KIND = r"(?:const\s+|unsafe\s+|async\s+|extern\s+\"\"\s+)*(?:struct|enum|fn|trait|type|static|union|const|macro_rules!)\s+(\w+)"
-# Visible to others and made of a name: what a module may give to those who import it.
+# Visible items with a name: what a module can export.
 ITEM = re.compile(VISIBLE + r"(?:mod\s+(\w+)|" + KIND + ")")
-# What the root gives to those below it, who see its private items as well; a type gives what is implemented for it.
+# Items of the root that its submodules see, including private ones; for a type, also its implementations.
 OF_ROOT = re.compile(r"\b(?:" + KIND + r"|impl(?:<[^{;]*?>)?\s+(?:[\w:<>, ']+\s+for\s+)?(\w+))")
 ATTRIBUTES = r"\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?"
-# Modules inside a file, in a file of another name, and whose macros those after it see; macros that stand at the root.
+# Inline modules, modules in a file of another name, modules whose macros later ones see, and macros exported at the root.
 INSIDE = re.compile(r"\bmod\s+(\w+)\s*\{")
 ELSEWHERE = re.compile(r'#\[path\s*=\s*"([^"]+)"\]' + ATTRIBUTES + r"mod\s+(\w+)\s*;")
 MACROS_OF = re.compile(r"#\[macro_use[^\]]*\]" + ATTRIBUTES + r"mod\s+(\w+)")
 MACRO_AT_ROOT = re.compile(r"#\[macro_export[^\]]*\]" + ATTRIBUTES + r"macro_rules!\s+(\w+)")
-# The tests of a file may look anywhere.
+# Tests in a file may import anything.
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{")
-# A module in a file of its own that is there for tests only, with all that is below it.
+# A file module that exists for tests only, with its submodules.
 OF_TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
-# What may look like code and is none, and single letters, of which one may be a quotation mark. Which begins first, counts.
+# Comments, strings and characters (a character may be a quotation mark); the one that starts first counts.
 INNER = r"(?:[^*/]|\*(?!/)|/(?!\*))"
 ASIDE = re.compile(
     rf"""(?P<comment>//[^\n]*|/\*(?:{INNER}|/\*{INNER}*\*/)*\*/)"""
     r"""|\b[bc]?r(?P<hashes>\#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'""",
     re.S,
 )
-# A text of an attribute may be a path: of a function, of a file.
+# A string in an attribute may be a path, of a function or file.
 IN_ATTRIBUTE = re.compile(r"#!?\[[^\];{}]*=\s*$")
 
 
 class Crate:
-    """A crate of the workspace: what it imports, and its sources."""
+    """A crate of the workspace: its imports and sources."""
 
     def __init__(self, folder, shared=None):
-        """`shared` is what the workspace's manifest says of dependencies that are taken from there."""
+        """`shared`: the dependencies in the workspace's manifest."""
         self.folder = folder
         self.name = folder.name
         manifest = tomllib.loads((folder / "Cargo.toml").read_text())
@@ -57,7 +57,7 @@ class Crate:
 
 
 def package(name, given, shared):
-    """The package that a dependency is of, whatever it is called here or in the workspace's manifest."""
+    """The package of a dependency, which may be renamed here or in the workspace's manifest."""
     if not isinstance(given, dict):
         return name
     there = shared.get(name, {}) if given.get("workspace") else {}
@@ -65,29 +65,29 @@ def package(name, given, shared):
 
 
 def ours(package):
-    """The folder of a package of the project; None of others."""
+    """The folder of a package in the project; None for others."""
     return package.removeprefix("longma-") if package.startswith("longma-") else None
 
 
 def manifests(root=ROOT):
-    """The manifest of each crate: `crates/CRATE` or `crates/SHELF/CRATE`."""
+    """The manifest of each crate: `crates/CRATE` or `crates/GROUP/CRATE`."""
     return sorted([*root.glob("crates/*/Cargo.toml"), *root.glob("crates/*/*/Cargo.toml")])
 
 
 def crates(root=ROOT):
-    """The workspace's crates by name."""
+    """The crates of the workspace by name."""
     shared = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["dependencies"]
     found = (Crate(manifest.parent, shared) for manifest in manifests(root))
     return {crate.name: crate for crate in found}
 
 
 def floors(text):
-    """The floors in the table of crates/README.md, by crate."""
+    """The layers in the table of crates/README.md, by crate."""
     return {name: int(floor) for name, floor in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)}
 
 
 def code(path):
-    """A file without comments, texts and tests."""
+    """A file's text without comments, strings and tests."""
     whole = path.read_text()
 
     def instead(found):
@@ -104,13 +104,13 @@ def code(path):
 
 
 def module_of(path, sources):
-    """The path of a file's module, from the crate's root."""
+    """The module path of a file, from the crate's root."""
     parts = list(path.relative_to(sources).with_suffix("").parts)
     return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
 
 
 def leaves(tree, renamed=False):
-    """The paths that a `use` names: those of `a::{b, c::d}` are a::b and a::c::d; with what they are called here if `renamed`."""
+    """The paths imported by a `use`: `a::{b, c::d}` gives a::b and a::c::d; with their local names if `renamed`."""
     depth, start, parts = 0, 0, []
     for at, letter in enumerate(tree + ","):
         depth += (letter == "{") - (letter == "}")
@@ -126,7 +126,7 @@ def leaves(tree, renamed=False):
 
 
 def passed_on(text):
-    """What those below the root see of its imports, private ones as well: name to the module it is from, and the stars, as words."""
+    """The root's imports as its submodules see them, including private ones: name to source module, and the glob imports."""
     names, stars = {}, []
     for tree in re.findall(r"\buse\s+([^;]+);", text):
         for leaf in leaves(re.sub(r"\s+", " ", tree), renamed=True):
@@ -138,26 +138,26 @@ def passed_on(text):
                 names[alias or words[-1]] = words[0]
 
     def first(name, seen=()):
-        # It may be another name of the root's.
+        # The name may be an alias in the root.
         return first(names[name], (*seen, name)) if name in names and name not in seen else name
 
     return {name: first(module) if module != name else module for name, module in names.items()}, [[first(words[0]), *words[1:]] for words in stars]
 
 
 def bodies(text):
-    """The root's own items: each name with the text up to where it ends."""
+    """The root's items: name to text."""
     for found in OF_ROOT.finditer(text):
         rest = text[found.end() :]
-        # The length of an array has a semicolon before it.
+        # Array lengths contain a semicolon.
         end = re.search(r"[{;]", re.sub(r"\[[^\]\[{}]*\]", lambda array: "_" * len(array[0]), rest))
         if end:
             yield found[1] or found[2], rest[: end.start() + closing(rest[end.start() :]) if end[0] == "{" else end.start()]
 
 
 def placed(files, sources):
-    """The path of each file's module, where a line above it says that it is elsewhere too."""
+    """The module path of each file, following #[path] attributes."""
     places = {path: module_of(path, sources) for path in files}
-    # One that is elsewhere may say so of another.
+    # A module with a #[path] may contain another one.
     for _ in range(3):
         for path, text in files.items():
             for relative, name in ELSEWHERE.findall(text):
@@ -168,12 +168,12 @@ def placed(files, sources):
 
 
 def in_use(sources):
-    """The files that are not there for tests only, each without its tests."""
+    """The non-test files, without their tests."""
     files = {path: code(path) for path in sorted(sources.rglob("*.rs"))}
     places = placed(files, sources)
     of_tests = set()
     for path, text in files.items():
-        # A module may be there for tests here and in earnest beside it, in another form.
+        # A module may have one form for tests and another for other builds.
         in_earnest = set(re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text)))
         of_tests |= {(*places[path], name) for name in OF_TESTS.findall(text) if name not in in_earnest}
 
@@ -184,7 +184,7 @@ def in_use(sources):
 
 
 def sections(text, here):
-    """A file's text by module: what stands in modules inside it is theirs."""
+    """A file's text by module; inline modules are separate."""
     outer, at = [], 0
     while found := INSIDE.search(text, at):
         outer.append(text[at : found.end()] + "}")
@@ -194,7 +194,7 @@ def sections(text, here):
 
 
 def modules(crate):
-    """Which first-level module imports which, with one place of each."""
+    """The imports between first-level modules, with an example of each."""
     sources = crate.folder / "src"
     files = in_use(sources)
     places = placed(files, sources)
@@ -214,7 +214,7 @@ def modules(crate):
             continue
         found = {}
         for target, place in imports(text, here, crate.library):
-            # A star brings all that the root has: what of it is named counts, modules where something of theirs is.
+            # A glob import brings in all names of the root: count those that are used, and modules with used items.
             named = [target]
             if target == "*":
                 named = (behind.keys() & set(re.findall(r"\w+", text))) | (known & set(re.findall(r"\b(\w+)\s*::", text)))
@@ -230,7 +230,7 @@ def modules(crate):
 
 
 def given_by_root(roots, known, within):
-    """The modules that stand behind each name of the root: those it is imported from, and those that an item of the root's own uses."""
+    """The modules behind each name in the root: those it is imported from and those that the item uses."""
     behind = {}
     for text in roots:
         names, stars = passed_on(text)
@@ -243,7 +243,7 @@ def given_by_root(roots, known, within):
         for macro in {macro for text in within(module) for macro in MACRO_AT_ROOT.findall(text)}:
             behind.setdefault(macro, set()).add(module)
     own = [row for text in roots for row in bodies(text)]
-    # An item of the root may use another: as often as there are items is often enough.
+    # Items of the root may use each other; as many rounds as items suffice.
     for _ in range(len(own)):
         before = sum(map(len, behind.values()))
         for name, body in own:
@@ -256,7 +256,7 @@ def given_by_root(roots, known, within):
 
 
 def brought(star, texts):
-    """The names that a star at the root brings there, of the texts of its module: of a type, its variants."""
+    """The names that a glob import at the root brings in; for a type, its variants."""
     for text in texts:
         yield from (name for names in ITEM.findall(text) for name in names if name)
         for tree in re.findall(VISIBLE + r"use\s+([^;]+);", text):
@@ -266,7 +266,7 @@ def brought(star, texts):
 
 
 def at_root(path, here, names):
-    """What a path names of the root, as words: none of them for the root itself; None if it leads elsewhere."""
+    """The words of a path within the root; empty for the root itself, None if it leads elsewhere."""
     words = path.removeprefix("::").split("::")
     if words[0] in names:
         words, climbed = words[1:], len(here)
@@ -280,7 +280,7 @@ def at_root(path, here, names):
 
 
 def imports(text, here, library):
-    """What a file names of its crate's root, directly, by climbing or by another name of it: each with the words that do."""
+    """The names that a file imports from its crate's root: directly, through `super`, or by an alias."""
     flat = re.sub(r"\s+", " ", text)
     names = {"crate", library, *re.findall(r"\bextern crate self as (\w+)", flat)}
     uses = [leaf.partition(" as ") for tree in re.findall(r"\buse ([^;]+);", flat) for leaf in leaves(tree, renamed=True)]
@@ -298,7 +298,7 @@ def imports(text, here, library):
 
 
 def closing(text):
-    """Where the brace that a text begins with is closed."""
+    """The position of the closing brace of a text that starts with an opening one."""
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
@@ -308,7 +308,7 @@ def closing(text):
 
 
 def circles(edges):
-    """The sets of modules that reach each other, each sorted."""
+    """Sets of modules that import each other, directly or indirectly."""
 
     def reached(start):
         seen, rest = set(), [start]
@@ -325,7 +325,7 @@ def circles(edges):
 
 
 def lines(crate):
-    """The lines of each of a crate's sources: of files that are in use, and of those that are there for tests only."""
+    """The line counts of a crate's source files: non-test and test-only."""
     sources = crate.folder / "src"
     used = in_use(sources)
     used_lines, test_lines = {}, {}
@@ -335,7 +335,7 @@ def lines(crate):
 
 
 def draw():
-    """The crates by floor, each with its lines and what it imports."""
+    """Prints the crates by layer, with their line counts and imports."""
     found, high = crates(), floors((ROOT / "crates/README.md").read_text())
     for floor in sorted(set(high.values()), reverse=True):
         print(f"floor {floor}")
@@ -348,7 +348,7 @@ def draw():
 
 
 def draw_modules(crate):
-    """The modules of a crate, what each imports, and where circles are."""
+    """Prints the modules of a crate, their imports and cycles."""
     edges = modules(crate)
     for name in sorted(edges):
         print(f"{name:20} {', '.join(sorted(edges[name]))}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` on a real libvirt: virtual machines by QEMU's emulation, read back from libvirt, from /proc and from cgroups.
+"""Tests `longma placement` with a real libvirt: virtual machines emulated by QEMU, checked through libvirt, /proc and cgroups.
 
-It starts a libvirtd of its own in a mount namespace of its own, with empty folders in the place of the system's, and stops it after;
-nothing of the system's libvirt is seen or changed. It needs root, and Debian's libvirt-daemon-system, libvirt-clients and
-qemu-system-x86. Not a test of several NUMA nodes: it takes the host that it runs on. Source: libvirt's virsh(1) and cgroup documents.
+Starts a private libvirtd in a mount namespace with empty folders in place of the system's, and stops it afterwards. The system's libvirt is
+not affected. Needs root, and Debian's libvirt-daemon-system, libvirt-clients and qemu-system-x86. Uses the host's NUMA topology;
+libvirt_nodes.py tests several nodes. Source: libvirt's virsh(1) and cgroup documents.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEEDED = ("libvirtd", "virsh", "qemu-system-x86_64", "unshare", "mount")
-# Emptied in the namespace: what libvirtd keeps there of its own.
+# Folders of libvirtd that are emptied in the namespace.
 FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
-# Without a service manager there is no virtlogd; root, so that nothing has to be handed to another user.
+# There is no virtlogd without a service manager. Run as root, so that files need not change owners.
 CONFIGURATION = 'stdio_handler = "file"\nuser = "root"\ngroup = "root"\nremember_owner = 0\nnamespaces = []\n'
 FOREIGN = """<domain type='qemu'><name>somebody-elses</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices><memballoon model='none'/></devices></domain>"""
@@ -40,7 +40,7 @@ exec {virsh} "$@"
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A failed check."""
 
 
 def must(is_so, said):
@@ -49,7 +49,7 @@ def must(is_so, said):
 
 
 def run(*words, timeout=120, check=True):
-    """What a command prints."""
+    """The output of a command."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env={**os.environ, "LC_ALL": "C"})
     if check and done.returncode != 0:
         raise Wrong(f"{' '.join(map(str, words))}: {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
@@ -61,7 +61,7 @@ def virsh(*words, **options):
 
 
 def until(what, is_so, seconds=90):
-    """Waits until something is so, and returns what it is."""
+    """Waits until a condition holds and returns its value."""
     end, last = time.monotonic() + seconds, None
     while time.monotonic() < end:
         try:
@@ -74,7 +74,7 @@ def until(what, is_so, seconds=90):
 
 
 def cpus(text):
-    """The CPUs of a list such as 0-2,5."""
+    """Parses a CPU list such as 0-2,5."""
     found = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -94,7 +94,7 @@ class House:
     def start(self):
         words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
         log, tools = (self.folder / "service.log").open("a"), self.folder / "tools"
-        # What it asks libvirt is written down, and somebody may take a domain away just before it is started.
+        # Records the calls to libvirt, and can remove a domain just before it is started.
         tools.mkdir(exist_ok=True)
         (tools / "virsh").write_text(WATCHED.format(folder=self.folder, virsh=shutil.which("virsh")))
         (tools / "virsh").chmod(0o755)
@@ -113,7 +113,7 @@ class House:
         return json.loads(self.says(*words, "--json"))
 
     def found(self):
-        """What the audit finds: domains, each with what differs and both sides of it."""
+        """The audit's findings: domain to differences, with both sides."""
         said = run(self.longma, "placement", "audit", "--json", "--state", self.folder / "state", timeout=300, check=False)
         return [(f["domain"], f["what"], f["intended"], f["actual"]) for host in json.loads(said)["hosts"] for f in host["findings"]]
 
@@ -123,7 +123,7 @@ class House:
     def stop(self):
         if self.service and self.service.poll() is None:
             self.kill()
-        # By libvirt, which takes their groups away too.
+        # Through libvirt, which also removes their cgroups.
         for name in virsh("list", "--name", check=False).split():
             virsh("destroy", name, check=False)
         for child in (self.service, self.daemon):
@@ -133,18 +133,18 @@ class House:
                     child.wait(timeout=60)
                 except subprocess.TimeoutExpired:
                     child.kill()
-        # Virtual machines outlive libvirtd on purpose; these are this test's own, if libvirt did not end them.
+        # Virtual machines outlive libvirtd on purpose. Kill the test's own if libvirt did not.
         for pid in pids():
             os.kill(pid, signal.SIGKILL)
 
 
 def groups():
-    """Control groups of Longma's virtual machines."""
+    """Control groups of longma's virtual machines."""
     return {str(path) for pattern in ("*/machine/*longma*", "machine*/*longma*") for path in pathlib.Path("/sys/fs/cgroup").glob(pattern)}
 
 
 def pids():
-    """Processes of virtual machines of this namespace's libvirt."""
+    """Processes of the virtual machines in this namespace."""
     return [int(path.read_text()) for path in pathlib.Path("/run/libvirt/qemu").glob("*.pid") if alive(path)]
 
 
@@ -160,12 +160,12 @@ def pid_of(domain):
 
 
 def tasks(pid):
-    """Numbers and names of the threads of a process."""
+    """IDs and names of a process's threads."""
     return [(int(task.name), (task / "comm").read_text().strip()) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
 
 
 def allowed(pid, wanted):
-    """The CPUs that each thread of a process may run on, of those whose name fits."""
+    """The allowed CPUs of a process's threads whose names match."""
     found = {}
     for task, name in tasks(pid):
         if wanted(name):
@@ -179,7 +179,7 @@ def vcpu_threads(pid):
 
 
 def cgroup(pid, file):
-    """A file of the cpuset group of a process, if there are such groups."""
+    """A file of the process's cpuset cgroup, if there are cpuset cgroups."""
     for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         base = "/sys/fs/cgroup/cpuset" if "cpuset" in controllers.split(",") else "/sys/fs/cgroup"
@@ -189,7 +189,7 @@ def cgroup(pid, file):
     return None
 
 
-# --- What must be so --------------------------------------------------------------------------------------------------
+# --- Checks -----------------------------------------------------------------------------------------------------------
 
 
 def pinned_and_bound(house):
@@ -252,13 +252,13 @@ def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
 
 
 def restarted_by_hand(house, domain, *changes):
-    """Changes a domain's XML by expressions, each once, and starts it so."""
+    """Changes a domain's XML with regular expressions, each matching once, and starts it."""
     xml = virsh("dumpxml", "--inactive", "--domain", domain)
     for what, becomes in changes:
         xml, count = re.subn(what, becomes, xml, flags=re.S)
         must(count == 1, f"{what} is there {count} times: {xml}")
     defined(house, xml)
-    # In one call, so that no look of the service comes between.
+    # In one call, so that the service does not act in between.
     virsh(f"destroy {domain}; start {domain}")
 
 
@@ -269,7 +269,7 @@ def defined(house, xml):
 
 
 def apart(domain, count, own):
-    """Whether a domain has so many virtual CPUs, none of them where it is another's own."""
+    """Whether a domain has this many virtual CPUs, none of them on exclusive CPUs of another."""
     threads = vcpu_threads(pid_of(domain))
     return len(threads) == count and all(at and not at & own for at in threads.values())
 
@@ -283,7 +283,7 @@ def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house
     for wanted in ("vcpus", "size"):
         until(f"{wanted} is found, with what to do", lambda wanted=wanted: house.finds("longma-2", wanted, "longma placement stop 2"), 40)
     until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 40)
-    # It goes on looking every 2 s, and each time its guest is asked takes seconds.
+    # The service looks every 2 s, and querying the guest takes seconds each time.
     time.sleep(6)
     asked = [call for call in (house.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
     must(len(asked) == 1, f"{asked}")
@@ -296,7 +296,7 @@ def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house
 
 
 def restarted(house, own):
-    """By its owner, and then it is as it was asked for."""
+    """Restarted by its owner; it then has the requested placement."""
     for word in ("stop", "start"):
         house.says(word, "shared", "--patience", "120")
     until("the audit", lambda: "everything is as intended" in house.says("audit"))
@@ -304,7 +304,7 @@ def restarted(house, own):
 
 
 def a_domain_with_the_same_metadata_is_found_whatever_its_name(house):
-    # One is the number of a domain that runs, one is another's name with a space behind it.
+    # One name is the ID of a running domain, one is another's name with a trailing space.
     names = ("copied too", "longma-1 ", "it's \"so\" & <so>; list", "Gr\u00f6\u00dfe", "-x", "--all", virsh("domid", "longma-2").strip())
     xml = re.sub(r"<uuid>.*?</uuid>", "", virsh("dumpxml", "--inactive", "longma-1"))
     before = set(virsh("list", "--all", "--uuid").split())
@@ -343,7 +343,7 @@ def a_start_whose_domain_is_taken_away_is_made_again(house):
 
 
 def slowed(domain):
-    """Bounds a domain's CPU time; whether that can be done here."""
+    """Limits a domain's CPU time; returns whether that is possible."""
     try:
         virsh("schedinfo", domain, "--live", "--set", "vcpu_quota=5000")
     except Wrong:
@@ -453,7 +453,7 @@ def a_thread_that_was_moved_past_libvirt_comes_back(house):
 
 def an_image_that_leads_to_another_file_is_refused(house):
     image = house.folder / "image"
-    # Version 3, and a name of 4 bytes at 104.
+    # Version 3, and a name of 4 bytes at offset 104.
     image.write_bytes(b"QFI\xfb" + (3).to_bytes(4, "big") + (104).to_bytes(8, "big") + (4).to_bytes(4, "big") + bytes(84) + b"/etc" + bytes(404))
     words = ("request", "led", "--vcpus", "1", "--memory", "64MiB", "--disk", str(image), "--disk-format", "qcow2", "--patience", "60")
     run(house.longma, "placement", *words, "--state", house.folder / "state", timeout=300, check=False)
@@ -524,7 +524,7 @@ STEPS = (
 
 
 def missing():
-    """Why it cannot be run here; nothing if it can."""
+    """The reason why the test cannot run, or an empty string."""
     absent = [command for command in NEEDED if not shutil.which(command)]
     if absent:
         return f"there is no {', '.join(absent)}"
@@ -538,12 +538,12 @@ def missing():
 
 
 def tail(path, characters):
-    """The end of what was logged, if anything was."""
+    """The end of the log, if there is one."""
     return path.read_text()[-characters:] if path.exists() else ""
 
 
 def inside(longma, steps, title):
-    """All of it, where nobody else's libvirt is: each step, and a count of them."""
+    """Runs all checks in the namespace; returns their number."""
     for name in FOLDERS:
         os.makedirs(name, exist_ok=True)
         run("mount", "-t", "tmpfs", "libvirt-test", name)
@@ -588,7 +588,7 @@ def main():
     if why := missing():
         print(f"left out: libvirt: {why}")
         return
-    # Everything that it starts dies with it.
+    # All child processes die with this one.
     words = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, "--inside", "--longma"]
     sys.exit(subprocess.run([*words, str(options.longma.resolve())]).returncode)
 

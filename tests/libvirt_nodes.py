@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` on a real libvirt with four NUMA nodes: virtual CPUs and pages are where they were said to be, and move there.
+"""Tests `longma placement` with a real libvirt and four NUMA nodes.
 
-The four nodes are those of a QEMU guest that is emulated in software: it has this machine's files, read-only under a layer of its own, and
-Debian's kernel. In it run libvirtd, the service and the virtual machines; what is compared is what its kernel says (numa_maps, status,
-cgroups) and what libvirt says. Emulated nodes have no distance in time: nothing here is about speed. It needs no right of its own.
+Virtual CPUs and pages must be where the service placed them, and move there.
+
+The nodes are those of a software-emulated QEMU guest, which has this machine's files (read-only under an overlay) and Debian's kernel.
+libvirtd, the service and the virtual machines run in it; their state is compared with the guest kernel's (numa_maps, status, cgroups) and
+libvirt's. Emulated nodes have no NUMA latencies, so nothing here measures speed. Needs no privileges.
 Source: the kernel's documentation of numa_maps, cpusets and overlayfs; QEMU's manual of -numa and -virtfs.
 """
 
@@ -26,14 +28,14 @@ NEEDED = {"libvirtd": "libvirt-daemon-system", "virsh": "libvirt-clients", "qemu
 NODES = 4
 CPUS_OF_A_NODE = 2
 MIB_OF_A_NODE = 768
-# Two pairs of neighbours.
+# Distances within and between two pairs of neighbours.
 NEAR, FAR = 16, 22
-# In the order in which they are loaded.
+# In load order.
 MODULES = (
     "virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "netfs", "fscache", "9pnet", "9pnet_virtio", "9p",
     "overlay",
 )
-# Pages move only because they were told to: the kernel balances nothing. The rest keeps a slow machine from being taken for a stuck one.
+# Disable automatic NUMA balancing, so that pages move only on request, and the watchdogs, which may fire on a slow machine.
 WORDS = "random.trust_cpu=on numa_balancing=disable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off"
 
 INIT = """#!/bin/busybox sh
@@ -67,11 +69,11 @@ poweroff -f
 """
 
 
-# --- Inside: what is where ---------------------------------------------------------------------------------------------
+# --- Inside: state ----------------------------------------------------------------------------------------------------
 
 
 def placed(house, name):
-    """Where the service says that a virtual machine lies, and its domain."""
+    """The placement of a virtual machine according to the service, and its domain."""
     vm = house.json("show", name)
     return vm["placement"], f"longma-{vm['id']}"
 
@@ -81,19 +83,19 @@ def nodes_of(placement):
 
 
 def cpus_of(node):
-    """A node's CPUs, as the kernel says."""
+    """A node's CPUs according to the kernel."""
     return cpus(pathlib.Path(f"/sys/devices/system/node/node{node}/cpulist").read_text())
 
 
 def guest_mib(domain, sizes):
-    """Memory of a virtual machine by node, MiB, of the mappings as large as its virtual nodes."""
+    """Memory of a virtual machine by node in MiB, from mappings of the size of its virtual nodes."""
     pid = pid_of(domain)
     found = {}
     starts = set()
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         span, rights = line.split()[:2]
         first, last = (int(end, 16) for end in span.split("-"))
-        # A translator's code is executable.
+        # Skip executable mappings, which hold translated code.
         if rights.startswith("rw-") and (last - first) >> 20 in sizes:
             starts.add(first)
     must(starts, f"{domain} has no mapping of {sizes} MiB")
@@ -107,7 +109,7 @@ def guest_mib(domain, sizes):
 
 
 def is_where_it_was_said(house, name):
-    """Virtual CPUs, emulator, bound and pages of a virtual machine, as kernel and libvirt have them; its memory by node."""
+    """Checks virtual CPUs, emulator threads, memory binding and pages of a virtual machine; returns its memory by node."""
     placement, domain = placed(house, name)
     pid, own_cpus = pid_of(domain), []
     for cell in placement["cells"]:
@@ -140,7 +142,7 @@ def is_where_it_was_said(house, name):
 
 
 def taken(house):
-    """CPUs that are some virtual machine's own."""
+    """Exclusive CPUs of all virtual machines."""
     own = set()
     for vm in house.json("list"):
         for cell in (vm["placement"] or {"cells": []})["cells"]:
@@ -154,7 +156,7 @@ def ask(house, name, memory, *words):
 
 
 def move(house, name, node):
-    """Moves a virtual machine to a node and waits until it is there: an emulated host may need longer than the service waits for its answer."""
+    """Moves a virtual machine to a node and waits for it. An emulated host may take longer than the service waits for the answer."""
     words = [house.longma, "placement", "rebind", name, "--nodes", str(node), "--state", house.folder / "state"]
     said = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
 
@@ -167,8 +169,10 @@ def move(house, name, node):
 
 
 def boots(house, name, mib):
-    """A virtual machine's own image (QEMU locks it), whose boot sector writes a byte to each page between 1 MiB and `mib` and then runs in circles. Source: Intel's manual, volume 3: a
-    segment that was loaded in protected mode keeps its limit in real mode, so that all of the memory can be reached."""
+    """A boot image for one virtual machine (QEMU locks it). Its boot sector writes a byte to each page between 1 MiB and `mib`, then
+    loops. Source: Intel's manual, volume 3: a segment loaded in protected mode keeps its limit in real mode, so that all memory is
+    reachable.
+    """
     code = bytes.fromhex("fa 31c0 8ed8 0f0116") + b"%T" + bytes.fromhex("0f20c0 0c01 0f22c0 bb0800 8edb 24fe 0f22c0 66bf00001000")
     code += bytes.fromhex("67c60701 6681c700100000 6681ff") + (mib << 20).to_bytes(4, "little") + bytes.fromhex("72ea ebfe")
     table = 0x7C00 + len(code)
@@ -179,7 +183,7 @@ def boots(house, name, mib):
     return ("--disk", str(image), "--disk-format", "raw")
 
 
-# --- Inside: what must be so -------------------------------------------------------------------------------------------
+# --- Inside: checks ---------------------------------------------------------------------------------------------------
 
 
 def the_four_nodes_are_known(house):
@@ -321,11 +325,11 @@ STEPS = (
 )
 
 
-# --- Outside: the guest ------------------------------------------------------------------------------------------------
+# --- Outside: the guest -----------------------------------------------------------------------------------------------
 
 
 def initramfs(modules, command):
-    """What the guest boots from: it mounts this machine's files and runs the command in them."""
+    """Builds the initramfs: it mounts this machine's files and runs the command in them."""
     archive = Archive()
     for name in ("proc", "sys", "dev", "bin"):
         archive.folder(name)
@@ -337,7 +341,7 @@ def initramfs(modules, command):
 
 
 def devices():
-    """The nodes, and this machine's files."""
+    """QEMU options for the nodes and this machine's files."""
     words = ["-virtfs", "local,path=/,mount_tag=files,security_model=none,readonly=on,multidevs=remap"]
     for node in range(NODES):
         first = node * CPUS_OF_A_NODE
@@ -351,7 +355,7 @@ def devices():
 
 
 def outside(longma, timeout_s):
-    """Boots the guest and says what it said; whether all went well."""
+    """Boots the guest, prints its output, and returns whether all checks passed."""
     image, modules = kernel()
     command = f"{sys.executable} {pathlib.Path(__file__).resolve()} --inside --longma {longma}"
     packed = FOLDER / "nodes-initramfs.gz"

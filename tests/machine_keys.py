@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Changes every key of every shipped machine file, one at a time, and fails for keys whose change nothing shows.
+"""Changes every key of every shipped machine file, one at a time, and fails for keys whose change has no visible effect.
 
-A key counts as read when one of its changes passes `longma machine check` and then some statistic or some result of the probes below
-differs, where the machine as it is runs the probe well and the changed one runs it; a name or a limit, when the check refuses to have it
-changed. The first machine whose change shows answers for the key, so a key of the format that does something on one machine is not asked
-about on the next. Not a test of what the keys do: those are in crates/.
-Source: the kinds of values are those of the book's page on machine files, which is generated from the code.
+A key counts as used if a change passes `longma machine check` and then changes a statistic or result of one of the probes below, provided
+both machines run the probe. Names and limits count as used if the check rejects a change. Each key of the format needs one machine that
+shows it.
+Source: the kinds of values are those in the book's chapter on machines, which is generated from the code.
 """
 
 import argparse
@@ -28,7 +27,7 @@ GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
 CHAPTER = ROOT / "docs" / "src" / "reference" / "machine-files.md"
 FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
-# Keys that change nothing, each with the reason. A `*` stands for any name or number.
+# Keys without an effect, with the reasons. `*` matches any name or number.
 EXCEPTIONS = {
     "sources.*": "where numbers come from: read by `longma machine show --sources` and by people",
     "*.source": "cites the sources",
@@ -54,10 +53,10 @@ EXCEPTIONS = {
     "chips.*.address_windows.chip_bit": "where a chip's addresses begin: as above",
 }
 
-REFUSED = range(124, 128)  # statuses of `longma run` that say nothing of the program
-CPU_SECONDS = 15  # that a probe may take: on a busy machine, with checks of overflow, the longest takes 6
+REFUSED = range(124, 128)  # statuses of `longma run` that do not come from the program
+CPU_SECONDS = 15  # time limit of a probe; the longest takes 6 s on a busy machine with overflow checks
 
-# Limits: a change is either refused by `longma machine check`, because what the file describes would not fit, or changes nothing.
+# Limits: `longma machine check` rejects a change that the described parts would exceed; other changes have no effect.
 LIMITS = {
     "chips.*.crossbars.*.master_ports": "masters must find a port",
     "chips.*.crossbars.*.slave_ports": "slaves must find a port",
@@ -67,7 +66,7 @@ LIMITS = {
     "switches.*.network": "cables carry what is at their ends",
 }
 
-# Names, and what refers to them: a name that nothing bears is refused, and so is one that something refers to under the old name.
+# Names and references: an unknown name is rejected, and so is renaming a referenced part.
 NAMES = re.compile(
     r"format|caches\.\*\.(level|next)|cores\.\*\.(caches|units\.\*\.operations)"
     r"|chips\.\*\.(caches|ports\.\*\.name|crossbars\.\*\.(name|masters|slaves)|nodes\.\*\.(caches|clusters\.\*\.(core|caches)|memory\.\*\.memory))"
@@ -75,10 +74,10 @@ NAMES = re.compile(
     r"|switches\.\*\.name|cables\.\*\.between"
 )
 
-ABSENT = object()  # a value that is left out
+ABSENT = object()  # a missing value
 
-# Where the usual changes, on the shipped machines as they are, are too small to be seen: the machine, edits of it that stay, the key's
-# value before and after, and the probe. Of several keys all are changed: lines are as long at every level.
+# Keys for which the usual changes on the shipped machines have too small an effect: the machine, permanent edits, the key's values before
+# and after, and the probe. With several keys, all are changed, for example because line sizes must be equal at all levels.
 CASES = {
     "cores.*.idma.interrupt": ("godson3", {}, "cores.gs464.idma.interrupt", "50 cycles", "50 us", "engine-faults"),
     "cores.*.cam.value": ("godson3", {}, "cores.gs464.cam.value", None, "8 bit", "machines"),
@@ -111,23 +110,23 @@ CASES = {
     "switches.*.cut_through": ("piii-myrinet", {}, "switches.0.cut_through", True, False, "messages"),
 }
 
-# --- What is run ------------------------------------------------------------------------------------------------------
+# --- Probes -----------------------------------------------------------------------------------------------------------
 
 
 def guest(words, *options, level="timing", **environment):
-    """A guest program in simulated time, as a probe."""
+    """A probe that runs a guest program in simulated time."""
     return {"words": words.split(), "options": options, "level": level, "environment": environment}
 
 
 def experiment(workload, /, **parameters):
-    """One point of a workload of experiments, as a probe."""
+    """A probe that runs one point of an experiment workload."""
     return {"workload": workload, "parameters": parameters}
 
 
 WIRE = "tcp,bytes=60000,message=1024"
-# More than a slow bus takes.
+# More than a slow bus can carry.
 FAST = "tcp,bytes=200000,message=4096,message_interval_ns=2100"
-# Who polls is ready only after a while, and answers to what comes one at a time.
+# A polling program is ready only after a while; messages arrive one at a time.
 POLLED = "tcp,bytes=10000,begin_us=3000,message_interval_ns=20000"
 PROBES = {
     "fft": guest("fft-lasx 8 3"),
@@ -153,9 +152,9 @@ PROBES = {
     "packets-fast": guest("tcp_receive eth0", "--wire", f"eth0,{FAST}", dca="1"),
     "frames": guest("device_check mac eth0 4 2", "--wire", "eth0,loop"),
     "flow": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=300000,mss=8960", flow="1", application="2"),
-    # The ring is shorter than the window, and the core slower than the line.
+    # The ring is smaller than the window, and the core slower than the link.
     "flow-overrun": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=3000000,mss=8960", ring="16", path="20000"),
-    # It says how many there are.
+    # The program prints the number of queues.
     "queues": guest("flow_receive eth0", "--wire", f"eth0,{WIRE}", queues="16"),
     "queues-pci": guest("flow_receive nic0", "--wire", f"nic0,{WIRE}", queues="16"),
     "messages": experiment("via", firmware="bvia", measure="latency", messages=20, size="4 KiB"),
@@ -164,7 +163,7 @@ PROBES = {
     "messages-small": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="4 B"),
 }
 FAR = {"folder": str(GUESTS), "program": "stream_threads", "arguments": ["20000", "1", "2"], "level": "timing", "numa": "bind:1"}
-PROBES["far-node"] = experiment("program", **FAR)  # on a host whose own programs it cannot run
+PROBES["far-node"] = experiment("program", **FAR)  # on a host that cannot run its own programs
 PROBES["far-nodes"] = experiment("program", **FAR | {"numa": "bind:1,4"})
 TREES = {"pairs": 3000, "workload": "W1", "conventional_zones": 1, "sequential_zones": 40, "entries": 16}
 PROBES |= {
@@ -189,7 +188,7 @@ OF = {
     "piii-lanai9": GENERAL + MESSAGES,
     "piii-myrinet": GENERAL + MESSAGES,
 }
-# Which probes most likely show a key, by a part of its path; they are run first.
+# The probes most likely to show a key, by part of its path; they run first.
 LIKELY = [
     (r"\.(store|idma)\b", ["engine", "machines", "engine-rules"]),
     (r"\.cam\b", ["machines"]),
@@ -210,19 +209,19 @@ LIKELY = [
 
 
 def ended(run):
-    """Whether the limit of processor time ended a run; that of a point of an experiment is a child's."""
+    """Whether the CPU time limit ended a run; for a point of an experiment, the limit applies to a child."""
     return run.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or b"SIGXCPU" in run.stderr
 
 
 class Runner:
-    """Runs probes with one longma, and remembers what unchanged machines gave."""
+    """Runs probes with one longma and caches the results of unchanged machines."""
 
     def __init__(self, longma, folder):
         self.longma, self.folder = longma, pathlib.Path(folder)
         self.numbers, self.known, self.lock = itertools.count(), {}, threading.Lock()
 
     def command(self, *words, **others):
-        # The limit is of processor time, so that a busy host changes nothing. Who comes to it has shown nothing: see `ended`.
+        # Limit CPU time, so that other load has no influence. A run that reaches the limit shows nothing: see `ended`.
         limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
         return subprocess.run([self.longma, *words], timeout=1200, preexec_fn=limit, **streams, **others)
@@ -236,7 +235,7 @@ class Runner:
         return path
 
     def result(self, name, path):
-        """All that the probe `name` gives on the machine file `path`, but for what names the file."""
+        """The result of probe `name` on the machine file `path`, without the fields that name the file."""
         probe = PROBES[name]
         return self.point(probe, path) if "workload" in probe else self.run(probe, path)
 
@@ -248,7 +247,7 @@ class Runner:
         environment = {"PATH": os.environ["PATH"], **probe["environment"]}
         words = [str(GUESTS / probe["words"][0]), *probe["words"][1:]]
         run = self.command("run", *options, *probe["options"], *words, env=environment)
-        # A run that is ended leaves the file empty.
+        # A run that is killed leaves the file empty.
         statistics = json.loads(out.read_text() or "{}") if out.exists() else {}
         statistics.pop("manifest", None)
         for left in (out, out.with_suffix(".machine.toml")):
@@ -272,7 +271,7 @@ class Runner:
         if ended(run) or not rows:
             return None
         failed = any(row["failure"] is not None for row in rows)
-        # The key is a digest of all that the point is given, the machine is a path.
+        # The key is a digest of all inputs, and the machine is a path.
         return int(failed), [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
 
     def unchanged(self, machine, name):
@@ -294,7 +293,7 @@ def quoted(key):
 
 
 def toml(value):
-    """A value in TOML's inline form."""
+    """Formats a value as inline TOML."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -312,7 +311,7 @@ NAMED = {"sources", "cores", "caches", "memories", "chips", "devices", "operatio
 
 
 def leaves(value, path=()):
-    """Every value that is no table and no list of tables, with its path."""
+    """All values that are not tables or lists of tables, with their paths."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))
@@ -324,7 +323,7 @@ def leaves(value, path=()):
 
 
 def key_of(path):
-    """What the path is called in the format: without the names of parts and the numbers in lists."""
+    """The key of a path in the format: without part names and list indices."""
     words, before = [], None
     for word in path:
         named = before in NAMED and len(words) in (1, 3) and isinstance(word, str)
@@ -347,7 +346,7 @@ def changed(machine, path, value):
 
 
 def choices():
-    """The words that a key may hold, by the key, from the book's tables."""
+    """The allowed words of each key, from the book's tables."""
     found = {}
     for line in CHAPTER.read_text().splitlines():
         if row := re.match(r'\| `(\w+)` \| ("[^|]*") \|', line):
@@ -360,7 +359,7 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ([A-Za-z/]+)")
 
 
 def other_values(machine, path, value):
-    """What may stand in place of a value: by its kind, the likeliest to fit first."""
+    """Alternative values by the kind of value, most plausible first."""
     key = path[-1] if isinstance(path[-1], str) else path[-2]
     if isinstance(value, bool):
         return [not value]
@@ -389,7 +388,7 @@ def other_lists(machine, values):
     return shorter + [values + ["nonesuch"]]
 
 
-# --- The question -----------------------------------------------------------------------------------------------------
+# --- Evaluation -------------------------------------------------------------------------------------------------------
 
 
 def excepted(key):
@@ -400,13 +399,13 @@ def excepted(key):
 
 
 def likely(machine, key):
-    """The probes that most likely show a change of the key, of those that the machine can run."""
+    """The probes most likely to show a change of the key, of those that the machine can run."""
     usual = OF.get(machine["name"], GENERAL)
     return [name for pattern, names in LIKELY if re.search(pattern, key) for name in names if name in usual] or usual[:4]
 
 
 def shows(runner, machine, path, value, probes, most):
-    """What shows a change of one key of one machine, the first `most` changes that the check accepts being tried."""
+    """What shows a change of one key of one machine. Tries the first `most` changes that the check accepts."""
     accepted = refused = 0
     for other in other_values(machine, path, value):
         file = runner.write(changed(machine, path, other))
@@ -428,7 +427,7 @@ def read(file):
 
 
 def edited(machine, edits):
-    """The machine with other values at dotted paths; `None` leaves what stands there."""
+    """The machine with other values at dotted paths; `None` keeps a value."""
     for path, value in edits.items():
         words = [int(word) if word.isdigit() else word for word in path.split(".")]
         machine = changed(machine, words, value) if value is not None else machine
@@ -436,7 +435,7 @@ def edited(machine, edits):
 
 
 def case(runner, key):
-    """What the case made for the key shows."""
+    """What shows the key in its special case."""
     name, edits, path, before, after, probe = CASES[key]
     shipped = next(machine for machine in map(read, FILES) if machine["name"] == name)
     paths = path if isinstance(path, tuple) else (path,)
@@ -449,7 +448,7 @@ def case(runner, key):
 
 
 def limit(runner, key, places):
-    """A change of a limit that `machine check` refuses."""
+    """A change of a limit that `machine check` rejects."""
     for machine, path, value in places:
         for other in other_values(machine, path, value):
             if not runner.accepts(runner.write(changed(machine, path, other))):
@@ -458,7 +457,7 @@ def limit(runner, key, places):
 
 
 def answer(runner, key, places):
-    """What shows the key: its case, or the first machine that does, first by the likeliest probes, then by all."""
+    """What shows the key: its special case, or the first machine that does, with the likeliest probes first."""
     if key in CASES:
         return case(runner, key)
     if key in LIMITS:
@@ -467,14 +466,14 @@ def answer(runner, key, places):
         found = shows(runner, machine, path, value, likely(machine, key), 2)
         if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
-    for machine, path, value in places[:MOST_PLACES]:
+    for machine, path, value in places[:MAX_PLACES]:
         found = shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3)
         if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     return None
 
 
-MOST_PLACES = 12  # of a key, on which all probes are run
+MAX_PLACES = 12  # of a key, on which all probes are run
 
 def ask(runner, only, jobs, verbose):
     keys = {}
@@ -500,7 +499,7 @@ def main():
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="the command")
     parser.add_argument("--only", default="", metavar="EXPRESSION", help="only keys that match it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--verbose", action="store_true", help="say what shows each key")
+    parser.add_argument("--verbose", action="store_true", help="print what shows each key")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         good, dead = ask(Runner(options.longma, folder), options.only, options.jobs, options.verbose)

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests of zoned devices, and the index on them, on the kernel's null_blk in a small QEMU guest.
 
-Not a test of null_blk: the same tests run on the emulated devices, and here show that those follow the
-same rules as the kernel. One command does it all: it fetches Debian's kernel (unpacked, not installed),
-packs a busybox, the test binaries and the longma command into an initramfs, boots it under QEMU's
-software emulation and reports what each said. Source: the kernel's documentation of null_blk.
+The same tests run on the emulated devices; this shows that those follow the kernel's rules. Fetches Debian's kernel (unpacked, not
+installed), packs a busybox, the test binaries and the longma command into an initramfs, boots it under QEMU's software emulation and
+reports the results. Source: the kernel's documentation of null_blk.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from guest import ROOT, Archive, boot, kernel, libraries, module
 
 MODULES = ("configfs", "null_blk")
 
-# The devices: null_blk's attributes, sizes in MiB. The memory behind one grows as it is written.
+# null_blk attributes of the devices, sizes in MiB. A device's memory grows as it is written.
 COMMON = {"blocksize": 4096, "memory_backed": 1, "zoned": 1, "irqmode": 0, "queue_mode": 2, "submit_queues": 1}
 DEVICES = {
     "small": {"size": 40, "zone_size": 2, "zone_capacity": 1, "zone_nr_conv": 2, "zone_max_open": 8, "zone_max_active": 10},
@@ -30,11 +29,11 @@ DEVICES = {
     "large": {"size": 2048, "zone_size": 32, "zone_nr_conv": 2, "zone_max_open": 14, "zone_max_active": 14},
 }
 
-# Test binaries of the crate that make use of the device, and which of the devices they are run on.
+# Test binaries that use the device, and the devices to run them on.
 TESTS = {"zone_rules": ("small", "unlimited"), "store_devices": ("small",)}
 
-# The paper's workloads, first on the published trees, which count what they read and write, then on the durable map by the longma
-# command. What the command says beside its table, the bar of its progress, is shown only if it fails.
+# The paper's workloads: on the published trees, which count reads and writes, then on the durable map with the longma command. The
+# command's progress bar is shown only if it fails.
 TREES = "LONGMA_ZONED_PAIRS=4000 /programs/store_devices published_trees --nocapture"
 WORKLOADS = ("W1", "W2", "W3", "W4", "W5")
 BENCH = "/programs/longma zoned bench /dev/nullb0 --force --workload {name} --records 20000 --operations 20000 --value-bytes 8"
@@ -75,7 +74,7 @@ rmdir /sys/kernel/config/nullb/nullb0
 
 
 def test_binaries():
-    """Builds the crate's tests; their paths by name."""
+    """Builds the crate's tests; returns their paths by name."""
     wanted = [part for test in TESTS for part in ("--test", test)]
     command = ["cargo", "test", "--workspace", "--locked", *wanted, "--no-run", "--message-format", "json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800)
@@ -87,7 +86,7 @@ def test_binaries():
 
 
 def stripped(program):
-    """A program without what only debuggers read: the guest has little memory."""
+    """Strips debugging information: the guest has little memory."""
     if shutil.which("strip") is None:
         return program.read_bytes()
     smaller = ROOT / "target" / "null_blk" / f"{program.name}.stripped"
@@ -96,7 +95,7 @@ def stripped(program):
 
 
 def initramfs(modules, programs, steps, busybox):
-    """The guest's files: what it boots into and all it runs."""
+    """Builds the initramfs with everything the guest runs."""
     archive = Archive()
     for folder in ("proc", "sys", "dev", "tmp", "bin"):
         archive.folder(folder)
@@ -114,7 +113,7 @@ def initramfs(modules, programs, steps, busybox):
 
 
 def tables(lines):
-    """Prints what the workloads printed: lines of counts, and one table of all phases of the map."""
+    """Prints the results of the workloads: lines of counts, and one table of all phases of the map."""
     # The emulated devices come before the kernel's.
     trees = [line for line in lines if re.match(r"W\d \d+ pairs: ", line)]
     print("\n".join(trees[-len(WORKLOADS):]))
@@ -125,7 +124,7 @@ def tables(lines):
 
 
 def report(lines, names):
-    """Prints what came of each step; true if all went well."""
+    """Prints the result of each step; returns whether all passed."""
     text = "\n".join(lines)
     status = {name: int(code) for code, name in re.findall(r"^guest: status (\d+) of (.+)$", text, re.M)}
     good = True
@@ -142,8 +141,8 @@ def report(lines, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--longma", type=pathlib.Path, help="the longma command, for the workloads; without it they are left out")
-    parser.add_argument("--echo", action="store_true", help="show what the guest prints")
+    parser.add_argument("--longma", type=pathlib.Path, help="the longma command, for the workloads; without it they are skipped")
+    parser.add_argument("--echo", action="store_true", help="show the guest's output")
     parser.add_argument("--timeout", type=int, default=600, help="seconds (default 600)")
     parser.add_argument("--memory", type=int, default=2048, help="the guest's memory, MiB (default 2048)")
     options = parser.parse_args()

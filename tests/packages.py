@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs others' programs as they are distributed: Debian's packages for three architectures in root folders, and esbuild from npm.
+"""Runs third-party programs: Debian packages for three architectures in root folders, and esbuild from npm.
 
-Not a package manager: no dependencies, no scripts. Packages are pinned by hash (tests/packages.toml), unpacked without dpkg and
-kept under target/; what an archive no longer has, or cannot be reached, is left out and said to be. LONGMA_DEBIAN_ARCHIVE gives
-another archive than deb.debian.org, this machine's apt knows a nearer one; npm's own configuration says where its packages are.
+Packages are pinned by hash (tests/packages.toml), unpacked without dpkg, and cached under target/; dependencies and scripts are not
+handled. Packages that are no longer available are skipped with a note. LONGMA_DEBIAN_ARCHIVE overrides the archive (default: this machine's
+apt mirror, then deb.debian.org); npm's configuration selects its registry.
 Source: deb(5), deb-old(5), ar(5).
 """
 
@@ -33,16 +33,16 @@ BUILT = ROOT / "target" / "packages"
 # The folders that Debian has merged into /usr.
 MERGED = ["bin", "sbin", "lib", "lib64"]
 FETCH_TIMEOUT_S = 60
-# What uname calls them.
+# Their names in uname.
 MACHINES = {"loong64": "loongarch64", "amd64": "x86_64", "arm64": "aarch64"}
 
 
 class Absent(Exception):
-    """Something that cannot be had here, and why."""
+    """A package that is not available, with the reason."""
 
 
 def archives():
-    """Where Debian's packages may be, the nearest first."""
+    """Debian archives, the nearest first."""
     if given := os.environ.get("LONGMA_DEBIAN_ARCHIVE"):
         return [given]
     try:
@@ -53,7 +53,7 @@ def archives():
 
 
 def fetched(path, wanted, kept):
-    """A package's bytes, by its hash: kept from before or loaded."""
+    """A package's bytes, by hash, from the cache or the archive."""
     if kept.exists() and hashlib.sha256(kept.read_bytes()).hexdigest() == wanted:
         return kept.read_bytes()
     why = "no archive"
@@ -84,7 +84,7 @@ def members(package):
 
 
 def unpack(package, folder):
-    """What a package installs, without running anything of it."""
+    """Unpacks a package without running its scripts."""
     for name, content in members(package):
         if name.startswith("data.tar"):
             with tarfile.open(fileobj=io.BytesIO(content)) as files:
@@ -92,12 +92,12 @@ def unpack(package, folder):
                     first, _, rest = entry.name.removeprefix("./").partition("/")
                     if first in MERGED and rest:
                         entry.name = f"./usr/{first}/{rest}"
-                    # Nothing of the host's: owners and device files are left out.
+                    # Without owners and device files.
                     files.extract(entry, folder, set_attrs=True, filter="tar")
 
 
 def debian_root(architecture, besides):
-    """A folder with all the packages, and with those of another list."""
+    """Creates a root folder with all packages of a list."""
     name = besides or "root"
     folder, stamp = BUILT / architecture / name, BUILT / architecture / f"{name}.stamp"
     pins = LIST["debian"][architecture] | (LIST[besides][architecture] if besides else {})
@@ -119,7 +119,7 @@ def debian_root(architecture, besides):
 
 
 def esbuild():
-    """The program, from npm by its own configuration."""
+    """The esbuild program, fetched with npm."""
     pin = LIST["npm"]
     program = BUILT / "esbuild" / pin["version"] / "package" / "bin" / "esbuild"
     if program.exists():
@@ -145,7 +145,7 @@ def esbuild():
 
 
 def verdict(command, case, timeout_s):
-    """What is wrong with one run, or an empty string."""
+    """The problem with a run, or an empty string."""
     given = case.get("input", "").encode()
     try:
         run = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s)
@@ -158,7 +158,7 @@ def verdict(command, case, timeout_s):
 
 
 def debian_runs(architecture, besides, emulator):
-    """The runs that need these packages, as (title, command, case): of translated ones, only the first is run at each level."""
+    """The runs that use these packages, as (title, command, case). Of the translated ones, only the first runs at each level."""
     root = debian_root(architecture, besides)
     runs = {name: case for name, case in LIST["run"].items() if case.get("needs", "") == besides}
     for number, (name, case) in enumerate(runs.items()):
@@ -166,13 +166,13 @@ def debian_runs(architecture, besides, emulator):
         for level in case.get("levels", LEVELS) if everywhere else ["translated"]:
             environment = ["--env", "PATH=/usr/bin", "--env", "LC_ALL=C", "--env", "HOME=/", "--env", "TZ=UTC0"]
             command = [*emulator, *LEVELS[level], "--root", root, *environment, f"/usr/bin/{case['program']}", "--", *case["arguments"]]
-            # What a program says of the processor is the only difference.
+            # The output differs only in the machine name.
             told = case | {"output": case["output"].replace("MACHINE", MACHINES[architecture])}
             yield f"debian {architecture} {name}, {level}", command, told
 
 
 def esbuild_runs(emulator):
-    """Bundling the small program of tests/bundled."""
+    """Bundles the small program in tests/bundled."""
     program = esbuild()
     case = {"output": (HERE / "bundled" / "expected.js").read_text()}
     arguments = ["--bundle", "--minify", "--format=esm", "--target=es2020", HERE / "bundled" / "main.tsx", "--jsx=automatic",
@@ -203,7 +203,7 @@ def main():
             left_out += 1
             print(f"left out: {source}: {error}", flush=True)
     print(f"packages: {passed} passed, {failed} failed")
-    # Without a network there is nothing to run, and nothing wrong.
+    # Without a network there is nothing to run, which is not a failure.
     sys.exit(1 if failed or not (passed or left_out) else 0)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tests the API of a real `longma placement serve --all-in-one` against its own OpenAPI document, by schemathesis.
+"""Tests the API of `longma placement serve --all-in-one` against its own OpenAPI document, with schemathesis.
 
-Requests that the document allows and requests that it forbids, with an admin's token and, for what agents call, an agent's: no answer may be a
-status, a type or a body that the document does not say, none an error of the server's own, and what the document forbids is refused. Left out:
-`positive_data_acceptance`, because fields depend on each other in ways that a schema does not say, and the endless answer of `/v1/watch`.
-The packages are those of `schemathesis.txt`, in a folder of their own; where they cannot be had it says so. Source: schemathesis' manual.
+Sends valid and invalid requests with an admin's token and, for the agents' calls, an agent's. Every answer must have a documented status,
+type and body, invalid requests must be rejected, and there must be no internal errors. Not checked: `positive_data_acceptance`, because
+fields depend on each other in ways that a schema cannot express, and the endless answer of `/v1/watch`. The packages of `schemathesis.txt`
+are installed in a private folder; without them, the test is skipped with a note. Source: schemathesis' manual.
 """
 
 import argparse
@@ -21,11 +21,11 @@ LEFT_OUT = "positive_data_acceptance"
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A failed check."""
 
 
 def schemathesis(folder):
-    """The command with exactly the packages that are named, or None."""
+    """The command with exactly the pinned packages, or None."""
     wanted = HERE / "schemathesis.txt"
     stamp, command = folder / "installed.txt", folder / "bin" / "schemathesis"
     if command.exists() and stamp.exists() and stamp.read_text() == wanted.read_text():
@@ -39,7 +39,7 @@ def schemathesis(folder):
 
 
 class Service:
-    """The service of one machine, with a made-up host."""
+    """The service of one machine, with a simulated host."""
 
     def __init__(self, longma, folder):
         self.state, self.log = folder / "state", (folder / "log").open("w+")
@@ -66,7 +66,7 @@ class Service:
 
 
 def run(command, service, token, which, examples, folder):
-    """One run with one token; the number of requests."""
+    """Runs schemathesis with one token; returns the number of requests."""
     report = folder / "report.json"
     words = [command, "run", f"{service.url}/openapi.json", "-H", f"Authorization: Bearer {token}", *which]
     words += ["--seed", "1", "--max-examples", str(examples), "--exclude-checks", LEFT_OUT, "--no-color", "--continue-on-failure"]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` against kill -9: the service, the agent or both die at random moments while virtual machines are made, moved, stopped and deleted.
+"""Tests `longma placement` against kill -9 of the service, the agent or both.
 
-After each kill the dead are started again, and within ten seconds the database, the agent and the hypervisor must agree: every virtual machine
-at rest, nothing found by the audit, every answered request there once, no CPU owned twice. The hypervisor is the fake one with its domains in
-a file, so that they outlive the agent as libvirt's do. Not a test of libvirt, which is `libvirt.py`.
+They die at random times while virtual machines are created, moved, stopped and deleted.
+The killed processes are restarted. Within ten seconds the database, the agent and the hypervisor must agree: all virtual machines at rest,
+no audit findings, every answered request carried out once, no CPU owned twice. The hypervisor is the fake one; its domains are in a file,
+so that they outlive the agent as libvirt's do. `libvirt.py` tests libvirt.
 """
 
 import argparse
@@ -24,7 +25,7 @@ AT_REST = {"running", "stopped", "failed"}
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A failed check."""
 
 
 def must(is_so, said):
@@ -33,7 +34,7 @@ def must(is_so, said):
 
 
 def until(what, is_so, seconds):
-    """Waits until something is so; how long that took."""
+    """Waits until a condition holds; returns how long that took."""
     begin, last = time.monotonic(), None
     while time.monotonic() - begin < seconds:
         try:
@@ -52,7 +53,7 @@ def free_port():
 
 
 class House:
-    """The service and the agent of one made-up host, each a process of its own."""
+    """The service and the agent of one simulated host, each in its own process."""
 
     def __init__(self, longma, folder):
         self.longma, self.folder, self.port = longma, folder, free_port()
@@ -78,7 +79,7 @@ class House:
         return self.start("agent", "--server", f"http://127.0.0.1:{self.port}", "--token-file", self.folder / "agent.token", *host)
 
     def ask(self, method, path, body=None, key=None):
-        """Status and body of an answer."""
+        """Sends a request; returns status and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"content-type": "application/json"}
         headers |= {"authorization": f"Bearer {self.token}"} if self.token else {}
@@ -109,11 +110,11 @@ class House:
         return self.ask("GET", "/v1/vms?limit=1000")[1]["items"]
 
     def agrees(self):
-        """Whether nothing is on its way and nothing differs."""
+        """Whether all operations are finished and the audit finds no difference."""
         if any(vm["state"] not in AT_REST for vm in self.machines()):
             return False
         status, audit = self.ask("GET", "/v1/audit")
-        # What the agent found last may be from before the kill: what there is, the file says.
+        # The agent's last report may predate the kill, so read the domains from the file.
         return status == 200 and audit["database"] == [] and self.domains_agree()
 
     def domains_agree(self):
@@ -131,7 +132,7 @@ class House:
 
 
 class Restless(threading.Thread):
-    """Somebody who makes, moves, stops, starts and deletes virtual machines until told to end."""
+    """A client that creates, moves, stops, starts and deletes virtual machines until stopped."""
 
     def __init__(self, house, name, seed, answered, gone):
         super().__init__(daemon=True)
@@ -145,7 +146,7 @@ class Restless(threading.Thread):
                 self.act()
                 self.done += 1
             except (OSError, http.client.HTTPException, json.JSONDecodeError):
-                # The service is dead at the moment.
+                # The service is down.
                 time.sleep(0.01)
 
     def act(self):
@@ -162,7 +163,7 @@ class Restless(threading.Thread):
             return
         name = self.chance.choice(mine)
         if chance < 0.55:
-            # A deletion that was not answered may have been done.
+            # An unanswered deletion may have been carried out.
             self.gone.add(name)
             status, _ = self.house.ask("DELETE", f"/v1/vms/{self.answered[name]}")
             self.expect(status, {200, 202, 404, 409, 503})
@@ -195,7 +196,7 @@ def main():
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     answered, gone, took, done = {}, set(), [], 0
-    # Whatever stops this stops the two processes.
+    # Stop both processes when this one is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="longma-kills-") as folder:
         house = House(arguments.longma.resolve(), pathlib.Path(folder))

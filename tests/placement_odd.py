@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` under what seldom happens to a machine: its clock jumps by hours, forwards and backwards, and its disk is full; its
-libvirt does not answer, its database is locked by somebody else or has two names.
+"""Tests `longma placement` under rare conditions: clock jumps, a full disk, a hanging libvirt, a locked or renamed database.
 
-Clocks are libfaketime's, for the service and the agent only, and the monotonic one is left alone, as a real step of the clock leaves it. The
-full disk is a small tmpfs, which needs root. The libvirt that hangs is a script in the place of virsh. What the machine cannot do is left out with a line. Source: libfaketime's README; tmpfs(5).
+Clocks are changed with libfaketime, for the service and the agent only; the monotonic clock stays correct, as with a real clock step. The
+full disk is a small tmpfs, which needs root. The hanging libvirt is a script in place of virsh. Tests that the machine cannot run are
+skipped with a note. Source: libfaketime's README; tmpfs(5).
 """
 
 import argparse
@@ -22,18 +22,18 @@ import time
 from placement_kills import House, Wrong, free_port, must, until
 
 HOUR = 3600
-# An agent that is silent for 30 s is looked for every 5 s.
+# An agent is missed after 30 s of silence, checked every 5 s.
 SILENCE = (25, 45)
 
 
 def faketime():
-    """The library for programs with threads, or None."""
+    """libfaketime's library for programs with threads, or None."""
     found = sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     return found[0] if found else None
 
 
 class ShiftedHouse(House):
-    """A service and an agent whose clock is off by as many seconds as a file says."""
+    """A service and an agent whose clock is offset by the number of seconds in a file."""
 
     def __init__(self, longma, folder, library):
         self.library, self.shift = library, folder / "shift"
@@ -69,7 +69,7 @@ def runs(house, name):
 
 
 def clocks(longma, library):
-    """After each jump everything goes on, and an agent that dies is still missed after 30 s and no sooner."""
+    """After each clock jump everything keeps working, and a dead agent is missed after 30 s, not sooner."""
     with tempfile.TemporaryDirectory(prefix="longma-clocks-") as folder:
         house = ShiftedHouse(longma, pathlib.Path(folder), library)
         try:
@@ -109,7 +109,7 @@ def clocks(longma, library):
 
 @contextlib.contextmanager
 def small_disk(folder, size):
-    """A file system of its own at a folder; says so with None where none can be had."""
+    """Mounts a small file system at a folder; None, with a note, if that is not possible."""
     mounted = os.geteuid() == 0 and subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "longma-full", folder], capture_output=True
     ).returncode == 0
@@ -121,7 +121,7 @@ def small_disk(folder, size):
 
 
 def fill(ballast, room=0):
-    """Writes until there is no more than so many bytes of room."""
+    """Writes until no more than this many bytes are free."""
     with ballast.open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             with contextlib.suppress(OSError):
@@ -131,14 +131,14 @@ def fill(ballast, room=0):
 
 
 def full(longma):
-    """With no room left, requests are refused whole and reading goes on; with room again, everything does."""
+    """On a full disk, write requests are rejected as a whole and reads work; with free space, everything works again."""
     with tempfile.TemporaryDirectory(prefix="longma-full-") as folder:
         folder = pathlib.Path(folder)
         state = folder / "state"
         state.mkdir()
         with small_disk(state, "4m") as there:
             if not there:
-                print("left out: placement on a full disk: it needs root and a tmpfs of its own")
+                print("left out: placement on a full disk: it needs root, to mount a tmpfs")
                 return
             house = House(longma, folder)
             try:
@@ -160,7 +160,8 @@ def full(longma):
                 names = {vm["request"]["name"] for vm in house.machines()}
                 must(names == {"before", *answered}, f"{names ^ {'before', *answered}}: answered and not there, or refused and there")
                 must(house.ask("GET", "/v1/hosts/h1")[0] == 200, "reading goes on")
-                # It dies with no room left, and starts all the same: what was answered is there, and refused is what needs room.
+                # It is killed on the full disk and starts again: answered requests are kept, and requests that need space
+                # are rejected.
                 fill(state / "ballast")
                 for _ in range(2):
                     house.service.kill()
@@ -168,7 +169,7 @@ def full(longma):
                     house.service = house.start_service()
                 must({vm["request"]["name"] for vm in house.machines()} == names, "started on a full disk it knows others")
                 must(request(house, "without-room")[0] == 507, "a full disk after a start")
-                # At another address: how it is reached is written down when there is room.
+                # At another address, which is recorded when there is space.
                 first, house.port = house.port, free_port()
                 house.service.kill()
                 house.service.wait(timeout=30)
@@ -195,7 +196,7 @@ def full(longma):
     print(f"odd: a full disk: {len(answered)} answered, {len(refused)} refused whole, all of them made afterwards, {time.monotonic() - began:.0f} s")
 
 
-# It says what there is, and is silent about each domain. What it starts itself holds its output open.
+# Lists the domains, but hangs on queries about one. Its child processes hold the output open.
 HANGS = """#!/bin/sh
 case "$*" in *version*|*list*) exit 0;; esac
 echo $$ >> {folder}/called
@@ -205,7 +206,7 @@ true
 
 
 def hangs(longma):
-    """Ten machines wait on a libvirt that hangs: a service, and an agent of its own, end when they are told to, and nothing of them is left."""
+    """Ten virtual machines wait for a hanging libvirt. The service and a separate agent stop when asked, and leave no processes."""
     with tempfile.TemporaryDirectory(prefix="longma-hangs-") as folder:
         folder = pathlib.Path(folder)
         (folder / "virsh").write_text(HANGS.format(folder=folder))
@@ -263,7 +264,7 @@ def hangs(longma):
 
 
 def is_there(group):
-    """Whether a process of a group lives."""
+    """Whether a process of a group is alive."""
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
@@ -273,7 +274,7 @@ def is_there(group):
 
 
 def locked(longma):
-    """Somebody else locks the database: what would change it is refused with the time to ask again, reading goes on, and all does after it."""
+    """Another process locks the database: changes are rejected with a retry time, reads work, and everything works afterwards."""
     with tempfile.TemporaryDirectory(prefix="longma-locked-") as folder:
         folder = pathlib.Path(folder)
         house = House(longma, folder)
@@ -295,7 +296,7 @@ def locked(longma):
 
 
 def two_names(longma):
-    """A second service is not let at the same database by whatever name."""
+    """A second service cannot open the same database under another name."""
     with tempfile.TemporaryDirectory(prefix="longma-names-") as folder:
         folder = pathlib.Path(folder)
         house = House(longma, folder)
@@ -318,7 +319,7 @@ def two_names(longma):
                 make(state / "placement.db", folder / name / "placement.db")
                 refused(name, "another service uses this database")
             must(request(house, "after")[0] == 201, "the first one goes on")
-            # After a crash the log lies under the first name only.
+            # After a crash, the log exists under the first name only.
             house.service.kill()
             house.service.wait(timeout=30)
             refused("hard", "hard links")
@@ -331,7 +332,7 @@ def two_names(longma):
 
 
 def lower_ratio(longma):
-    """A service that is started with a ratio of over-commit below what is promised says which one is needed."""
+    """A service started with an overcommit ratio below the promised one says which ratio is needed."""
     with tempfile.TemporaryDirectory(prefix="longma-ratio-") as folder:
         house = House(longma, pathlib.Path(folder))
         try:
@@ -354,7 +355,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--longma", type=pathlib.Path, required=True, help="the command")
     longma = parser.parse_args().longma.resolve()
-    # Whatever stops this stops the processes.
+    # Stop the processes when this one is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     hangs(longma)
     locked(longma)

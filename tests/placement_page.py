@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Looks at the page of `longma placement serve` in headless Chromium, wide and on a phone: what the service has must be seen, as it changes.
+"""Checks the page of `longma placement serve` in headless Chromium, at desktop and phone width.
 
-The service is a private one with made-up hosts. Not a judgement of beauty: --screenshot keeps the pictures for that.
+The service is a private one with simulated hosts. --screenshot keeps pictures.
 Source: the Chrome DevTools Protocol, over the browser's pipe.
 """
 
@@ -31,12 +31,12 @@ LOOK = """JSON.stringify({
 
 
 class Browser:
-    """Chromium with a pipe to it."""
+    """Chromium with a DevTools pipe."""
 
     def __init__(self, folder):
         name = next(filter(shutil.which, BROWSERS))
         (reading, self.to), (self.of, writing) = os.pipe(), os.pipe()
-        # It reads from descriptor 3 and writes to 4, and gets them through a shell.
+        # Chromium reads from descriptor 3 and writes to 4; a shell sets them up.
         script = f'exec "$0" "$@" 3<&{reading} 4>&{writing}'
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}/profile"]
         self.child = subprocess.Popen(["bash", "-c", script, name, *options], pass_fds=(reading, writing), stderr=subprocess.DEVNULL)
@@ -89,7 +89,7 @@ class Browser:
 
 
 def look_at_tables(seen):
-    """Hosts with their state and when they were heard, tenants with what they have of what they may, tokens without their secrets."""
+    """Checks the tables: hosts with state and last report, tenants with usage and quota, tokens without secrets."""
     hosts, tenants, tokens = (seen["table"][kind] for kind in ("hosts", "tenants", "tokens"))
     assert [row[:2] for row in hosts] == [["h-1", "up"], ["h-2", "up"]] and all(row[2].endswith("s ago") for row in hosts), hosts
     assert sum(int(row[3]) for row in hosts) == 2, hosts

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` on a real PostgreSQL server of its own: the store's tests, and two services of one database that are killed.
+"""Tests `longma placement` with a private PostgreSQL server: the store's tests, and two services on one database that are killed.
 
-It starts a server in a folder of its own, reached by a socket in that folder only, and stops it after. PostgreSQL does not run as root: as
-root it is started as the user `postgres` that Debian's package makes. Source: PostgreSQL's manual, initdb and pg_ctl.
+The server runs in a private folder, is reachable through a socket in it only, and is stopped afterwards. PostgreSQL refuses to run as root:
+as root, it is started as Debian's user `postgres`. Source: PostgreSQL's manual, initdb and pg_ctl.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A failed check."""
 
 
 def must(is_so, said):
@@ -34,7 +34,7 @@ def must(is_so, said):
 
 
 def until(what, is_so, seconds=30):
-    """Waits until something is so, and returns what it is."""
+    """Waits until a condition holds and returns its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := is_so():
@@ -44,7 +44,7 @@ def until(what, is_so, seconds=30):
 
 
 def programs():
-    """The folder of the newest server's programs, or None."""
+    """The program folder of the newest installed server, or None."""
     if found := shutil.which("initdb"):
         return pathlib.Path(found).parent
     versions = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
@@ -88,7 +88,7 @@ class Server:
 
 
 class Service:
-    """`longma placement serve` with a fake host of its own."""
+    """`longma placement serve` with a fake host."""
 
     def __init__(self, longma, folder, name, database):
         self.longma, self.state, self.name, self.database = longma, folder / name, name, database
@@ -107,7 +107,7 @@ class Service:
         self.process.wait(timeout=90)
 
     def http(self, method, path, body=None, key=None):
-        """Status, headers and body of an answer of the API."""
+        """Sends an API request; returns status, headers and body."""
         access = json.loads((self.state / "client.json").read_text())
         headers = {"authorization": f"Bearer {access['token']}", "content-type": "application/json"} | ({"idempotency-key": key} if key else {})
         asked = urllib.request.Request(access["url"] + path, json.dumps(body).encode() if body else None, headers, method=method)
@@ -119,14 +119,16 @@ class Service:
             return answer.status, {name.lower(): value for name, value in answer.headers.items()}, json.loads(answer.read())
 
     def ask(self, *words):
-        """What a command says as JSON, or None if it failed."""
+        """The JSON output of a command, or None if it failed."""
         words = [self.longma, "placement", *words, "--state", self.state, "--json"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         return json.loads(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
 
 
 def two_services(longma, server, folder, kills):
-    """Two services on one database, requests by both, one killed now and then: nothing twice, nothing lost, and all agrees."""
+    """Two services on one database receive requests, and one is killed now and then: nothing is done twice or lost, and the audit finds
+    no difference.
+    """
     server.sql("CREATE DATABASE shared")
     both = [Service(longma, folder, name, f"{server.url} dbname=shared") for name in ("one", "two")]
     for service in both:
@@ -146,13 +148,13 @@ def two_services(longma, server, folder, kills):
         time.sleep(chance.random() * 0.15)
         victim.kill()
         time.sleep(chance.random() * 0.5)
-        # What lies on its host runs when its agent, which is in the same process, is back.
+        # Virtual machines on its host run again once its agent, in the same process, is back.
         victim.start()
         for n, process in enumerate(busy):
             said, _ = process.communicate(timeout=120)
             if process.returncode == 0:
                 answered[f"v{turn}-{n}"] = json.loads(said)["id"]
-        # Half of what is there goes again, asked for at the service that may not have its agent.
+        # Delete half of them, through the service whose agent may not own them.
         for name in [name for name in answered if chance.random() < 0.5]:
             if other.ask("delete", name) is not None:
                 del answered[name]
@@ -180,7 +182,7 @@ def two_services(longma, server, folder, kills):
 
 
 def outage(server, both):
-    """The server goes down under the services and comes back: they say so and when to ask again, and go on without being started anew."""
+    """The server stops under the services and comes back: they report it with a retry time and recover without a restart."""
     for turn, how in enumerate(("fast", "immediate")):
         server.stop(how)
         for attempt in range(6):
@@ -202,12 +204,14 @@ def outage(server, both):
 
 
 def full_database(longma, server, folder):
-    """A database whose disk is full refuses requests whole, and goes on when there is room. Its disk is a small tmpfs, which needs root."""
+    """With a full disk, the database rejects requests as a whole, and works again when there is space. The disk is a small tmpfs, which
+    needs root.
+    """
     disk = folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size=24m,mode=700,uid={server.user.pw_uid if server.user else 0}", "longma-full", disk]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        print("left out: placement on a full PostgreSQL: it needs root and a tmpfs of its own")
+        print("left out: placement on a full PostgreSQL: it needs root, to mount a tmpfs")
         return
     service = Service(longma, folder, "small", f"{server.url} dbname=small")
     try:
@@ -220,7 +224,7 @@ def full_database(longma, server, folder):
                 with contextlib.suppress(OSError):
                     while file.write(b"x" * size):
                         pass
-            # For some requests, or parts of them.
+            # Space for some requests, or parts of them.
             file.truncate(file.tell() - (200 << 10))
         access = json.loads((service.state / "client.json").read_text())
 
@@ -273,7 +277,7 @@ def main():
         kept.mkdir()
         server = Server(found, kept)
         stack.callback(server.stop)
-        # Whatever stops this stops the server.
+        # Stop the server when this process is terminated.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         tests = ["cargo", "test", "--workspace", "--locked", "--test", "store", "--test", "postgres"]
         subprocess.run(tests, cwd=ROOT, check=True, env={**os.environ, "LONGMA_TEST_POSTGRES": server.url}, timeout=1800)

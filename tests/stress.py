@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs stress-ng, as Debian has it for LoongArch64, one stressor after the other, and says which fail.
+"""Runs stress-ng, from Debian for LoongArch64, one stressor after the other, and reports failures.
 
-Not a usual stage of the tests: it takes a quarter of an hour, and fetches some sixty packages of whatever version the archive has
-today (their hashes are the archive's own). Exit 0 only when no stressor fails but those of EXPECTED.
+Not part of the usual test stages: it takes a quarter of an hour and fetches about sixty packages in the archive's current versions
+(verified by the archive's hashes). Exits with 0 only if no stressor fails except those in EXPECTED.
 Source: https://github.com/ColinIanKing/stress-ng, its manual page; deb(5).
 """
 
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILT = ROOT / "target" / "stress"
 RELEASE = "sid"
 
-# Those that ask what a user-mode emulator is to answer; of the others (devices, modules, whole machines) it answers for the host.
+# Stressors of calls that a user-mode emulator implements; the others (devices, modules, whole machines) test the host.
 STRESSORS = """access affinity af-alg aio alarm atomic bad-altstack bitops bitonicsort branch brk bsearch bubblesort cache chdir chmod
 chown clock clone close context copy-file cpu crypt cyclic daemon dekker dentry dev-shm dirdeep dirmany dnotify dup dynlib enosys env
 epoll eventfd exec exit-group expmath factor fallocate fault fcntl fibsearch file-ioctl filename flock fma fork fp fp-error fpunch fractal
@@ -43,7 +43,7 @@ sysinval tee timer timerfd timermix time-warp tlb-shootdown touch tree trig tsea
 veccmp vecfp vecmath vecshuf vecwide vfork vforkmany vm vm-addr vm-rw vm-segv vm-splice vma wait waitcpu wcs xattr yield zero zlib
 zombie""".split()
 
-# What fails, and why it may.
+# Expected failures, with the reasons.
 EXPECTED = {
     "vm-rw": "clone(2) with CLONE_VM, without CLONE_THREAD or CLONE_VFORK, is refused (EINVAL), as user-mode QEMU refuses it",
 }
@@ -53,7 +53,7 @@ HARMLESS = re.compile(r"no CPUs found|failed: 0|metrics-check")
 
 
 def index(archive):
-    """The archive's packages by name, and which one provides a name."""
+    """The archive's packages by name, and the providers of virtual packages."""
     listed = BUILT / f"Packages-{RELEASE}"
     if not listed.exists():
         with urllib.request.urlopen(f"{archive}/dists/{RELEASE}/main/binary-loong64/Packages.xz", timeout=packages.FETCH_TIMEOUT_S) as answer:
@@ -69,7 +69,7 @@ def index(archive):
 
 
 def needed(wanted, known, provided):
-    """Packages with all that they depend on."""
+    """Packages with all their dependencies."""
     found, rest = [], list(wanted)
     while rest:
         name = rest.pop()
@@ -84,7 +84,7 @@ def needed(wanted, known, provided):
 
 
 def unpacked_root():
-    """A folder with stress-ng and what it needs, made once."""
+    """A folder with stress-ng and its dependencies, created once."""
     root, stamp = BUILT / "root", BUILT / "root.stamp"
     if stamp.exists():
         return root
@@ -109,7 +109,7 @@ def unpacked_root():
             packages.unpack(packages.fetched(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1]), root)
         except packages.Absent as error:
             sys.exit(f"stress: {error}; remove {BUILT} to begin with the archive's present index")
-    # What base-files brings of these would hide the host's.
+    # The versions of base-files would hide the host's.
     for empty in ("proc", "sys", "dev"):
         if (root / empty).is_dir():
             (root / empty).rmdir()
@@ -118,7 +118,7 @@ def unpacked_root():
 
 
 def run(emulator, root, name, options):
-    """What is wrong with a run of one stressor, or an empty string."""
+    """The problem with a run of a stressor, or an empty string."""
     command = [*emulator, "-L", root, root / "usr/bin/stress-ng", "--", f"--{name}", str(options.instances), "--timeout", str(options.seconds),
                "--temp-path", "/tmp", "--verify", "--no-rand-seed"]  # fmt: skip
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
@@ -129,7 +129,7 @@ def run(emulator, root, name, options):
         child.communicate()
         return "it did not end"
     lines = [line for line in said.decode(errors="replace").splitlines() if FAILED.search(line) and not HARMLESS.search(line)]
-    # 3: the host lacks what the stressor wants; 4: it is not implemented.
+    # 3: the host lacks a feature that the stressor needs; 4: not implemented.
     if child.returncode in (0, 3, 4) and not any("fail:" in line or "longma:" in line for line in lines):
         return ""
     return f"status {child.returncode}: {' | '.join(lines)[:300]}"

@@ -1,7 +1,4 @@
-"""The tables of other architectures' system calls, beside the one table of those that are there.
-
-Not a test of what the calls do.
-"""
+"""Checks the system call tables of the other architectures against the main table."""
 
 import pathlib
 import re
@@ -13,7 +10,7 @@ ROW = re.compile(r"^\s*\w+\((\d+), \"(\w+)\"|^\s*(?:\w+\()?(\d+),\s*\"(\w+)\",",
 
 
 def numbers():
-    """The calls of the one table: name to number."""
+    """The calls of the main table: name to number."""
     found = ROW.findall(TABLE.read_text())
     return {name or other_name: int(number or other) for number, name, other, other_name in found}
 

@@ -1,4 +1,4 @@
-"""Listening to a guest: what it says last counts. The guest itself is in guest.py."""
+"""Tests guest.py: reading a guest's output to its last line."""
 
 import pathlib
 import subprocess
@@ -12,7 +12,7 @@ from guest import listen
 
 
 def said_by(script, timeout_s=10):
-    """The lines that a shell says, which may leave others behind that go on talking."""
+    """The output lines of a shell, which may leave background processes that still write."""
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
         return listen(shell.stdout, timeout_s, echo=False)
 

@@ -1,7 +1,4 @@
-"""The house's walls: who may import whom, and that the tables which say so are true.
-
-Not a test of what the crates do. What is drawn is in house.py.
-"""
+"""Checks the import rules between crates and modules, and that the tables documenting them are true. house.py does the analysis."""
 
 import os
 import pathlib
@@ -15,8 +12,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import house
 
-# Tests may look up here: the conformance suite and the C programs run on the modelled NIC too, and the map is compared with others.
-# The front ends of translation are tested together, for they share what a test needs.
+# Tests may import from higher layers: the conformance suite and the C programs also run on the modelled NIC, the map is compared with
+# others, and the translation front ends are tested together.
 TESTS_LOOK_UP = {
     ("via", "via-myrinet"),
     ("vipl", "vipl-myrinet"),
@@ -25,10 +22,10 @@ TESTS_LOOK_UP = {
     ("translate", "translate-mips"),
     ("translate", "translate-x86"),
 }
-# Whoever wants to know a crate, or a file, reads it: no more than this.
+# Size limits that keep crates and files readable.
 MOST_LINES_OF_A_CRATE = 15_000
 MOST_LINES_OF_A_FILE = 700
-# What is published without the simulator.
+# The crates published without the simulator.
 ALONE = {"loongarch", "reliable", "via", "vipl", "zoned"}
 
 
@@ -53,7 +50,7 @@ class Crates(unittest.TestCase):
                     self.assertEqual((manifest.parent / name).read_text(), (house.ROOT / name).read_text(), manifest.parent)
 
     def test_nothing_is_a_symbolic_link(self):
-        """Where a checkout has none, each would become a file with a path in it."""
+        """On systems without symbolic links, each would become a file with a path in it."""
         links = []
         for folder, below, files in os.walk(house.ROOT):
             links += [name for name in files + below if (pathlib.Path(folder) / name).is_symlink()]
@@ -95,7 +92,7 @@ class Crates(unittest.TestCase):
             self.assertLessEqual(self.crates[name].imports, ALONE, name)
             manifest = tomllib.loads((self.crates[name].folder / "Cargo.toml").read_text())
             shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
-            # Cargo keeps what tests need in what it uploads, if that has a version.
+            # Cargo includes a dev-dependency in the published manifest if it has a version.
             kept = {n for n, d in manifest.get("dev-dependencies", {}).items() if d.get("workspace") and "version" in shared[n]}
             ours = {n.removeprefix("longma-") for n in kept if n.startswith("longma-")}
             self.assertLessEqual(ours, ALONE, f"{name}: cannot be published without these")
@@ -111,7 +108,7 @@ class Crates(unittest.TestCase):
 
 class Dependencies(unittest.TestCase):
     MANIFESTS = ["crates/*/Cargo.toml", "crates/*/*/Cargo.toml", "bench/*/Cargo.toml", "fuzz/Cargo.toml", "python/Cargo.toml"]
-    # Cyclic dependencies of tests that are there for what cargo builds of them.
+    # Cyclic dev-dependencies that exist only for their build outputs.
     NEVER_NAMED = {("vipl", "longma-vipl-myrinet")}
 
     def manifests(self):
@@ -147,7 +144,7 @@ class Dependencies(unittest.TestCase):
             if house.ROOT / "crates" in folder.parents
             for kind in ("dependencies", "build-dependencies", "dev-dependencies")
             for name, given in manifest.get(kind, {}).items()
-            # A path without a version is left out of what is published: what tests alone need of a crate that is published itself.
+            # Cargo drops a dev-dependency without a version when publishing.
             if name in shared and not (isinstance(given, dict) and given.keys() == {"path"})
             and not (isinstance(given, dict) and given.get("workspace"))
         ]
@@ -228,7 +225,7 @@ class Modules(unittest.TestCase):
         self.assertEqual(edges, {"a": {"b"}, "b": set()})
 
     def seen(self, expected, files):
-        """Each module of `expected` has exactly these edges; others have none."""
+        """Checks that each module of `expected` has exactly these imports and other modules have none."""
         edges = {name: targets for name, targets in self.made_up(files).items() if targets}
         self.assertEqual(edges, expected)
 
@@ -239,9 +236,9 @@ class Modules(unittest.TestCase):
         self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "use crate::{self as root}; fn f() { root::b::go() }"})
         self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "use super::{self as above, c}; fn f() { above::b::go() }"} | {"b.rs": ""} | {"lib.rs": "mod a; mod b;"})
         self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "extern crate self as root; fn f() { root::b::go() }"})
-        # By its own name, as binaries beside a library and derived code do.
+        # By the crate's own name, as in binaries and derived code.
         self.seen({"a": {"b"}, "c": {"d"}}, {"lib.rs": root, "a.rs": "use longma_x::b::B;", "c.rs": "fn f() { ::longma_x::d::go() }"})
-        # What is called so elsewhere is nothing here.
+        # The same name elsewhere does not count.
         self.seen({}, {"lib.rs": root, "a.rs": "use crate as root;", "c.rs": "fn f() { root::b::go() }"})
 
     def test_braces_in_braces_climb_as_far_as_they_say(self):
@@ -252,9 +249,9 @@ class Modules(unittest.TestCase):
         self.seen({"a": {"b"}}, files | {"a/inner.rs": "use self::super::super::b;"})
 
     def test_a_module_inside_a_file_is_one(self):
-        # In the root it is a module like others.
+        # An inline module of the root is a module like others.
         self.seen({"a": {"b"}, "b": {"a"}}, {"lib.rs": "mod a;\npub mod b { use crate::a::A; pub struct B; }", "a.rs": "use crate::b::B;"})
-        # Elsewhere it is one step deeper: what it finds above is its file's.
+        # Elsewhere an inline module is one level deeper: its parent is the file's module.
         files = {"lib.rs": "mod a; mod b; pub use b::B;"}
         self.seen({}, files | {"a.rs": "struct B; mod inner { use super::B; }"})
         self.seen({"a": {"b"}}, files | {"a.rs": "mod inner { use super::super::B; }"})
@@ -266,11 +263,11 @@ class Modules(unittest.TestCase):
         self.seen({"a": {"c"}}, files)
 
     def test_macros_stand_for_the_modules_that_they_are_of(self):
-        # By the order of the text.
+        # By textual order.
         self.seen({"b": {"a"}}, {"lib.rs": "#[macro_use]\nmod a;\nmod b;", "a.rs": "macro_rules! put { () => {} }", "b.rs": "fn f() { put!() }"})
-        # At the root, wherever they are written.
+        # At the root, wherever the macro is written.
         self.seen({"b": {"a"}}, {"lib.rs": "mod a; mod b;", "a.rs": "#[macro_export]\nmacro_rules! put { () => {} }", "b.rs": "fn f() { crate::put!() }"})
-        # Of the root, with what it uses.
+        # A macro of the root, with what it uses.
         self.seen({"b": {"a"}}, {"lib.rs": "macro_rules! put { () => { $crate::a::go() } }\nmod a; mod b;", "b.rs": "fn f() { put!() }"})
 
     def test_what_a_star_at_the_root_brings_is_its_module_s(self):

@@ -1,7 +1,4 @@
-"""Machine files that are another one with something more: what they share stays the same in both.
-
-Not whether a file is right: `longma machine check` says that.
-"""
+"""Checks machine files that extend another one: the shared parts must be equal. `longma machine check` checks each file."""
 
 import pathlib
 import tomllib
@@ -15,7 +12,7 @@ def read(path):
 
 
 class TwoNics(unittest.TestCase):
-    """The published host with a second NIC, for `experiments/affinity-nics.toml`."""
+    """The host of the paper with a second NIC, for `experiments/affinity-nics.toml`."""
 
     def test_it_is_the_published_host_but_for_that_nic_and_its_flow_control(self):
         one, two = read("crates/machine/topology/machines/sandybridge-2x6.toml"), read("experiments/machines/sandybridge-2x6-two-nics.toml")

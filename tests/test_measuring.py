@@ -1,6 +1,6 @@
-"""Tests of the scripts that test and measure: they must notice what they are there to notice.
+"""Tests the testing and benchmark scripts: they must detect the problems they exist for.
 
-Not a test of longma: small stand-ins take its place. Needs qemu-loongarch64 and ziglang.
+Small stand-ins replace longma. Needs qemu-loongarch64 and ziglang.
 Run: python3 -m unittest discover -s tests
 """
 
@@ -21,7 +21,7 @@ GUESTS = [ROOT / "tests" / "guests.py"]
 
 
 def load(path):
-    """A script as a module."""
+    """Loads a script as a module."""
     loader = importlib.machinery.SourceFileLoader(path.name.replace(".", "_"), str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     sys.modules[loader.name] = module
@@ -35,7 +35,7 @@ class WithStandIns(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def stand_in(self, script):
-        """An emulator that is a few lines of shell; $1 is the program."""
+        """An emulator made of a few shell lines; $1 is the program."""
         path = self.folder / "emulator"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -97,7 +97,7 @@ clock = "2 GHz"
 
 
 class Means(unittest.TestCase):
-    """What bench/emulation says of programs that one side did not run."""
+    """The report of bench/emulation about programs that one side did not run."""
 
     def setUp(self):
         sys.path.insert(0, str(ROOT / "bench"))
@@ -118,10 +118,10 @@ class Means(unittest.TestCase):
 
 
 class OnModels(WithStandIns):
-    """The benchmarks of the models, with a stand-in that writes the same statistics whatever it runs."""
+    """The benchmarks of the models, with a stand-in that always writes the same statistics."""
 
     def longma(self, script):
-        """A stand-in for longma: `tell` says what longma would say of a run; `"$@"` is the guest and its arguments."""
+        """A stand-in for longma: `tell` prints what longma prints about a run; `"$@"` is the guest and its arguments."""
         path = self.folder / "longma"
         take = 'while [ $# -gt 0 ]; do case $1 in --stats) shift;; --quiet) shift;; --stats-out) out=$2; shift 2;; --*) [ "$1" = -- ] && break; shift 2;; run) shift;; *) break;; esac; done'
         statistics = json.dumps(STATISTICS)
@@ -179,7 +179,7 @@ class Validation(OnModels):
         self.options = ["--machine", str(self.folder / "host.toml"), "--runs", "1", "--only", "queens", "--format", "json"]
 
     def test_the_error_is_of_cycles_against_user_time_on_the_measured_clock(self):
-        # Full size: a kernel that samples user time at its ticks sees nothing of a run of a millisecond.
+        # Full size: a kernel that samples user time at ticks does not see a run of a millisecond.
         longma = self.longma('tell; exec qemu-loongarch64 "$1" "$3" "$4"')
         made = self.run_it([ROOT / "bench" / "validation", "--timeout", "60", *longma, *self.options])
         self.assertEqual(made.returncode, 0, made.stderr)
@@ -340,7 +340,7 @@ class Builder(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             copy = pathlib.Path(name) / "guests"
             shutil.copytree(ROOT / "guests", copy)
-            # The compiler, and the C library that it has compiled: to have them anew takes minutes.
+            # Link the compiler and its cached C library: rebuilding them takes minutes.
             (ROOT / "target").mkdir(exist_ok=True)
             (copy.parent / "target").symlink_to(ROOT / "target")
             victim = copy / "prebuilt" / "loongarch64" / "hello"

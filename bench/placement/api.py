@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Loads the API of a real `longma placement serve` by wrk: requests a second, latencies as wrk sees them, and errors. Each line is JSON.
+"""Loads the API of `longma placement serve` with wrk and prints requests per second, wrk's latencies, and errors, as JSON lines.
 
-A thousand hosts are described and kept alive by this program; nobody makes what is reserved there, so what is measured is the API, the
-scheduler and the database. `create` asks for a virtual machine each time, `mixed` shows one, lists ten and asks for one in turn. wrk waits for
-each answer before it asks again on a connection. Source: wrk's manual.
+This program describes a thousand hosts and keeps them alive. Reserved virtual machines are never created, so that the measurement covers
+the API, the scheduler and the database. `create` requests a virtual machine each time; `mixed` shows one, lists ten and requests one in
+turn. wrk waits for each answer before the next request on a connection. Source: wrk's manual.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Service:
 
     def keep_alive(self):
         while not self.ended.wait(0.05):
-            # Each within 20 s, before it is taken to be silent.
+            # Each at least every 20 s, before it counts as lost.
             for name, token in list(self.agents.items()):
                 self.ask(f"/v1/agents/{name}/report", {}, token)
                 if self.ended.wait(0.015):

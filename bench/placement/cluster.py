@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures several schedulers on one PostgreSQL server, which it starts in a temporary folder and stops after. Prints JSON.
+"""Measures several schedulers on one PostgreSQL server. Prints JSON.
 
-The server runs with its own defaults, fsync among them. Other arguments go to `placement-bench cluster`. The server's memory is what its processes
-have for themselves and their parts of what they share (proc(5): smaps_rollup, Pss), looked at each second.
+Starts the server in a temporary folder and stops it afterwards. It runs with its defaults, including fsync. Other arguments go to
+`placement-bench cluster`. The server's memory is the private memory of its processes plus their shares of shared memory (proc(5):
+smaps_rollup, Pss), sampled every second.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from postgres import Server, programs
 
 
 def server_mib(folder):
-    """Memory of a server's processes, MiB."""
+    """Memory of a server's processes in MiB."""
     first = int((folder / "data" / "postmaster.pid").read_text().split()[0])
     children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
     total = 0
@@ -26,7 +27,7 @@ def server_mib(folder):
         try:
             rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
-            # It has ended meanwhile.
+            # The process has ended.
             continue
         total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     return total / 1024

@@ -1,5 +1,4 @@
-//! Links RocksDB's C interface from the system.
-//! Not built here: RocksDB takes half an hour to compile.
+//! Links the system's RocksDB: building it takes half an hour.
 //! Source: rocksdb/c.h.
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Any words: what decodes encodes back to the same word and prints; nothing panics.
+//! Decodes random words. A decoded instruction must encode to the same word and print without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a program: loading gives a process whose memory holds together, or an error; nothing panics or hangs.
+//! Loads random bytes as a program. Loading must return a consistent process or an error, without a panic or hang.
 #![no_main]
 
 use std::fs::File;
@@ -20,12 +20,12 @@ fuzz_target!(|data: &[u8]| {
         end = segment.address + segment.memory_bytes;
         assert!(end <= LIMIT);
     }
-    // SAFETY: the name is terminated, and the descriptor is new and ours.
+    // SAFETY: the name is terminated, and the descriptor is new and owned here.
     let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"program".as_ptr(), 0)) };
     file.write_all(data).expect("memory for one program");
     let program = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
     if let Ok((process, _, state)) = Process::load(ProcessConfig { program, ..Default::default() }) {
-        // What the loader wrote can be read back, and the map holds no overlaps.
+        // The initial stack can be read back, and mappings do not overlap.
         process.memory().load::<u64>(state.r(3)).expect("the stack is there");
         let mappings = process.address_space().mappings();
         assert!(mappings.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));

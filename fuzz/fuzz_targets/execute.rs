@@ -1,5 +1,5 @@
-//! Any state, any memory, any instruction: executing it changes the state or traps; it does not panic, r0 stays 0, and a trap leaves
-//! the program counter.
+//! Executes random instructions with random state and memory. Execution must change the state or trap, without a panic;
+//! r0 stays 0, and a trap keeps the program counter.
 #![no_main]
 
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ impl Environment for Memory {
         let offset = Self::offset::<T>(address, Access::Read)?;
         let mut value = T::default();
         let memory = self.0.borrow();
-        // SAFETY: T is a plain integer of T::BYTES bytes, and `offset` has checked that as many are there.
+        // SAFETY: T is a plain integer of T::BYTES bytes, and `offset` has checked that as many bytes exist.
         unsafe {
             std::ptr::copy_nonoverlapping(memory[offset..].as_ptr(), (&raw mut value).cast::<u8>(), T::BYTES);
         }
@@ -72,7 +72,7 @@ impl Environment for Memory {
     }
 }
 
-/// Numbers from the fuzzer's bytes, zeros when they are used up.
+/// Numbers from the fuzzer's bytes; zeros when they are used up.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -95,7 +95,7 @@ fuzz_target!(|data: &[u8]| {
     state.lbt.eflags = (control >> 5) & 0x8d5;
     state.lbt.top = (control >> 10 & 7) as u8;
     state.lbt.stack_mode = control >> 15 & 1 == 1;
-    // Registers repeat the same few numbers; two out of three are likely addresses.
+    // Registers repeat a few numbers, two thirds of which are likely addresses.
     let pool: [u64; 6] = std::array::from_fn(|index| {
         let number = numbers.next();
         if index % 3 == 0 { number } else { BASE + number % 80 }

@@ -1,5 +1,5 @@
-//! Translations that another process has kept, with bytes changed, of programs that have changed too: they are taken up or refused, and whatever
-//! is woken of them lies where the engine's code does; nothing panics.
+//! Loads persistent translations with changed bytes, for a program that may have changed too. They must be accepted or
+//! rejected without a panic, and activated code must be in the engine's code area.
 #![no_main]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ const START: u64 = 0x1_0000;
 /// addiu $2, $2, 1; bnez $2, back; nop; jal START + 0x14; nop; jr $31; nop
 const PROGRAM: [u32; 7] = [0x2442_0001, 0x1440_fffe, 0, 0x0c00_4005, 0, 0x03e0_0008, 0];
 
-/// The program's words, and what is written of translated code and its table.
+/// The program's words, and the words written to the code area and its table.
 struct Words {
     program: Vec<u32>,
     written: RefCell<HashMap<u64, u32>>,
@@ -66,7 +66,7 @@ fn engine() -> Engine<Mips64> {
     engine
 }
 
-/// Comes to all of the program twice.
+/// Looks up all instructions of the program twice.
 fn run(engine: &mut Engine<Mips64>, memory: &Words) {
     for pc in (START..).step_by(4).take(2 * PROGRAM.len()).chain((START..).step_by(4).take(PROGRAM.len())) {
         if let Ok(code) = engine.code_of(pc, memory) {
@@ -87,7 +87,7 @@ static KEPT: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let [mut index, mut units, mut words, mut steps, mut pending] = KEPT.clone();
     let mut program = PROGRAM.to_vec();
-    // Where, and what.
+    // The position and the new value.
     for change in data.chunks_exact(4) {
         let place = usize::from(u16::from_le_bytes([change[1], change[2]]));
         let part = match change[0] % 6 {

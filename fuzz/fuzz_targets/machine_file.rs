@@ -1,5 +1,4 @@
-//! Any text as a machine file: reported or accepted, drawn if accepted, never a panic.
-//! Not a test of the drawings' looks.
+//! Parses random text as a machine file. It must be rejected with a report, or accepted and drawn, without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any text as a request, as a host, and as the files of a host: refused with a sentence or taken, placed within what there is, never a panic.
-//! Not the store.
+//! Parses random text as a placement request, a host, and a host's files. Each must be rejected with a message or
+//! accepted; placements must fit the hosts; nothing may panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any words as MIPS64 code: what decodes prints, and any code becomes LoongArch instructions; nothing panics.
+//! Decodes and translates random words as MIPS64 code. Decoded instructions must print, and all code must translate
+//! without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as what a peer says while it connects: letters of the control socket, greetings and heads of messages in datagrams.
+//! Parses random bytes as messages of a connecting peer: control socket messages, and greetings and message headers in
+//! datagrams.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,11 +8,11 @@ use longma_via::provider::fuzzing::{read_control_message, read_datagram_message}
 fuzz_target!(|data: &[u8]| {
     read_control_message(data);
     read_datagram_message(data);
-    // Letters begin with a number of eight bytes: most random ones would fail there.
+    // Control messages start with an eight-byte type, where most random input would fail.
     if let Some((kind, rest)) = data.split_first() {
         let mut message = u64::from(kind % 12).to_le_bytes().to_vec();
         if kind % 12 == 1 {
-            // The version that is read further.
+            // The supported version, so that the rest is parsed.
             message.extend(5u64.to_le_bytes());
         }
         message.extend(rest);

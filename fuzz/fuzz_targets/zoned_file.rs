@@ -1,5 +1,4 @@
-//! Any header, checkpoint and log of a file that emulates a zoned device: it is opened or refused, and what is opened can be used.
-//! Not the map on it.
+//! Opens an emulated zoned device with a random header, checkpoints and log. It must be rejected, or opened and usable.
 //! Source: the layout in crates/storage/zoned/src/device/file/layout.rs.
 
 #![no_main]
@@ -12,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
-/// The bytes of a listing before its entries, and of an entry.
+/// Sizes of a listing's header and of an entry, in bytes.
 const HEAD: usize = 12;
 const ENTRY: usize = 33;
 
-/// A file in memory with a sound device, made once.
+/// The path of a file in /dev/shm with a valid device, created once.
 fn path() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| PathBuf::from(format!("/dev/shm/longma-fuzz-{}", std::process::id())))
@@ -42,10 +41,10 @@ fuzz_target!(|data: &[u8]| {
     for part in data.chunks(128) {
         let Some((&place, bytes)) = part.split_first() else { continue };
         let mut page = bytes.to_vec();
-        // The first pages are the header and the two checkpoints, then comes the log.
+        // The first pages are the header and two checkpoints, followed by the log.
         let index = u64::from(place % 8);
         if place & 0x80 != 0 {
-            // With the CRC that makes a reader believe it.
+            // With a correct CRC, so that the content is parsed.
             if page.len() > HEAD && index > 0 {
                 let count = page[8] as usize % 4;
                 page[8..HEAD].copy_from_slice(&(count as u32).to_le_bytes());

@@ -1,5 +1,6 @@
-//! Whatever is done to the map, and whatever its device does to it (power cuts, errors, lost, torn and misdirected writes, flipped bits, old
-//! versions of blocks), it does what a `BTreeMap` does, or says what is damaged: nothing is lost in silence, and nothing invented.
+//! Runs random operations on a map whose device fails (power cuts, errors, lost, torn and misdirected writes, flipped
+//! bits, stale blocks). The map must behave like a `BTreeMap` or report damage; it must not lose or invent data
+//! silently.
 #![no_main]
 
 #[path = "../../crates/storage/zoned/tests/support/adversary.rs"]

@@ -1,5 +1,5 @@
 // An interpreter for a small stack machine, running a sieve and Fibonacci by recursion.
-// Here for indirect jumps: each instruction ends in one, to a target that is hard to predict.
+// Exercises indirect jumps: each instruction ends in one whose target is hard to predict.
 // Arguments: REPEATS (default 600).
 #include "../include/longma.h"
 #include "guest.h"

@@ -1,6 +1,6 @@
-// What it costs threads to write the same line: an atomic addition to a word alone and together, stores to lines of their own and to one
-// line, and a word that two threads hand to each other.
-// Here for the memory models: each figure follows from what a hand-over of a line takes.
+// Measures contention: atomic additions by one thread and by several, stores to separate lines and to one
+// line, and a word that two threads pass back and forth.
+// Tests the memory models: each figure follows from the time of a line transfer.
 // Arguments: THREADS (default 4), OPERATIONS of each thread (default 2000). Times go to stderr.
 #include "guest.h"
 #include <pthread.h>
@@ -32,7 +32,7 @@ static void store(_Atomic uint64_t *word) {
 
 static void *work(void *number) {
     uint64_t me = (uint64_t)(uintptr_t)number;
-    // Each line is with its thread before anything is measured.
+    // Move each line to its thread before the measurement.
     store(&own[me].word[0]);
     double start = together();
     add(&own[me].word[1]);

@@ -1,6 +1,6 @@
-// Checks what a program may rely on when it, the wire or another process does not keep to the rules: an Ethernet MAC whose frames are
-// too long, whose descriptors make no sense and whose ring runs over; devices after a fork and at a checkpoint.
-// Here so that a real program sees that each is dropped or refused, counted, and that no byte beside its buffers is touched.
+// Tests devices with invalid use by the program, the wire or another process: an Ethernet MAC with oversized frames,
+// malformed descriptors and a full ring; devices after a fork and at a checkpoint.
+// Each must be dropped or rejected and counted, and no byte outside the buffers may change.
 // Arguments: none | mac (DEVICE, ROUNDS, SEED, KIB of its receive FIFO: 16) | fork | save (open | closed). `mac` wants a wire that leads back: --wire eth0,loop.
 #include "../include/idma.h"
 #include "../include/longma.h"
@@ -40,8 +40,8 @@ static void await(unsigned offset, uint64_t wanted, const char *what) {
     wrong(what, got, wanted);
 }
 
-// Waits until the MAC has given a descriptor back; its status. A MAC that looked at the ring just before the descriptor was there waits
-// to be told again, as after the interrupt for a starved ring.
+// Waits until the MAC returns a descriptor; returns its status. If the MAC read the ring just before the descriptor was added, it must
+// be notified again, as after the interrupt for a starved ring.
 static uint32_t returned(volatile struct mac_descriptor *at) {
     for (unsigned tries = 0; at->status & MAC_STATUS_OWN; tries++) {
         if (tries > 200000) wrong("the descriptor's owner", 1, 0);
@@ -61,7 +61,7 @@ static void give(unsigned index, const volatile void *buffer, uint32_t bytes) {
     mac_barrier();
 }
 
-// Hands `count` whole buffers to the MAC, from the next on.
+// Gives `count` whole buffers to the MAC, starting with the next one.
 static void give_whole(unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         unsigned index = (next_received + i) % RING;
@@ -77,7 +77,7 @@ static unsigned char *compose(unsigned char *frame, size_t bytes) {
     return frame;
 }
 
-// Puts a descriptor into the send ring; its number.
+// Adds a descriptor to the send ring; returns its number.
 static unsigned put(const volatile void *data, uint32_t control) {
     unsigned index = next_sent;
     sent[index].address = (uint64_t)(uintptr_t)data;
@@ -95,7 +95,7 @@ static unsigned send_whole(unsigned char *frame, size_t bytes) {
     return index;
 }
 
-// The next descriptor holds `frame`, whole, and nothing behind it was touched.
+// Checks that the next descriptor holds `frame` completely and that the bytes after it are unchanged.
 static void take(const unsigned char *frame, size_t bytes) {
     unsigned index = next_received;
     uint32_t status = returned(&received[index]);
@@ -129,7 +129,7 @@ static void good_frame(void) {
     take(frames[0], bytes);
 }
 
-// Between sending and arriving the receiver's limit falls: the frame is too long for it. The longest frame still passes.
+// The receiver's limit is lowered while a frame is on the wire, so that it is too long. The longest allowed frame still passes.
 static void too_long(void) {
     kind = "too long";
     uint64_t before = mac_read(&mac, MAC_COUNT_RX_LONG), good = mac_read(&mac, MAC_COUNT_TX_GOOD);
@@ -157,7 +157,7 @@ static void to_others(void) {
     take(frames[1], 60);
 }
 
-// Descriptors that send what makes no sense come back with the reason, and nothing is on the wire.
+// Malformed send descriptors return with the reason, and nothing is sent.
 static void bad_to_send(unsigned char *hole) {
     kind = "bad to send";
     static const struct { uint32_t control, error; int in_hole; } bad[] = {
@@ -176,7 +176,7 @@ static void bad_to_send(unsigned char *hole) {
     good_frame();
 }
 
-// A receive descriptor that makes no sense costs its frame; the next one comes through.
+// A malformed receive descriptor loses its frame; the next frame arrives.
 static void bad_to_receive(unsigned char *hole, unsigned char *fixed) {
     kind = "bad to receive";
     uint64_t before = mac_read(&mac, MAC_COUNT_RX_BAD_DESCRIPTOR), which = below(3);
@@ -190,7 +190,7 @@ static void bad_to_receive(unsigned char *hole, unsigned char *fixed) {
     good_frame();
 }
 
-// More frames than descriptors and FIFO hold: the first and what fits come in order, the rest is counted.
+// More frames than the descriptors and the FIFO hold: the first ones arrive in order, the others are counted as lost.
 static void overrun(void) {
     kind = "overrun";
     uint64_t missed = mac_read(&mac, MAC_COUNT_RX_MISSED), starved = mac_read(&mac, MAC_COUNT_RX_STARVED);
@@ -216,7 +216,7 @@ static void overrun(void) {
     take(frames[0], 77);
 }
 
-// A ring that is not there switches its direction off and says so; a new ring goes on.
+// An unmapped ring disables its direction with an error; a new ring resumes it.
 static void no_ring(unsigned char *hole) {
     kind = "no ring";
     mac_write(&mac, MAC_ENABLE, MAC_INTERRUPT_BUS);
@@ -227,7 +227,7 @@ static void no_ring(unsigned char *hole) {
     same("what is switched on", mac_read(&mac, MAC_CONTROL), MAC_CONTROL_TX_ENABLE);
     mac_write(&mac, MAC_ENABLE, 0);
     start();
-    // The frame that had no ring is the first one now.
+    // The frame that had no ring comes first.
     give_whole(1);
     mac_write(&mac, MAC_RX_POLL, 1);
     take(frames[0], 60);
@@ -262,7 +262,7 @@ static int check_mac(int argc, char **argv) {
 static sigjmp_buf back;
 static void on_bus_error(int signal) { (void)signal, siglongjmp(back, 1); }
 
-// In the child: registers are its parent's and refused, the in-core store is shared memory as any other.
+// In the child: the parent's registers are rejected; the in-core store is ordinary shared memory.
 static int in_child(const struct idma *engine) {
     struct idma own;
     signal(SIGBUS, on_bus_error);
@@ -291,7 +291,7 @@ static int check_fork(void) {
     if (child < 0 || waitpid(child, &status, 0) != child) wrong("a child", 0, 1);
     same("the child's status", (uint64_t)status, 0);
     same("the shared byte", engine.store[0], 42);
-    // The parent's engine goes on.
+    // The parent's engine keeps working.
     static unsigned char source[3000];
     struct idma_transfer in = {.source = source, .destination = engine.store, .length = sizeof source};
     for (size_t i = 0; i < sizeof source; i++) source[i] = (unsigned char)(i * 7);
@@ -303,7 +303,7 @@ static int check_fork(void) {
     return 0;
 }
 
-// A checkpoint with devices open, or after they were closed: the program uses them again afterwards.
+// A checkpoint with open devices, or after closing them; the program then uses them again.
 static int check_save(int closed) {
     for (int turn = 0; turn < 2; turn++) {
         struct idma engine;

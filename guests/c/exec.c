@@ -1,5 +1,5 @@
 // Starts itself again: by execve, by /proc/self/exe, from a child, through a #! script.
-// Here because a new program must keep what Linux keeps (open files, the signal mask, ignored
+// Tests execve: a new program must keep what Linux keeps (open files, the signal mask, ignored
 // signals) and lose the rest (close-on-exec files, handlers, memory). User-mode QEMU leaves
 // execve of a guest's program to the host, so this runs there only with binfmt_misc.
 // Arguments: TIMES to start itself by execve (default 3).
@@ -23,7 +23,7 @@ static void fail(const char *what) {
 
 static void ignore_it(int signal) { (void)signal; }
 
-// The later life: reports what came through, then goes on or ends.
+// The executed program: reports what it inherited, then continues or exits.
 static int reborn(int left, char **argv) {
     struct sigaction ignored, handled;
     sigset_t mask;

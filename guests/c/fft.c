@@ -1,5 +1,5 @@
-// Radix-2 fast Fourier transform of complex doubles (Cooley, Tukey 1965), there and back.
-// Here for floating-point add, subtract and multiply with strided memory access.
+// Radix-2 fast Fourier transform of complex doubles (Cooley, Tukey 1965), forward and backward.
+// Exercises floating-point add, subtract and multiply with strided memory access.
 // Arguments: LOG2_POINTS (default 14), REPEATS (default 12).
 #include "../include/longma.h"
 #include "guest.h"

@@ -1,5 +1,5 @@
-// The receive path of flow_receive.c up to the socket: buffers, rings, backlogs, and what is sent.
-// Not what brings a frame to its stream's core, which is flow_steer.h, nor the threads.
+// The receive path of flow_receive.c up to the socket: buffers, rings, backlogs, and sending.
+// flow_steer.h brings frames to their stream's core; flow_receive.c has the threads.
 #ifndef FLOW_PATH_H
 #define FLOW_PATH_H
 
@@ -17,10 +17,10 @@
 
 // Metadata of a buffer: struct sk_buff and skb_shared_info of Linux 3.13 on 64-bit machines, 256 and 320 bytes.
 enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_UNIT = 1024, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
-// A NIC has no more than 16 queues, for receiving and for sending.
+// A NIC has at most 16 receive and 16 send queues.
 enum { MOST_NICS = 2, MOST_OF_NIC = 16, MOST_QUEUES = MOST_NICS * MOST_OF_NIC, MOST_CORES = 1024, FIRST_PEER_PORT = 40000 };
 
-// A NIC, and the rings that it sends by.
+// A NIC and its send rings.
 static struct nic {
     struct mac mac;
     const char *name;
@@ -45,20 +45,20 @@ static struct queue {
     struct sk_buff *in_ring[MOST_RING];
     uint32_t next;
     uint32_t run;   // frames since the ring was last seen empty
-    // A large frame of several buffers that is being taken.
+    // A large frame of several buffers that is partly received.
     struct sk_buff *large, *large_last;
     uint32_t large_bytes;
     uint64_t interrupts, polls, frames, errors, no_buffer, busy_polls;
     unsigned char (*metadata)[METADATA_BYTES];
     struct sk_buff *buffs;
-    // Free buffers: the softirq's own, most recently used first, and those that were given back, which it takes all at once.
+    // Free buffers: the softirq's list, most recently used first, and returned ones, which it takes all at once.
     struct sk_buff *own_free;
-    // Segments that wait for those that follow: linked, the first with the number of bytes of all.
+    // Segments held for merging: a list whose first element has the total number of bytes.
     struct sk_buff *held, *held_last;
     uint32_t held_bytes, held_segments;
     uint64_t raised;   // cores that have been handed segments and were not told yet, a bit each
     _Alignas(64) _Atomic(struct sk_buff *) given_back;
-    // Who polls it, and whether its interrupts are off for one who reads.
+    // The thread that polls it, and whether its interrupts are off for busy polling.
     _Alignas(64) atomic_int polled;
     int quiet;
 } queues[MOST_QUEUES];
@@ -71,7 +71,7 @@ static struct {
 
 enum owner { NOBODY, SOFTIRQ, READER };
 
-// A stream: its socket, who has it, and the backlog, written by softirqs and read by whoever has the socket; what it sends by, and who reads.
+// A stream: its socket and owner, the backlog (written by softirqs, read by the owner), its send ring, and its reader.
 static struct stream {
     _Alignas(64) atomic_int owner;
     _Alignas(64) atomic_uint pushed;
@@ -81,13 +81,13 @@ static struct stream {
     struct socket socket;
     uint64_t wakes;
     uint64_t no_send_room;
-    // What is looked at and does not change.
+    // Read-only fields.
     _Alignas(64) struct nic *nic;
     struct sender *sender;
     _Atomic(struct queue *) queue;   // that its segments have come by
     struct steered *reader_core;     // where its segments are to go if they go to where it is read
     uint64_t core;                   // of the program that reads
-    // The program that reads.
+    // The reading program.
     _Alignas(64) uint64_t received, reads, reader_sleeps;
     unsigned char *message;
     uint64_t counted;          // of what was received, since the rate began to be measured
@@ -97,7 +97,7 @@ static struct stream {
 
 static atomic_int over;
 
-// The core that this thread is bound to.
+// The core to which this thread is bound.
 static _Thread_local uint64_t here;
 
 static inline int take(atomic_int *held, int as) {
@@ -105,7 +105,7 @@ static inline int take(atomic_int *held, int as) {
     return atomic_compare_exchange_strong_explicit(held, &nobody, as, memory_order_acquire, memory_order_relaxed);
 }
 
-// What stands for a kernel's hash of a flow: the finalizer of MurmurHash3 over its port and the key.
+// The flow hash in place of the kernel's: the finalizer of MurmurHash3 over port and key.
 static inline uint32_t flow_hash(uint32_t port) {
     uint32_t hash = port ^ (uint32_t)settings.key * 0x9e3779b9u;
     hash = (hash ^ hash >> 16) * 0x85ebca6bu;
@@ -115,7 +115,7 @@ static inline uint32_t flow_hash(uint32_t port) {
 
 // --- Buffers -----------------------------------------------------------------------------------------------------------
 
-// Only the queue's softirq allocates.
+// Only the queue's softirq allocates buffers.
 __attribute__((noinline)) static struct sk_buff *allocate_buff(struct queue *q) {
     struct sk_buff *b = q->own_free ? q->own_free : atomic_exchange(&q->given_back, NULL);
     if (!b) return NULL;
@@ -124,7 +124,7 @@ __attribute__((noinline)) static struct sk_buff *allocate_buff(struct queue *q) 
     return b;
 }
 
-// Freeing looks at the fragments and their counts.
+// Freeing reads the fragments and their reference counts.
 __attribute__((noinline)) static void release(struct sk_buff *b) {
     struct queue *q = &queues[b->queue];
     q->metadata[b - q->buffs][METADATA_BYTES - 1]++;
@@ -136,7 +136,7 @@ __attribute__((noinline)) static void release(struct sk_buff *b) {
 #define ADD __asm__ volatile("" : "+r"(sum)); sum++;
 #define FOUR(what) what what what what
 
-// What else a kernel does for a segment: hooks, accounting, timestamps. The compiler may not add these up.
+// Other kernel work per segment: hooks, accounting, timestamps. The compiler must not fold these additions.
 __attribute__((noinline)) static void other_work(uint64_t cycles) {
     uint64_t sum = 0;
     for (uint64_t i = cycles / 16; i > 0; i--) { FOUR(FOUR(ADD)) }
@@ -145,7 +145,7 @@ __attribute__((noinline)) static void other_work(uint64_t cycles) {
 }
 // --- The driver --------------------------------------------------------------------------------------------------------
 
-// A register that each queue has: the first one's is among the NIC's own.
+// A per-queue register; the first queue's is among the NIC's own.
 #define QUEUE_REGISTER(n, name) ((n) ? MAC_QUEUE((n) - 1) + MAC_QUEUE_##name : MAC_##name)
 
 static inline void give(struct queue *q, uint32_t index, struct sk_buff *b) {
@@ -163,14 +163,14 @@ static inline struct stream *stream_at(const struct nic *nic, const unsigned cha
     return &streams[(uint32_t)(nic - nics) * settings.streams + (number < settings.streams ? number : 0)];
 }
 
-// The ring that a stream is sent by here: its own, one that its hash chooses, or this core's.
+// The send ring of a stream: its own, one selected by its hash, or this core's.
 static inline struct sender *sender_of(struct stream *stream, uint32_t port) {
     if (!settings.send_queues) return stream->sender;
     uint32_t which = settings.xps ? (uint32_t)here : flow_hash(port);
     return &stream->nic->senders[which % settings.send_queues];
 }
 
-// A place in a ring that others may send by, too: -1 if there is none. A lock would not do: a softirq goes before who has it.
+// Reserves a slot in a shared send ring; -1 if it is full. A lock could deadlock, because a softirq preempts its owner.
 static inline int claim(struct sender *sender) {
     unsigned next = atomic_load_explicit(&sender->next, memory_order_relaxed);
     if (!settings.send_queues) {
@@ -183,7 +183,7 @@ static inline int claim(struct sender *sender) {
     return (int)(next % SEND_RING);
 }
 
-// Whoever has the socket sends.
+// Only the socket's owner sends.
 static void send_segment(struct stream *stream, const unsigned char *frame, size_t bytes) {
     struct sender *sender = sender_of(stream, load16(frame + ETHERNET_BYTES + IP_BYTES + 2));
     int place = claim(sender);
@@ -206,7 +206,7 @@ static void send_segment(struct stream *stream, const unsigned char *frame, size
     mac_write(&sender->nic->mac, (unsigned)QUEUE_REGISTER(sender->number, TX_POLL), 1);
 }
 
-// The NIC that the socket's function sends by is known by who calls it: streams of different NICs have the same ports.
+// The caller sets the NIC for the socket's send function, because streams of different NICs have the same ports.
 static void send_first(const unsigned char *frame, size_t bytes) {
     send_segment(stream_at(&nics[0], frame + ETHERNET_BYTES + IP_BYTES + 2), frame, bytes);
 }
@@ -222,7 +222,7 @@ __attribute__((noinline)) static void wake_reader(struct stream *stream) {
     syscall(SYS_futex, &stream->sleeps, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// The largest segments that the peer's SYN offers to send, as far as a receiver can tell: those that it takes itself; 536 if it does not say.
+// The peer's maximum segment size: the one it accepts according to its SYN, or 536.
 static uint32_t offered_segment(const struct sk_buff *b) {
     const unsigned char *tcp = b->buffer + ETHERNET_BYTES + IP_BYTES, *end = tcp + (tcp[12] >> 4) * 4;
     if (b->length < HEADER_BYTES || end > b->buffer + b->length) return 536;
@@ -238,13 +238,13 @@ static uint32_t offered_segment(const struct sk_buff *b) {
     return 536;
 }
 
-// The window before the region of interest: enough for the program never to wait for long.
+// The window before the region of interest: large enough that the program hardly waits.
 static inline uint32_t small_room(uint32_t room) {
     uint64_t small = 2 * settings.message_bytes > 16 * MSS ? 2 * settings.message_bytes : 16 * MSS;
     return small < room ? (uint32_t)small : room;
 }
 
-// There are buffers for a window of the largest segments. Smaller ones take a buffer each all the same, so there is room for less of them.
+// There are buffers for a window of the largest segments. Smaller segments take a whole buffer too, so their window is smaller.
 static void limit_room(struct stream *stream, const struct sk_buff *b) {
     uint64_t segment = offered_segment(b), room = stream->room / settings.segment * segment;
     if (segment < settings.segment && room < stream->room) stream->room = (uint32_t)room;
@@ -265,8 +265,8 @@ static void release_all(struct sk_buff *b) {
     }
 }
 
-// A large frame of the NIC's: headers and data in the first buffer, data in the others. Headers are looked at once; then the data go to
-// the queue buffer by buffer. What is not the next in order is dropped, and comes again.
+// A large frame from the NIC: headers and data in the first buffer, data in the others. Headers are processed once; then the data is
+// queued buffer by buffer. Out-of-order data is dropped and retransmitted.
 __attribute__((noinline)) static void receive_large(struct socket *s, struct sk_buff *b) {
     struct sk_buff *pieces = b->pieces;
     const unsigned char *tcp = b->buffer + ETHERNET_BYTES + IP_BYTES;
@@ -290,11 +290,11 @@ __attribute__((noinline)) static void receive_large(struct socket *s, struct sk_
     while (last->next) last = last->next, last->taken = 0, last->flags = 0, last->data = last->buffer;
     last->next = behind;
     if (s->last == b) s->last = last;
-    // More than one segment is acknowledged at once, however it came (Linux's __tcp_ack_snd_check).
+    // More than one segment is acknowledged at once, in whatever frames it came (Linux's __tcp_ack_snd_check).
     if (s->unacknowledged) acknowledge(s, 0);
 }
 
-// Sees to the backlog. Only who has the socket may call it.
+// Processes the backlog. Only the socket's owner may call it.
 __attribute__((noinline)) static void process_backlog(struct stream *stream) {
     unsigned popped = atomic_load_explicit(&stream->popped, memory_order_relaxed);
     while (popped != atomic_load_explicit(&stream->pushed, memory_order_acquire)) {
@@ -312,7 +312,7 @@ __attribute__((noinline)) static void process_backlog(struct stream *stream) {
     }
 }
 
-// Gives the socket up; what came meanwhile is seen to first.
+// Processes the backlog and releases the socket.
 static void give_up(struct stream *stream, int me) {
     for (;;) {
         atomic_store_explicit(&stream->owner, NOBODY, memory_order_seq_cst);
@@ -328,7 +328,7 @@ static inline struct stream *stream_of(const struct sk_buff *b) {
     return b->length < HEADER_BYTES ? &streams[(uint32_t)(nic - nics) * settings.streams] : stream_at(nic, b->buffer + ETHERNET_BYTES + IP_BYTES);
 }
 
-// A frame goes to its stream's socket, or to the backlog if the reader has it. One core at a time delivers a stream's frames.
+// Delivers a frame to its stream's socket, or to the backlog if the reader owns it. One core at a time delivers a stream's frames.
 static void deliver(struct sk_buff *b) {
     struct stream *stream = stream_of(b);
     unsigned pushed = atomic_load_explicit(&stream->pushed, memory_order_relaxed);

@@ -1,16 +1,16 @@
-// Over which part of a stream flow_receive.c measures its rate, and what it is.
-// A rate is what goes on for long. What waits between wire and program is neither more nor less then, so the window begins and ends with as much
-// of it, and as much arrives in between as is read. A program slower than the line has all of its buffer filled in the long run: where what
-// waits grows, it stops reading until nothing more comes, and the window begins anew.
-// Not the region of interest, which is whatever was simulated in detail: costs are of all of it.
+// Chooses the part of a stream over which flow_receive.c measures its rate, and measures it.
+// The steady-state rate is wanted. The amount buffered between wire and program is then constant, so the window begins and ends with the same
+// amount, and as much arrives in between as is read. If the program is slower than the line, its buffer is full in steady state: if the
+// buffered amount grows, the program stops reading until no more data arrives, and the window restarts.
+// Costs are measured over the region of interest, which is everything simulated in detail.
 #ifndef FLOW_RATE_H
 #define FLOW_RATE_H
 
 #include "flow_path.h"
 
-// Headers and check sum of a frame; how much further than asked for a window may end; what part of the buffer's room is growth and no ripple.
+// Headers and checksum of a frame; how far a window may be extended; the fraction of the buffer that counts as growth.
 enum { AROUND_BYTES = HEADER_BYTES + 4, LATER_BYTES = 2000000, GROWN_PART = 8, NAP_US = 50, MOST_SAMPLES = 8 };
-// What a sample takes by itself: two registers of a NIC, of less than a microsecond each.
+// The time of a sample: two NIC register reads of less than a microsecond each.
 #define SAMPLE_S 2.5e-6
 
 struct sample {
@@ -18,7 +18,7 @@ struct sample {
     uint64_t arrived, read;
 };
 
-// What all streams have come to, and when. Who reads past a threshold notes it.
+// Progress of all streams with times. The reader that passes a threshold records it.
 static struct {
     _Alignas(64) _Atomic uint64_t received;
     _Atomic uint64_t settled, end;         // from where on the rate is measured, and until where at least
@@ -28,15 +28,15 @@ static struct {
     atomic_int is_of_interest, is_counted, is_looking, is_over;
 } all;
 
-// Data in the frames that a NIC has taken whole from the wire and not handed over yet.
+// Data in frames that a NIC has received completely but not yet delivered.
 static inline uint64_t in_fifo(const struct nic *nic) {
     return (mac_read(&nic->mac, MAC_STATUS) >> MAC_STATUS_FIFO_SHIFT) * settings.segment / (settings.segment + AROUND_BYTES);
 }
 
 static inline uint64_t around(const struct nic *nic) { return mac_read(&nic->mac, MAC_COUNT_RX_GOOD) * AROUND_BYTES; }
 
-// Data that the NICs have taken from the wire. The clock and the counters are read in such an order that no more is counted between two samples
-// than arrived in the time between them; so is a frame for each NIC that was under way at the first.
+// Data that the NICs have received from the wire. Clock and counters are read in such an order that no more is counted between two samples
+// than arrived in the time between them, including a frame per NIC that was in progress at the first.
 static struct sample sample_once(uint64_t read, int is_first, double *took) {
     struct sample s = {.read = read, .arrived = is_first ? settings.nics * settings.segment : 0};
     for (uint32_t i = 0; is_first && i < settings.nics; i++) s.arrived -= around(&nics[i]);
@@ -52,7 +52,7 @@ static struct sample sample_once(uint64_t read, int is_first, double *took) {
     return s;
 }
 
-// A softirq on this core may come between clock and counters: the sample that took least is kept.
+// A softirq on this core may run between clock and counters: keep the shortest sample.
 static struct sample take_sample(uint64_t read, int is_first) {
     double least, took;
     struct sample best = sample_once(read, is_first, &least);
@@ -63,13 +63,13 @@ static struct sample take_sample(uint64_t read, int is_first) {
     return best;
 }
 
-// How much more waits at `to` than at `from`.
+// The increase of buffered data from `from` to `to`.
 static inline int64_t growth(const struct sample *from, const struct sample *to) {
     return (int64_t)(to->arrived - from->arrived) - (int64_t)(to->read - from->read);
 }
 
-// Whether a stream's program turns out to be slower than the line: then its buffer is filled. What waits in the ring for a softirq that is slower
-// comes there by itself, and is no reason to stop reading.
+// Whether a stream's program is slower than the line, so that its buffer must be filled. Frames in the ring that wait for a slower softirq
+// accumulate anyway and are no reason to stop reading.
 static int fills(struct stream *stream, const struct sample *from, const struct sample *to) {
     int64_t grown = stream->room / GROWN_PART;
     if (all.fills || settings.all_streams > 1 || growth(from, to) < grown || stream->socket.queued < grown) return 0;
@@ -97,7 +97,7 @@ static void begin_window(struct stream *stream, uint64_t received) {
     for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].counted = streams[i].received;
 }
 
-// Whether the window ends here, where it may: as much waits as when it began, or that has not come about for long.
+// Whether the window may end here: as much is buffered as when it began, or that has not happened for long.
 static int is_window_over(struct stream *stream, uint64_t received) {
     if (!take(&all.is_looking, READER)) return 0;
     struct sample now = take_sample(received, 0);
@@ -107,14 +107,14 @@ static int is_window_over(struct stream *stream, uint64_t received) {
     } else {
         int64_t apart = llabs(growth(&all.first, &now));
         if (is_first || apart < llabs(growth(&all.first, &all.last))) all.last = now;
-        // To a frame, of which no more is known than what the counters say of its headers.
+        // To within a frame: the counters include its headers.
         ends = apart <= settings.segment + 4 * AROUND_BYTES || received >= atomic_load(&all.end) + LATER_BYTES;
     }
     atomic_store(&all.is_looking, NOBODY);
     return ends;
 }
 
-// The region of interest ends; so does a window that has not ended before.
+// Ends the region of interest, and the window if it has not ended before.
 static void end_window(const struct sample *last) {
     if (all.last.at == 0) all.last = *last;
     for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].counted = streams[i].received - streams[i].counted;
@@ -124,7 +124,7 @@ static void end_window(const struct sample *last) {
 static void print_rate(void) {
     uint64_t arrived = all.last.arrived - all.first.arrived, read = all.last.read - all.first.read;
     double took = all.last.at - all.first.at;
-    // In the long run it is no more than either.
+    // The steady-state rate exceeds neither.
     double sustained = (double)(arrived < read ? arrived : read);
     fprintf(stderr, "%.6f Gb/s\n%llu bytes arrived and %llu were read in %.0f ns\n", took > 0 ? sustained * 8e-9 / took : 0,
             (unsigned long long)arrived, (unsigned long long)read, took * 1e9);

@@ -1,34 +1,34 @@
-// Receives TCP streams as a kernel does: some cores take the NIC's interrupts, others run the programs that read.
-// Here for the flow's and the application's cores: a thread for each queue of the NIC stands for interrupt, softirq, driver and protocol, one
-// for each stream for a program in recv(2). Between them lies a socket with an owner and a backlog, as in Linux: a segment that comes while the
-// program has the socket waits in the backlog, and whoever has the socket last sees to it. No timestamps.
-// Arguments: devices of /dev/longma, such as eth0, one or two. All else by the environment, as numbers; a list of cores is as 1,2,8, of which
-// the last stands for all further ones. Of two devices each has so many queues and flows; the first one's come first in lists:
-//   flow      cores of interrupts and protocol, a queue each (0)       application  cores of the programs that read, a stream each (0)
-//   flows     streams, from ports 40000 on (1)              queues   of the NIC that a hash chooses from (1)
-//   ring      receive descriptors of each queue (1024)      message  bytes that an application reads at once (131072)
-//   room      bytes of each receive buffer (3145728)        ways     of the shared cache for packets; 0: the machine's (0)
-//   segment   bytes of the largest segment that comes, for which buffers are made (8960)
-//   begin     the region of interest begins after so many bytes of all streams (0)    settle  and the rate is measured so many further on (0)
-//   bytes     after so many all is over (0: at the streams' end)
-//   key       what the key of the queues' hash is drawn from, and the hash of flows (1)
-//   delay_ns, frames   interrupt moderation (0, 0)            budget   frames that a poll takes (64)
-//   gro       1: segments of a stream that follow one another in a poll go to the socket together, and are acknowledged together (0)
-//   lro       1: the NIC hands over segments that follow one another as one frame of several buffers; it needs moderation (0)
-//   rps       cores among which a hash of the flow chooses where its protocol runs, told by interrupts of cores (nobody: where the interrupt is)
-//   rfs       1: its protocol runs where the program is that reads it (0)
-//   send_queues   rings that acknowledgements go by, which a hash of the flow chooses (0: each stream has its own)
-//   xps       1: of these, the one of the core that sends (0)
-//   busy_us   microseconds for which a program that has nothing to read looks for packets itself before it sleeps (0)
-//   threaded  1: what takes frames is a thread like others, which interrupts wake (0)     napi  cores of these threads (the flow's)
-//   near      1: a queue's core is the first to touch its rings and buffers, and a program its own, so that they are in their memories;
-//             0: the first program's core is, of all (0)
-//   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
-//             this does not, by whoever has the socket, of those that go together once (0)             before   the same in the softirq, before the socket (0)
+// Receives TCP streams like a kernel: some cores handle the NIC's interrupts, others run the reading programs.
+// Models the cores of flow and application: a thread per NIC queue does the work of interrupt, softirq, driver and protocol, and one
+// per stream that of a program in recv(2). Between them is a socket with an owner and a backlog, as in Linux: a segment that arrives while the
+// program owns the socket waits in the backlog, which the owner processes when it releases the socket. No timestamps.
+// Arguments: one or two devices in /dev/longma, such as eth0. Options are numbers in environment variables. A list of cores is as 1,2,8; its
+// last core is used for all further entries. With two devices, each has this many queues and flows; the first one's come first in lists:
+//   flow      cores of interrupts and protocol, one per queue (0)      application  cores of the reading programs, one per stream (0)
+//   flows     streams, from port 40000 on (1)               queues   of the NIC, selected by a hash (1)
+//   ring      receive descriptors per queue (1024)          message  bytes per read of the application (131072)
+//   room      bytes per receive buffer (3145728)            ways     of the shared cache for packets; 0: the machine's (0)
+//   segment   bytes of the largest segment, which determines the buffer size (8960)
+//   begin     bytes of all streams before the region of interest (0)    settle  bytes from there to the rate measurement (0)
+//   bytes     total bytes to receive (0: to the streams' end)
+//   key       seed of the queue hash's key and of the flow hash (1)
+//   delay_ns, frames   interrupt moderation (0, 0)            budget   maximum frames per poll (64)
+//   gro       1: merge consecutive segments of a stream in a poll, and acknowledge them together (0)
+//   lro       1: the NIC merges consecutive segments into one frame of several buffers; needs moderation (0)
+//   rps       cores for protocol processing, selected by the flow hash and notified by IPI (none: the interrupt's core)
+//   rfs       1: protocol processing on the reading program's core (0)
+//   send_queues   send rings for acknowledgements, selected by the flow hash (0: one per stream)
+//   xps       1: select the sending core's ring instead (0)
+//   busy_us   microseconds that a program polls for packets before it sleeps (0)
+//   threaded  1: an ordinary thread, woken by interrupts, takes frames (0)     napi  cores of these threads (the flow's)
+//   near      1: a queue's core touches its rings and buffers first, and a program its own, so that they are in their local memory;
+//             0: the first program's core touches all of them first (0)
+//   path      extra cycles per frame (a chain of dependent additions) for kernel work that is left out here,
+//             spent by the socket's owner, once per merged group (0)             before   the same in the softirq, before the socket (0)
 #include "flow_rate.h"
 #include "flow_steer.h"
 
-// The calling thread takes the device's interrupts, and goes first on its core; or they come to its core, and wake it as any other.
+// The calling thread handles the device's interrupts with priority on its core; or interrupts of its core wake it like other threads.
 enum { HANDLE_INTERRUPTS = 0x4c01, INTERRUPT_HERE = 0x4c02 };
 static const uint64_t CAUSES = MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED;
 
@@ -66,7 +66,7 @@ static uint64_t core_of(const char *name, unsigned n) { return core_or(name, n, 
 
 static inline int is_empty(struct queue *q) { return (((volatile struct mac_descriptor *)q->ring)[q->next].status & MAC_STATUS_OWN) != 0; }
 
-// A buffer with a frame, or with a part of a large one: the frame, once it is whole.
+// Takes a buffer with a frame or a part of a large one; returns the frame once it is complete.
 static struct sk_buff *gather(struct queue *q, struct sk_buff *b, uint32_t status) {
     b->length = status & MAC_STATUS_LENGTH, b->next = NULL, b->pieces = NULL;
     if ((status & (MAC_STATUS_FIRST | MAC_STATUS_LAST)) == (MAC_STATUS_FIRST | MAC_STATUS_LAST)) return b;
@@ -75,11 +75,11 @@ static struct sk_buff *gather(struct queue *q, struct sk_buff *b, uint32_t statu
         return NULL;
     }
     if (!q->large) {
-        // Its beginning is not there.
+        // Its first part is missing.
         release(b);
         return NULL;
     }
-    // The last part tells of the whole.
+    // The last part has the descriptor of the whole frame.
     if (status & MAC_STATUS_LAST) b->length -= q->large_bytes;
     q->large_bytes += b->length;
     if (q->large_last == q->large) q->large->pieces = b;
@@ -91,13 +91,13 @@ static struct sk_buff *gather(struct queue *q, struct sk_buff *b, uint32_t statu
     return whole;
 }
 
-// A frame, or a part of one, that is wrong or has no buffer to take its place: it is lost, with what it belongs to.
+// Drops a frame or part that is malformed or cannot be replaced with a new buffer, with the rest of its frame.
 static void lose(struct queue *q) {
     if (q->large) release_all(q->large);
     q->large = NULL;
 }
 
-// Takes frames of the ring up to the budget: 1 if there may be more.
+// Takes frames from the ring up to the budget; returns 1 if there may be more.
 __attribute__((noinline)) static int poll_frames(struct queue *q) {
     q->polls++;
     for (uint32_t taken = 0; taken < settings.budget; taken++) {
@@ -130,19 +130,19 @@ static int poll_ring(struct queue *q) {
     int more = poll_frames(q);
     flush_held(q);
     if (q->raised) tell_cores(q);
-    // So many frames in a row: the ring may have been full, and a NIC whose link pauses hears of no further frame.
+    // After this many frames in a row, the ring may have been full, and a NIC with a paused link gets no further frame as a trigger.
     if (q->run >= settings.ring) mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_POLL), 1);
     if (!more) q->run = 0;
     return more;
 }
 
-// Takes what there is, and has the NIC tell of what comes from then on.
+// Takes available frames, then enables interrupts for new ones.
 static void poll_all(struct queue *q) {
     do {
         while (poll_ring(q))
             if (settings.threaded) sched_yield();
         mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, INTERRUPT), CAUSES);
-        // What came before the causes were cleared is told by nobody.
+        // Frames that came before the causes were cleared raise no interrupt.
     } while (!is_empty(q));
     mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), CAUSES);
 }
@@ -161,7 +161,7 @@ static void bind_to(uint64_t core) {
     here = core;
 }
 
-// Interrupt and softirq of a queue: interrupts are off while there are frames, as NAPI has it.
+// Interrupt and softirq of a queue: interrupts are off while there are frames, as in NAPI.
 static void *softirq(void *of) {
     struct queue *q = of;
     bind_to(q->core);
@@ -171,7 +171,7 @@ static void *softirq(void *of) {
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
         mac_wait(&q->mac, -1);
         q->interrupts++;
-        // A program that reads may have begun to look for packets itself.
+        // A reading program may have started busy polling.
         if (!take(&q->polled, SOFTIRQ)) continue;
         mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), 0);
         poll_all(q);
@@ -180,7 +180,7 @@ static void *softirq(void *of) {
     return NULL;
 }
 
-// A core that protocol was put off to.
+// A core that processes packets steered to it.
 static void *steering(void *of) {
     struct steered *me = of;
     bind_to(me->core);
@@ -197,7 +197,7 @@ static void *steering(void *of) {
     return NULL;
 }
 
-// Nanoseconds of a clock that costs no call.
+// Nanoseconds from a clock that needs no system call.
 static inline uint64_t clock_ns(void) {
 #if defined(__loongarch__)
     uint64_t ticks;
@@ -211,15 +211,15 @@ static inline uint64_t clock_ns(void) {
 #endif
 }
 
-// Has the interrupts of a queue on again that were off for one who reads.
+// Re-enables a queue's interrupts after busy polling.
 static void end_quiet(struct queue *q) {
     if (!q->quiet) return;
     q->quiet = 0;
     poll_all(q);
 }
 
-// Looks for packets in the place of the softirq, with interrupts off, until there is something to read: 1, or 0 after its time, with
-// interrupts on again. They stay off in between, as with SO_PREFER_BUSY_POLL and napi_defer_hard_irqs.
+// Polls for packets instead of the softirq, with interrupts off, until there is data to read (1) or its time is over (0, with
+// interrupts on again). They stay off in between, as with SO_PREFER_BUSY_POLL and napi_defer_hard_irqs.
 __attribute__((noinline)) static int busy_poll(struct stream *stream) {
     struct queue *q = atomic_load_explicit(&stream->queue, memory_order_relaxed);
     if (!q || !take(&q->polled, READER)) return 0;
@@ -238,16 +238,16 @@ __attribute__((noinline)) static int busy_poll(struct stream *stream) {
     return found;
 }
 
-// Whoever takes the socket waits for the softirq of another core; that of its own core is done when it runs.
+// Takes the socket; waits for the softirq of another core. The softirq of its own core is done when it runs.
 static void own(struct stream *stream) {
     while (!take(&stream->owner, READER))
-        // A thread on this core may have it.
+        // A thread on this core may own it.
         if (settings.threaded) sched_yield();
 }
 
 static inline int is_ready(const struct socket *s) { return s->queued || s->finished || s->state == CLOSED; }
 
-// recv(2): what there is, up to the message; it sleeps while there is nothing. 0 at the end.
+// recv(2): takes available data up to the message size; sleeps while there is none. 0 at the end.
 static size_t receive(struct stream *stream) {
     struct socket *s = &stream->socket;
     syscall(SYS_getppid);
@@ -272,8 +272,8 @@ static size_t receive(struct stream *stream) {
     return bytes;
 }
 
-// The window of a stream is small until the region of interest begins: without a clock nobody is slower than the line, and what has piled up by
-// then would stay for long. From then on it is as large as the buffer.
+// A stream's window is small until the region of interest begins: without timing, no core is slower than the line, and data queued by
+// then would stay for long. After that it is as large as the buffer.
 static void open_window(struct stream *stream) {
     own(stream);
     stream->socket.room = stream->room;
@@ -282,7 +282,7 @@ static void open_window(struct stream *stream) {
     stream->is_open = 1;
 }
 
-// Opening, and the first windows, are not what this is about.
+// Exclude connection setup and the first windows.
 static void note_begin(struct stream *stream, uint64_t received) {
     if (received >= settings.begin && streams[0].socket.state != LISTEN && !atomic_exchange(&all.is_of_interest, 1)) {
         all.interest = take_sample(received, 1);
@@ -293,13 +293,13 @@ static void note_begin(struct stream *stream, uint64_t received) {
     if (received >= atomic_load(&all.settled) && !atomic_exchange(&all.is_counted, 1)) begin_window(stream, received);
 }
 
-// The first who is done ends it for all.
+// The first thread that is done ends the run.
 static void note_end(void) {
     if (atomic_exchange(&over, 1)) return;
     struct sample last = take_sample(atomic_load(&all.received), 0);
     longma_roi_end();
     end_window(&last);
-    // Nobody wakes the other readers any more.
+    // No other event wakes the other readers.
     for (uint32_t i = 0; i < settings.all_streams; i++)
         if (atomic_exchange(&streams[i].sleeps, 0)) wake_reader(&streams[i]);
     atomic_store(&all.is_over, 1);
@@ -312,13 +312,13 @@ static void *reader(void *of) {
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
         note_begin(stream, received);
         size_t bytes = receive(stream);
-        // A stream that has ended leaves the others to go on, unless they are to be counted.
+        // The other streams continue when one ends, unless a byte count is given.
         if (!bytes) break;
         stream->received += bytes, stream->reads++;
         received = atomic_fetch_add(&all.received, bytes) + bytes;
         if (settings.end && atomic_load(&all.is_counted) && received >= atomic_load(&all.end) && is_window_over(stream, received)) note_end();
     }
-    // Others may have streams that come by the queue.
+    // The queue may carry other streams.
     struct queue *q = atomic_load_explicit(&stream->queue, memory_order_relaxed);
     if (q && !atomic_load(&over) && take(&q->polled, READER)) {
         end_quiet(q);
@@ -345,7 +345,7 @@ static void no_device(const char *device) {
     exit(1);
 }
 
-// The file of a queue beside its NIC's first, which has the same registers.
+// The device file of a queue other than its NIC's first one; it has the same registers.
 static void open_queue(struct queue *q) {
     q->mac = q->nic->mac;
     if (!q->of_nic) return;
@@ -356,7 +356,7 @@ static void open_queue(struct queue *q) {
 }
 
 static void set_up_queue(struct queue *q, uint64_t room) {
-    // Any queue may have to hold what all sockets of its NIC do.
+    // A queue may have to hold the data of all sockets of its NIC.
     uint64_t buffers = settings.ring + room / settings.segment * settings.streams + SPARE;
     unsigned char *data = zeroed(buffers * settings.buffer_bytes);
     open_queue(q);
@@ -384,7 +384,7 @@ static void set_up_sender(struct nic *nic, unsigned n) {
 
 static void set_up_stream(struct stream *stream, struct nic *nic, unsigned of_nic, uint64_t room) {
     struct socket *s = &stream->socket;
-    // The NIC has checked TCP's sums.
+    // The NIC has checked the TCP checksums.
     stream->room = (uint32_t)room;
     s->room = small_room(stream->room), s->summed = 0, s->sent = 7000, s->send = nic == nics ? send_first : send_second, s->release = release;
     stream->core = core_of("application", (unsigned)(stream - streams));
@@ -393,7 +393,7 @@ static void set_up_stream(struct stream *stream, struct nic *nic, unsigned of_ni
     stream->nic = nic, stream->sender = &nic->senders[of_nic];
 }
 
-// The queues in turn for the hashes in turn, with a key that is drawn, as Linux draws one when it starts (netdev_rss_key_fill).
+// Fills the indirection table round robin and draws a random key, as Linux does at boot (netdev_rss_key_fill).
 static void spread(struct mac *mac) {
     uint64_t seed = settings.key;
     for (unsigned word = 0; word < 5; word++) mac_write(mac, MAC_KEY(word) + MAC_KEY_WORD, random_next(&seed));
@@ -423,7 +423,7 @@ static void open_nic(struct nic *nic, const char *device) {
     for (uint32_t i = 0; i < settings.queues; i++) {
         struct queue *q = &queues[number * settings.queues + i];
         q->number = (unsigned)(q - queues), q->of_nic = i, q->nic = nic, q->core = core_of("flow", q->number);
-        // Drivers fill rings on the core that polls them.
+        // Drivers fill rings on the polling core.
         if (settings.near) bind_to(q->core);
         set_up_queue(q, room);
     }
@@ -436,7 +436,7 @@ static void open_nic(struct nic *nic, const char *device) {
                   (settings.lro ? MAC_CONTROL_LRO : 0));
 }
 
-// The entry of a core that others hand segments to.
+// The entry of a core that receives steered segments.
 static struct steered *steered_at(uint64_t core) {
     for (uint32_t i = 0; i < steered_cores; i++)
         if (steered[i].core == core) return &steered[i];
@@ -452,7 +452,7 @@ static struct steered *steered_at(uint64_t core) {
 static void set_up_steering(void) {
     const char *list = getenv("rps");
     for (unsigned n = 0, last = 1; list && *list; n++) {
-        // A list ends where its last core stands for all further ones.
+        // The last core of a list applies to all further entries.
         for (const char *c = list; *c; c++) last += n == 0 && *c == ',';
         if (n == last) break;
         steered_at(core_of("rps", n));
@@ -511,7 +511,7 @@ static void read_settings(void) {
     settings.all_queues = settings.queues * settings.nics, settings.all_streams = settings.streams * settings.nics;
     settings.ring = (uint32_t)setting("ring", 1024, 2, MOST_RING), settings.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
     settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
-    // Headers, what aligns them, and the rest of a unit, as allocators have it.
+    // Headers, alignment, and rounding up, as in allocators.
     settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
     settings.gro = (uint32_t)setting("gro", 0, 0, 1), settings.lro = (uint32_t)setting("lro", 0, 0, 1);
     settings.rfs = (uint32_t)setting("rfs", 0, 0, 1), settings.threaded = (uint32_t)setting("threaded", 0, 0, 1);
@@ -537,7 +537,7 @@ int main(int argc, char **argv) {
     }
     settings.nics = (uint32_t)argc - 1;
     read_settings();
-    // The first reader is the first thread; it is bound before anything runs.
+    // The first reader is the main thread; bind it before anything runs.
     bind_to(core_of("application", 0));
     for (uint32_t i = 0; i < settings.nics; i++) open_nic(&nics[i], argv[1 + i]);
     bind_to(core_of("application", 0));
@@ -546,9 +546,9 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < settings.all_queues; i++) begin(softirq, &queues[i]);
     for (uint32_t i = 1; i < settings.all_streams; i++) begin(reader, &streams[i]);
     reader(&streams[0]);
-    // Whoever ended it has noted all; others may still be about it.
+    // The thread that ended the run has recorded all results; others may still be working.
     while (!atomic_load(&all.is_over)) sched_yield();
     print_results();
-    // The softirqs sleep in their reads, and end with the process.
+    // The softirq threads sleep in reads and end with the process.
     return 0;
 }

@@ -1,5 +1,5 @@
-// How flow_receive.c brings frames from a NIC's queue to the core that sees to their stream: merged or not, here or on another core.
-// Not which queue the NIC chooses, nor what becomes of a frame there (flow_path.h).
+// Brings frames of flow_receive.c from a NIC's queue to the core that processes their stream, merged or not.
+// flow_path.h processes the frames there; the NIC chooses the queue.
 // Source: Linux's Documentation/networking/scaling.rst (RPS, RFS), net/core/gro.c and net/core/dev.c (get_rps_cpu, enqueue_to_backlog,
 // process_backlog, net_rps_send_ipi).
 #ifndef FLOW_STEER_H
@@ -7,12 +7,12 @@
 
 #include "flow_path.h"
 
-// Segments that wait for a core (net.core.netdev_max_backlog), and those that it takes of a queue at once (net.core.dev_weight).
+// Maximum of segments queued for a core (net.core.netdev_max_backlog) and taken from a queue at once (net.core.dev_weight).
 enum { MOST_STEERED = 64, MOST_WAITING = 1024, WEIGHT = 64 };
-// The calling thread stands for work that the kernel puts off: it goes first on its core.
+// The calling thread does the kernel's deferred work: it has priority on its core.
 enum { GO_FIRST = 0x4c03 };
 
-// A core that others hand segments to; from each queue one at a time does.
+// A core that receives steered segments; each queue has one producer at a time.
 static struct steered {
     _Alignas(64) atomic_int sleeps;
     uint64_t core;
@@ -25,7 +25,7 @@ static struct steered {
 } steered[MOST_STEERED];
 static uint32_t steered_cores, steering_cores;   // all of them, of which the first are chosen by a hash
 
-// The core that is to see to a frame: where its reader runs, or one that its hash chooses; nobody: the one that has it.
+// The core that must process a frame: its reader's, or one selected by its hash; otherwise the current one.
 static inline struct steered *core_for(const struct sk_buff *b) {
     if (b->length < HEADER_BYTES) return NULL;
     if (settings.rfs) return stream_of(b)->reader_core;
@@ -34,7 +34,7 @@ static inline struct steered *core_for(const struct sk_buff *b) {
     return &steered[(uint64_t)hash * steering_cores >> 32];
 }
 
-// Hands a frame to the core that is to see to it. It is told at the end of the poll.
+// Queues a frame for the core that must process it, which is notified at the end of the poll.
 __attribute__((noinline)) static void steer(struct queue *q, struct sk_buff *b) {
     struct steered *to = core_for(b);
     if (!to || to->core == here) {
@@ -58,7 +58,7 @@ static inline void hand_on(struct queue *q, struct sk_buff *b) {
     else deliver(b);
 }
 
-// Tells the cores that have been handed something, unless they are at it.
+// Notifies the cores with queued segments, unless they are processing.
 static void tell_cores(struct queue *q) {
     for (; q->raised; q->raised &= q->raised - 1) {
         struct steered *to = &steered[__builtin_ctzll(q->raised)];
@@ -68,7 +68,7 @@ static void tell_cores(struct queue *q) {
     }
 }
 
-// Sees to what a core was handed: 1 if there was anything.
+// Processes a core's queued segments; returns 1 if there were any.
 static int process_handed(struct steered *me) {
     int any = 0;
     for (uint32_t i = 0; i < settings.all_queues; i++) {
@@ -84,7 +84,7 @@ static int process_handed(struct steered *me) {
     return any;
 }
 
-// Linux merges up to 64 KiB of 17 fragments (MAX_SKB_FRAGS), which have the same addresses and nothing but data in order.
+// Linux merges up to 64 KiB in 17 fragments (MAX_SKB_FRAGS) with the same addresses, in order, with data only.
 enum { MOST_HELD = 17, MOST_HELD_BYTES = 65535 - IP_BYTES - TCP_BYTES };
 
 static void flush_held(struct queue *q) {
@@ -93,7 +93,7 @@ static void flush_held(struct queue *q) {
     if (held) hand_on(q, held);
 }
 
-// Whether nothing but data stands in a frame; then how many bytes of them.
+// The number of data bytes in a frame that contains only data; 0 otherwise.
 static inline uint32_t plain_data(const struct sk_buff *b) {
     const unsigned char *ip = b->buffer + ETHERNET_BYTES, *tcp = ip + IP_BYTES;
     if (b->length < HEADER_BYTES || load16(ip - 2) != 0x0800 || ip[0] != 0x45 || ip[9] != 6 || tcp[12] != 0x50 || (tcp[13] & ~PSH) != ACK)
@@ -102,7 +102,7 @@ static inline uint32_t plain_data(const struct sk_buff *b) {
     return total > IP_BYTES + TCP_BYTES && total <= b->length - ETHERNET_BYTES ? total - IP_BYTES - TCP_BYTES : 0;
 }
 
-// A frame waits for those that follow it, or goes with those that it follows.
+// Holds a frame for merging, or merges it into a held one.
 __attribute__((noinline)) static void merge(struct queue *q, struct sk_buff *b) {
     uint32_t data = b->pieces ? 0 : plain_data(b);
     const unsigned char *ip = b->buffer + ETHERNET_BYTES;
@@ -120,7 +120,7 @@ __attribute__((noinline)) static void merge(struct queue *q, struct sk_buff *b) 
     if (q->held) q->held_last->next = b;
     else q->held = b, q->held_bytes = q->held_segments = 0;
     q->held_last = b, q->held_bytes += data, q->held_segments++;
-    // What is to be handed on at once is not held.
+    // Frames that must be delivered at once are not held.
     if (ip[IP_BYTES + 13] & PSH) flush_held(q);
 }
 

@@ -1,5 +1,5 @@
-// Forks while other threads make every system call there is, and has each child make all of them.
-// Here for the child of a fork: whatever the other threads are in the middle of, nothing in it may stay half done or locked.
+// Forks while other threads make all system calls, and lets each child make all of them.
+// Tests the child of a fork: operations of other threads must not leave locks held or state incomplete in it.
 // Arguments: PROCESSES (default 100), THREADS (default 3).
 #include "guest.h"
 #include <errno.h>
@@ -15,7 +15,7 @@
 #define CALLS 470
 #define CHILD_SECONDS 60
 
-// With arguments of -1 these end the thread, stay on the host, or take long; 335 and 336 (uretprobe, uprobe) raise SIGILL.
+// With arguments of -1 these end the thread, affect the host, or take long; 335 and 336 (uretprobe, uprobe) raise SIGILL.
 static int is_left_out(long number) {
     static const long left_out[] = {
         SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_setsid, SYS_set_tid_address, SYS_msgget, SYS_umask,
@@ -30,7 +30,7 @@ static int is_left_out(long number) {
 }
 
 static atomic_int stopped;
-// What the child does, for the parent to say when it hangs.
+// The child's current call, for the parent to report if it hangs.
 static atomic_long *now_doing;
 
 static void require(int good, const char *what) {
@@ -69,7 +69,7 @@ static void missing_call(unsigned char *code, size_t page) {
     syscall(1000, 0);
 }
 
-// Writes a function and calls it until it is worth a translation.
+// Writes a function and calls it until it is translated.
 static void changed_code(unsigned char *code, size_t page) {
     (void)page;
 #if defined(__loongarch__)
@@ -94,7 +94,7 @@ static void threads_of_threads(unsigned char *code, size_t page) {
     if (pthread_create(&thread, NULL, nothing, NULL) == 0) pthread_join(thread, NULL);
 }
 
-// What an emulator must keep of a process besides what its host keeps.
+// Process state that an emulator keeps in addition to the host's.
 static void (*const uses[])(unsigned char *, size_t) = {limits, actions, mappings, heap, missing_call, changed_code, threads_of_threads};
 #define USES (sizeof uses / sizeof *uses)
 
@@ -113,7 +113,7 @@ static void make_every_call(unsigned char *code, size_t page) {
     }
 }
 
-// Stays with one call for a while, so that a fork comes in the middle of it, and then goes on to another.
+// Repeats one call for a while, so that a fork hits it, then continues with another.
 static void *work(void *given) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *code = mmap(NULL, page, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-// What the guests share: reading an argument, a checksum, random numbers.
-// Not a library: no state and no output but one line on a bad argument.
+// Shared code of the guests: argument parsing, a checksum, random numbers.
+// It has no state, and prints only an error for a bad argument.
 // Source: FNV-1a (Fowler, Noll, Vo); xorshift64* (Vigna, ACM TOMS 2016).
 #ifndef GUEST_H
 #define GUEST_H
@@ -38,7 +38,7 @@ static inline uint64_t checksum_bytes(uint64_t sum, const void *data, size_t len
     return sum;
 }
 
-// The bits of a double: two machines agree on them or one of them is wrong.
+// The bits of a double, which must be the same on all machines.
 static inline uint64_t bits_of(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -61,7 +61,7 @@ static inline double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-// Memory or the end: a guest has no use for a null pointer.
+// Allocates memory; exits if that fails.
 static inline void *allocate(size_t bytes) {
     void *memory = malloc(bytes);
     if (!memory) {

@@ -1,5 +1,5 @@
 // SHA-256 (FIPS 180-4), CRC-32 (IEEE 802.3), SipHash-2-4, Adler-32 (RFC 1950) and a hash table.
-// Here for rotates, shifts, 32-bit arithmetic, table look-ups and bit operations.
+// Exercises rotates, shifts, 32-bit arithmetic, table lookups and bit operations.
 // Arguments: KIBIBYTES to hash (default 36000).
 #include "../include/longma.h"
 #include "guest.h"
@@ -119,7 +119,7 @@ static uint64_t siphash(const unsigned char *data, size_t length, uint64_t k0, u
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-// Counts words of the data in an open-addressing table; returns a sum over what is found.
+// Counts words of the data in an open-addressing table; returns a sum over the entries.
 static uint64_t count_words(const unsigned char *data, size_t length) {
     enum { SLOTS = 1 << 14 };
     static struct { uint64_t key, count; } table[SLOTS];

@@ -1,4 +1,4 @@
-// The smallest program with a C library: what it costs is the cost of starting.
+// The smallest program with a C library; its cost is the cost of starting.
 // With arguments it prints them, so that argv can be checked.
 // Arguments: any.
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Checks the copy engine against memcpy, case after random case: strides, overlaps, pauses, saved channels, faults, and stores by
-// the core meanwhile. Here so that a real program sees every tag: none may say that data are there before they are.
+// Checks the copy engine against memcpy in random cases: strides, overlaps, pauses, saved channels, faults, and concurrent stores
+// by the core. It observes every tag: no tag may be set before its data has arrived.
 // Arguments: CASES (100), SEED (1), CORE (0). Prints the number of cases and a checksum, or what was wrong. No cases need no engine.
 #include "../include/longma_registers.h"
 #include "guest.h"
@@ -50,7 +50,7 @@ static void take(unsigned channel, unsigned tag) {
     set(channel, tag < 64 ? IDMA_CHANNEL_TAKE0 : IDMA_CHANNEL_TAKE1, 1ull << (tag % 64));
 }
 
-// Waits until none of `bits` is set in the channel's status any more.
+// Waits until all of `bits` are clear in the channel's status.
 static void wait_clear(unsigned channel, uint64_t bits) {
     for (unsigned tries = 0; get(channel, IDMA_CHANNEL_STATUS) & bits; tries++)
         if (tries > 2000000) wrong("the channel never comes to rest", channel);
@@ -61,7 +61,7 @@ static void wait_done(unsigned channel) {
     if (!(get(channel, IDMA_CHANNEL_STATUS) & IDMA_CHANNEL_STATUS_DONE)) wrong("not done", get(channel, IDMA_CHANNEL_STATUS));
 }
 
-// A channel's ends and length; all else as after a reset.
+// Sets a channel's addresses and length; all else as after a reset.
 static void set_up(unsigned channel, const void *from, void *to, uint64_t length) {
     static const unsigned zeroed[] = {IDMA_CHANNEL_BLOCK, IDMA_CHANNEL_STRIDE, IDMA_CHANNEL_ROW_STRIDE, IDMA_CHANNEL_TAG,
                                       IDMA_CHANNEL_MASK0, IDMA_CHANNEL_MASK1};
@@ -71,7 +71,7 @@ static void set_up(unsigned channel, const void *from, void *to, uint64_t length
     set(channel, IDMA_CHANNEL_LENGTH, length);
 }
 
-// The core fills a piece, gives its tag, does something else, and looks at the piece in the store as soon as the tag says so.
+// The core fills a piece, sets its tag, does other work, and checks the piece in the store as soon as the tag changes.
 static void check_tags(void) {
     kind = "tags";
     unsigned pieces = 1 + below(TAGS), piece = 1 + below(BEAT), next = 0, seen = 0;
@@ -79,7 +79,7 @@ static void check_tags(void) {
     memset(store, 0, STORE_BYTES);
     set_up(READER, source, store, length);
     set(READER, IDMA_CHANNEL_TAG, (uint64_t)piece << IDMA_CHANNEL_TAG_PIECE_SHIFT);
-    // Every tag is the core's before the start.
+    // Every tag belongs to the core before the start.
     set(READER, IDMA_CHANNEL_TAGS0, ~0ull), set(READER, IDMA_CHANNEL_TAGS1, ~0ull);
     set(READER, IDMA_CHANNEL_CONTROL, IDMA_CHANNEL_CONTROL_START);
     while (seen < pieces) {
@@ -93,7 +93,7 @@ static void check_tags(void) {
         while (seen < next && tag_ready(READER, seen)) {
             uint64_t bytes = length - (uint64_t)seen * piece < piece ? length - (uint64_t)seen * piece : piece;
             if (memcmp(store + seen * piece, expected + seen * piece, bytes)) wrong("a tag is ready before its data", seen);
-            // What the core writes now comes too late for the engine.
+            // The engine does not see what the core writes from here on.
             memset(source + seen * piece, 0xee, piece);
             seen++;
         }
@@ -105,14 +105,14 @@ static void check_tags(void) {
     sum = checksum_bytes(sum, store, length);
 }
 
-// The address of byte `at` of a stream, as the registers describe it.
+// The address of byte `at` of a stream described by the registers.
 static int64_t place(uint64_t at, uint64_t block, uint64_t count, int64_t stride, int64_t row_stride) {
     if (!block) return (int64_t)at;
     uint64_t index = at / block, row = count ? index / count : 0;
     return (int64_t)(count ? index % count : index) * stride + (int64_t)row * row_stride + (int64_t)(at % block);
 }
 
-// Stops a channel before its next piece; its control as it was.
+// Stops a channel before its next piece; returns its previous control register.
 static uint64_t stop(unsigned channel) {
     uint64_t control = get(channel, IDMA_CHANNEL_CONTROL);
     set(channel, IDMA_CHANNEL_CONTROL, control | IDMA_CHANNEL_CONTROL_STOP);
@@ -120,13 +120,13 @@ static uint64_t stop(unsigned channel) {
     return control;
 }
 
-// Stops a channel, keeps what software can read of it, spoils the registers, and brings it back.
+// Stops a channel, saves its readable state, overwrites the registers, and restores it.
 static void save_and_restore(unsigned channel) {
     static const unsigned kept[] = {IDMA_CHANNEL_SOURCE, IDMA_CHANNEL_DESTINATION, IDMA_CHANNEL_LENGTH, IDMA_CHANNEL_BLOCK,
                                     IDMA_CHANNEL_STRIDE, IDMA_CHANNEL_ROW_STRIDE, IDMA_CHANNEL_TAG, IDMA_CHANNEL_POSITION,
                                     IDMA_CHANNEL_TAGS0, IDMA_CHANNEL_TAGS1};
     enum { KEPT = sizeof kept / sizeof *kept };
-    // The writer takes the reader's tags as they come: it must stand still while they are put back.
+    // The writer consumes the reader's tags, so it must be stopped while they are restored.
     uint64_t fed = channel == READER ? stop(WRITER) : 0;
     uint64_t values[KEPT], control = stop(channel);
     for (int i = 0; i < KEPT; i++) values[i] = get(channel, kept[i]);
@@ -136,13 +136,13 @@ static void save_and_restore(unsigned channel) {
     if (channel == READER) set(WRITER, IDMA_CHANNEL_CONTROL, fed | IDMA_CHANNEL_CONTROL_RESUME);
 }
 
-// A copy from memory to memory under random patterns, while the core stores between the blocks, pauses and saves channels.
+// Copies memory with random patterns, while the core stores between the blocks, pauses and saves channels.
 static void check_copy(void) {
     kind = "copy";
     uint64_t block = below(4) ? 1 + below(100) : 0, count = block && below(2) ? 1 + below(6) : 0, length = 1 + below(5000);
     int64_t from_stride = block + below(40), to_stride = block + below(40);
     int64_t from_row = (count ? count : 1) * from_stride + below(50), to_row = (count ? count : 1) * to_stride + below(50);
-    // Patterns must stay inside of the arrays.
+    // Patterns must stay within the arrays.
     while (length > 1 && (place(length - 1, block, count, from_stride, from_row) >= ROOM - 64 ||
                           place(length - 1, block, count, to_stride, to_row) >= ROOM - 64))
         length /= 2;
@@ -150,7 +150,7 @@ static void check_copy(void) {
     uint64_t from_at = below(32), to_at = below(32);
     fill(source, ROOM);
     memset(destination, 0, ROOM), memset(expected, 0, ROOM);
-    // Bytes of the destination that the pattern does not touch are the core's.
+    // The core may write destination bytes outside the pattern.
     static uint8_t touched[ROOM];
     memset(touched, 0, ROOM);
     for (uint64_t i = 0; i < length; i++) {
@@ -162,7 +162,7 @@ static void check_copy(void) {
     uint64_t tag = (uint64_t)tags << IDMA_CHANNEL_TAG_COUNT_SHIFT | (uint64_t)piece << IDMA_CHANNEL_TAG_PIECE_SHIFT;
     uint64_t shape = block | count << IDMA_CHANNEL_BLOCK_COUNT_SHIFT;
     set(READER, IDMA_CHANNEL_TAG, tag), set(WRITER, IDMA_CHANNEL_TAG, tag);
-    // The store's ends are packed: blocks one behind the other.
+    // In the store, blocks are packed contiguously.
     set(READER, IDMA_CHANNEL_BLOCK, shape), set(WRITER, IDMA_CHANNEL_BLOCK, shape);
     uint64_t row = (count ? count : 1) * block;
     set(READER, IDMA_CHANNEL_STRIDE, (uint32_t)from_stride | block << IDMA_CHANNEL_STRIDE_DESTINATION_SHIFT);
@@ -192,7 +192,7 @@ static void check_copy(void) {
     sum = checksum_bytes(sum, destination, ROOM);
 }
 
-// A copy towards lower addresses that runs upwards, onto itself.
+// An overlapping copy towards lower addresses, in ascending order.
 static void check_overlap(void) {
     kind = "overlap";
     uint64_t length = 1 + below(6000), by = 1 + below(300);
@@ -209,7 +209,7 @@ static void check_overlap(void) {
         if (source[i] != expected[i]) wrong("a byte differs from memmove", i);
 }
 
-// A copy that runs into a page that is not there, or may not be written: it stops there, says so, and writes nothing beyond.
+// A copy that reaches an unmapped or read-only page: it stops there with an error and writes nothing beyond.
 static void check_fault(uint8_t *pages) {
     kind = "fault";
     int reads = below(2), denied = !reads && below(2);
@@ -227,13 +227,13 @@ static void check_fault(uint8_t *pages) {
     set(WRITER, IDMA_CHANNEL_CONTROL,
         IDMA_CHANNEL_CONTROL_START | IDMA_CHANNEL_CONTROL_GIVE | IDMA_CHANNEL_CONTROL_RECYCLE |
             (1ull + READER) << IDMA_CHANNEL_CONTROL_FEED_SHIFT);
-    // The fault interrupts without being asked to.
+    // A fault raises an interrupt even if none was requested.
     uint64_t events = 0;
     if (read(file, &events, 8) != 8 || events == 0) wrong("no interrupt", errno);
     uint64_t causes = *(volatile uint64_t *)(registers + IDMA_INTERRUPT);
     if (!(causes >> 16 >> channel & 1)) wrong("the interrupt is not the fault's", causes);
     wait_clear(READER, IDMA_CHANNEL_STATUS_BUSY);
-    // The other channel waits for what never comes, or for room.
+    // The other channel waits for data that never comes, or for space.
     unsigned other = reads ? WRITER : READER;
     stop(other);
     uint64_t status = get(channel, IDMA_CHANNEL_STATUS), error = reads ? 2 : denied ? 4 : 3;
@@ -243,18 +243,18 @@ static void check_fault(uint8_t *pages) {
     *(volatile uint64_t *)(registers + IDMA_INTERRUPT) = ~0ull;
     if (denied) mprotect(edge, PAGE, PROT_READ | PROT_WRITE);
     else if (mmap(edge, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != edge) wrong("no page", errno);
-    // What came before the beat that faulted is there, and nothing else has changed.
+    // Data before the faulting beat has been written, and nothing else has changed.
     uint8_t *to = reads ? destination : start, *whole = reads ? destination : pages;
     const uint8_t *from = reads ? start : source;
     uint64_t sure = before < BEAT ? 0 : before - BEAT, first = (uint64_t)(to - whole);
     if (!reads && memcmp(to, from, sure)) wrong("a byte before the fault is missing", sure);
     for (uint64_t i = 0; i < 2 * PAGE; i++) {
         int moved = i >= first && i < first + before;
-        // A page that was not there is a fresh one now.
+        // The unmapped page is mapped with zeros.
         if (!reads && !denied && i >= PAGE) expected[i] = 0;
         if (whole[i] != expected[i] && !(moved && whole[i] == from[i - first])) wrong("a byte beyond the fault was written", i);
     }
-    // With the page there again, the channels go on where they stood, and the copy becomes whole.
+    // With the page mapped again, the channels resume and complete the copy.
     for (unsigned each = 0; each < 2; each++) {
         unsigned going_on = each ? WRITER : READER;
         set(going_on, IDMA_CHANNEL_CONTROL, get(going_on, IDMA_CHANNEL_CONTROL) | IDMA_CHANNEL_CONTROL_RESUME);

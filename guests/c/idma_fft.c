@@ -1,8 +1,8 @@
-// Transforms of complex doubles in 256-bit vectors: by loads and stores alone, or through IDMA and the in-core store.
-// Here for how much of a tuned transform's time is the moving of data. Stockham's order, radix 4 and 8 through the caches,
+// FFT of complex doubles in 256-bit vectors: with loads and stores alone, or with IDMA and the in-core store.
+// Shows how much of a tuned transform's time is data movement. Stockham's order, radix 4 and 8 through the caches,
 // radix 32 and 16 in the store (Stockham in Cochran et al. 1967; Van Loan, Computational Frameworks for the FFT, 1992).
-// Arguments: plain | idma (default plain), LOG2_POINTS 10 | 13 (default 10), REPEATS up to 100 (default 40; the values grow), BATCH: how many arrays are
-// transformed in turn, so that more than fit into a cache can be asked for (default 1).
+// Arguments: plain | idma (default plain), LOG2_POINTS 10 | 13 (default 10), REPEATS up to 100 (default 40; the values grow), BATCH: number of arrays
+// transformed in turn, to exceed a cache (default 1).
 #include "../include/idma.h"
 #include "../include/longma.h"
 #include "guest.h"
@@ -129,7 +129,7 @@ INLINE void later(quad *restrict y, const quad *restrict x, const stage *st, siz
     }
 }
 
-// The last one has no factors.
+// The last stage has no twiddle factors.
 INLINE void last(quad *restrict y, const quad *restrict x, const stage *st, size_t radix) {
     size_t s = st->s / 4;
     for (size_t q = 0; q < s; q++) {
@@ -154,7 +154,7 @@ static void transform_plain(quad *x, quad *y, const stage *stages, size_t count)
     }
 }
 
-// The same pointer, of which the compiler does not know where it points: so it adds small offsets to it and computes no addresses.
+// The same pointer, opaque to the compiler, so that it uses small offsets and does not compute addresses.
 INLINE quad *opaque(quad *p) {
     __asm__("" : "+r"(p));
     return p;
@@ -181,7 +181,7 @@ INLINE void second_step(quad *b, const quad *t, size_t step) {
     dft4(b);
 }
 
-// The second step where the stage has no factors or those of one point each, and the results back into the store.
+// The second step of a stage without factors or with one per point; stores the results.
 INLINE void finish_slot(quad *a, quad *t, size_t radix, const quad *factors) {
     size_t step = radix / 4;
 #pragma clang loop unroll(disable)
@@ -241,15 +241,15 @@ static void start_writer(const struct idma *engine, const stage *st, quad *y, si
         out.destination_stride = (int32_t)(st->s / 4 * sizeof(quad)), out.destination_row_stride = sizeof(quad);
     }
     idma_describe(engine, IDMA_WRITER, &out);
-    // All pieces are the core's until they are computed.
+    // All pieces belong to the core until they are computed.
     idma_set(engine, IDMA_WRITER, IDMA_CHANNEL_TAGS0, ~0ull);
     idma_set(engine, IDMA_WRITER, IDMA_CHANNEL_TAGS1, ~0ull);
-    // Fed by the read channel, it hands a slot back as soon as it has taken the results away.
+    // It returns a slot to the read channel as soon as it has written the results.
     idma_start(engine, IDMA_WRITER, 1ull << IDMA_CHANNEL_CONTROL_FEED_SHIFT);
 }
 
 // One stage: the read channel brings groups of 4 * radix points into the store's slots, the core transforms them there, the
-// write channel takes them away; a slot's tags go from one to the other.
+// write channel writes them back; a slot's tags pass from one to the other.
 static void stage_idma(const struct idma *engine, quad *x, quad *y, const stage *st, const quad *inner) {
     size_t bytes = st->radix * sizeof(quad), slots = IDMA_STORE_BYTES / bytes, pieces = bytes / IDMA_BEAT;
     size_t groups = st->m * st->s / 4, in_run = st->s == 1 ? groups : st->s / 4;
@@ -267,10 +267,10 @@ static void stage_idma(const struct idma *engine, quad *x, quad *y, const stage 
         uint64_t bits = tag_bits(tag, pieces, word);
         if (group % in_run == 0) {
             if (group) idma_finish(engine, IDMA_WRITER);
-            // A run begins at slot 0, since it is a multiple of the slots.
+            // Each run starts at slot 0, because its length is a multiple of the slots.
             start_writer(engine, st, y, group / in_run, in_run);
         }
-        // Only once the results before it are away is what the read channel's tags say about these data.
+        // The read channel's tags refer to this data only once the previous results have been written back.
         while ((idma_tags(engine, IDMA_WRITER, word) & bits) != bits) {}
         while ((idma_tags(engine, 0, word) & bits) != bits) {}
         quad *a = (quad *)(engine->store + slot * bytes);
@@ -299,7 +299,7 @@ static quad *inner_factors(const point *w, size_t n, size_t radix) {
     return inner;
 }
 
-// A transform by the textbook's recursion, to check with.
+// A textbook recursive transform, as a reference.
 static void reference(point *out, const point *in, size_t n, size_t step, const point *w, size_t whole) {
     if (n == 1) {
         out[0] = in[0];
@@ -321,7 +321,7 @@ static int right(const quad *got, const point *in, const point *w, size_t n) {
     for (size_t i = 0; i < n; i++)
         worst = fmax(worst, fmax(fabs(got[i / 4].re[i % 4] - wanted[i].re), fabs(got[i / 4].im[i % 4] - wanted[i].im)));
     free(wanted);
-    // Values below 1: errors grow as the square root of n times its logarithm at most.
+    // Values are below 1; errors grow at most as sqrt(n) log n.
     return worst < 1e-15 * sqrt((double)n) * 8 * log2((double)n);
 }
 
@@ -363,7 +363,7 @@ int main(int argc, char **argv) {
         in[i].im = (double)(int64_t)(random_next(&seed) >> 40) / 16777216.0;
     }
     memset(y, 0, batch * n / 4 * sizeof(quad));
-    // The first round brings code and tables into the caches, and data if they fit; the last one, on fresh data, is checked too.
+    // The first round warms up the caches with code, tables and, if it fits, data; the last one, on fresh data, is checked too.
     double begin = 0, took = 1;
     for (uint64_t round = 0; round < repeats + 2; round++) {
         int checked = round == 0 || round == repeats + 1;
@@ -381,7 +381,7 @@ int main(int argc, char **argv) {
             if (idma) transform_idma(&engine, from, to, stages, count, inner32, inner16);
             else transform_plain(from, to, stages, count);
         }
-        // With an odd number of stages the result is in y, else back in x.
+        // With an odd number of stages the result is in y, otherwise in x.
         for (size_t b = 0; b < batch && checked; b++)
             if (!right((count % 2 ? y : x) + b * n / 4, in, w, n)) {
                 puts("idma_fft: wrong");

@@ -1,5 +1,5 @@
-// Matrix multiply in blocks as in GotoBLAS, in 256-bit vectors: by loads and stores alone, or through IDMA and the in-core store.
-// Here for how much of a tuned product's time is the moving of data. Panels of A are packed for the cache, a panel of B is kept
+// Blocked matrix multiplication as in GotoBLAS, in 256-bit vectors: with loads and stores alone, or with IDMA and the in-core store.
+// Shows how much of a tuned product's time is data movement. Panels of A are packed for the cache, a panel of B is kept
 // near, 16 by 6 results stay in registers (Goto, van de Geijn, Anatomy of high-performance matrix multiplication, 2008).
 // Entries are small whole numbers, so the sums are exact in any order.
 // Arguments: plain | idma (default plain), SIDE, a multiple of 96 (default 96), REPEATS (default 3).
@@ -13,7 +13,7 @@ typedef double vec __attribute__((vector_size(32)));
 enum { ROWS = 16, COLUMNS = 6, LANES = 4, VECS = ROWS / LANES, BLOCK_ROWS = 48, PLAIN_DEPTH = 32, STORE_DEPTH = 32, MOST_SIDE = 1920 };
 // The store: two tiles of B, and a ring through which A is packed.
 enum { TILE_BYTES = COLUMNS * STORE_DEPTH * 8, TILE_TAGS = TILE_BYTES / IDMA_BEAT, RING_TAGS = 32 };
-// Two halves in the version with the engine.
+// Double-buffered in the version with the engine.
 #define PACKED_A_BYTES (BLOCK_ROWS * 2 * STORE_DEPTH * 8)
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("clang loop unroll(full)")

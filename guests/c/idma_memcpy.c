@@ -1,6 +1,6 @@
-// Copies memory: by the C library, by a tuned loop of 256-bit loads and stores, or by the IDMA engine.
-// Here for what a copy of each size costs. `idma` lets the read channel feed the write channel; `tags` is the pipeline of Su et
-// al. 2012, figure 5: the core sees by the tags what has been read and hands it to the write channel while more is read.
+// Copies memory: with the C library, a tuned loop of 256-bit loads and stores, or the IDMA engine.
+// Measures the cost of copies by size. `idma` lets the read channel feed the write channel; `tags` is the pipeline of Su et
+// al. 2012, figure 5: the core sees from the tags what has been read and passes it to the write channel while more is read.
 // Arguments: BYTES (default 1024), library | plain | idma | tags (default plain), ARENA: the copies go through this many KiB of
 // source and as much of destination in turn, 0: the same copy again and again (default 0), REPEATS (0: about 256 KiB in all).
 #include "../include/idma.h"
@@ -14,7 +14,7 @@ static struct idma engine;
 
 static void copy_library(void *to, const void *from, size_t n) { memcpy(to, from, n); }
 
-// What stays the same from copy to copy: sequential, through all of the store.
+// Sets the registers that are the same for all copies: sequential, through the whole store.
 static void set_up(void) {
     struct idma_transfer in = {.destination = engine.store}, out = {.source = engine.store};
     idma_describe(&engine, 0, &in);
@@ -52,7 +52,7 @@ static void copy_tags(void *to, const void *from, size_t n) {
         if (!done) continue;
         handed[word] &= ~done;
         written += (uint64_t)__builtin_popcountll(done);
-        // Beyond the end the engine has no use for them.
+        // The engine ignores tags beyond the end.
         idma_give(&engine, 0, word, done);
     }
     idma_finish(&engine, IDMA_WRITER);
@@ -88,12 +88,12 @@ int main(int argc, char **argv) {
         }
         set_up();
     }
-    // Copies begin at lines; one line stays between them, to see whether a copy leaves its place.
+    // Copies start at lines, with one line between them to detect writes outside a copy.
     size_t apart = (bytes + 127) / 64 * 64, places = arena / apart ? arena / apart : 1;
     unsigned char *from = aligned_alloc(64, places * apart), *to = aligned_alloc(64, places * apart);
     uint64_t seed = 0xc0b1, sum = CHECKSUM_START;
     for (size_t i = 0; i < places * apart; i++) from[i] = (unsigned char)(random_next(&seed) >> 32), to[i] = 0xee;
-    // The first one brings code and tables to where they are needed.
+    // The first copy warms up code and tables.
     method->copy(to, from, bytes);
     longma_roi_begin();
     double begin = seconds();

@@ -1,5 +1,5 @@
 // Integer work of small embedded programs: a linked list, a matrix, a state machine, a CRC.
-// Here because branches, loads and small multiplies in this mix are what most code is made of.
+// The mix of branches, loads and small multiplies is typical of most code.
 // Arguments: ITERATIONS (default 16000).
 #include "../include/longma.h"
 #include "guest.h"

@@ -1,6 +1,6 @@
-// Sets something up, is saved, and says what became of it: everything that a checkpoint keeps, or one thing that it refuses.
-// Here for checkpoints; without one, nothing happens between the two and the output is the same.
-// Arguments: WHAT ("all" that is kept, or one thing by name), and anything behind it if its files shall stay in the working directory.
+// Sets up state, is saved, and reports the restored state: everything that a checkpoint keeps, or one kind that it rejects.
+// Tests checkpoints; without one, the output is the same.
+// Arguments: WHAT ("all", or one kind by name), and any further argument to keep its files in the working directory.
 // Source: what a process has, execve(2), fork(2), clone(2) and proc(5).
 #include "../include/longma.h"
 #include "guest.h"
@@ -40,7 +40,7 @@ static void memory_before(void) {
     shared_memory = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     strcpy(private_memory, "private");
     strcpy(shared_memory + PAGES / 2, "shared");
-    // Two pieces of one memory, which do not overlap.
+    // Two non-overlapping parts of one shared memory.
     mprotect(shared_memory, PAGES / 4, PROT_READ);
     int file = fresh("read-only");
     write(file, "contents", 8);
@@ -351,7 +351,7 @@ static const struct { const char *name; void (*act)(void); } refused[] = {
 #undef THING
 };
 
-// Not refused, and not part of "all": a pipe at descriptor 9 that whoever starts it has made.
+// Accepted, but not part of "all": a pipe at descriptor 9, created by the parent.
 static int outside(void) {
     char bytes[16] = "";
     longma_checkpoint();

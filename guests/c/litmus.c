@@ -1,9 +1,9 @@
 // Litmus tests: tiny programs of two to four threads whose outcomes a memory model allows or forbids, each with and without
 // full barriers between its accesses (dbar 0 on LoongArch).
-// Here for coherence and order between cores. Without barriers C11's relaxed order holds, which the LoongArch memory model implements
-// with plain loads and stores: all these tests then may show the weak outcome, but CoRR, which coherence forbids. With barriers
-// none may.
-// Arguments: ROUNDS (default 20000). How many outcomes were seen, and the weak one how often, goes to stderr: hardware decides that.
+// Tests coherence and ordering between cores. Without barriers C11's relaxed order holds, which the LoongArch memory model implements
+// with plain loads and stores: all tests may then show the weak outcome, except CoRR, which coherence forbids. With barriers
+// none may show it.
+// Arguments: ROUNDS (default 20000). The number of outcomes and of weak outcomes goes to stderr, because it depends on the hardware.
 // Source: the tests' names and outcomes are those of Alglave, Maranget, Tautschnig, Herding Cats (TOPLAS 2014).
 #include "guest.h"
 #include <pthread.h>
@@ -19,7 +19,7 @@ struct round {
     _Alignas(64) long read[READS];
 };
 
-// A thread yields between its two accesses in some rounds, so that others come between them where threads take turns.
+// In some rounds a thread yields between its accesses, so that others run in between even if threads take turns.
 static void between(uint64_t *seed, int fenced) {
     if (random_next(seed) >> 62 == 0) sched_yield();
     if (fenced) atomic_thread_fence(memory_order_seq_cst);
@@ -79,7 +79,7 @@ static uint64_t count;
 static int fenced;
 static atomic_ulong arrived;
 
-// Every thread has come to the beginning of batch `number`.
+// Waits until all threads have reached batch `number`.
 static void meet(uint64_t number) {
     atomic_fetch_add(&arrived, 1);
     while (atomic_load(&arrived) < (number + 1) * (uint64_t)test->threads) sched_yield();
@@ -95,7 +95,7 @@ static void *work(void *number) {
     return NULL;
 }
 
-// Values that nobody wrote are forbidden to every memory.
+// No memory model allows values that were never written.
 static int is_nonsense(const struct round *r) {
     for (int i = 0; i < READS; i++)
         if (r->read[i] < 0 || r->read[i] > test->largest) return 1;

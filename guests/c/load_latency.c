@@ -1,5 +1,5 @@
-// Follows one random cycle through memory with nothing beside the dependent loads: what one load takes.
-// Here for the memory models; `pointer_chase` also reads a word of each line, which takes a turn on cores with one memory unit.
+// Follows a random cycle through memory with dependent loads only: the latency of a load.
+// Tests the memory models; `pointer_chase` also reads a word of each line, which takes an extra cycle on cores with one memory unit.
 // Arguments: LINES of 64 bytes (default 4096), STEPS (default 4000000, rounded up to eights). Latency goes to stderr.
 #include "../include/longma.h"
 #include "random_cycle.h"

@@ -1,5 +1,5 @@
 // Counts the steps until each point of the plane escapes (the Mandelbrot set).
-// Here for long dependent chains of floating-point multiply and add with a data-dependent exit.
+// Exercises long dependency chains of floating-point multiply and add with a data-dependent exit.
 // Arguments: SIDE of the picture (default 320), LIMIT of steps (default 200).
 #include "../include/longma.h"
 #include "guest.h"

@@ -1,5 +1,5 @@
-// Multiplies square matrices of doubles, plain and in blocks, and checks one against the other.
-// Here for multiply-add with regular memory access. Entries are small whole numbers, so the sums
+// Multiplies square matrices of doubles, unblocked and blocked, and compares the results.
+// Exercises multiply-add with regular memory access. Entries are small whole numbers, so the sums
 // are exact whether or not the compiler fuses multiply and add.
 // Arguments: SIDE (default 160), REPEATS (default 4).
 #include "../include/longma.h"

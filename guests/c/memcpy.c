@@ -1,5 +1,5 @@
-// Copies and fills memory at many sizes and alignments, by the C library and by plain loops.
-// Here for loads and stores of every width, aligned or not, and for memmove's two directions.
+// Copies and fills memory at many sizes and alignments, with the C library and with plain loops.
+// Exercises loads and stores of every width, aligned and unaligned, and both directions of memmove.
 // Arguments: REPEATS (default 1800).
 #include "../include/longma.h"
 #include "guest.h"

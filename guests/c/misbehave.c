@@ -1,6 +1,6 @@
-// Does one wrong thing, so that what the kernel answers can be checked.
-// Here because a program's fault must become the signal or errno Linux gives, and nothing worse.
-// Arguments: CASE, one of those listed when it is missing. Ends by the signal, or prints the answer.
+// Makes one error, so that the kernel's response can be checked.
+// A program's fault must become the signal or errno that Linux gives.
+// Arguments: CASE; without it, the cases are listed. Dies by the signal, or prints the result.
 #include "guest.h"
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ static void run_data(void) {
     ((void (*)(void))(uintptr_t)data)();
 }
 
-// Words no machine takes for an instruction: zeros on LoongArch, ud2 on x86-64.
+// Invalid instructions: zeros on LoongArch, ud2 on x86-64.
 static void run_garbage(void) {
     uint32_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
@@ -39,7 +39,7 @@ __attribute__((noinline)) static int overflow(int level) {
 }
 static void overflow_stack(void) { printf("%d\n", overflow(0)); }
 
-// LoongArch's divide never traps; x86-64's does.
+// LoongArch's division never traps; x86-64's does.
 static void divide_by_zero(void) {
     long quotient = 0;
 #if defined(__loongarch__)

@@ -1,5 +1,5 @@
 // The Sun and four planets under gravity, by the symplectic Euler method.
-// Here for floating-point divide and square root in a short loop.
+// Exercises floating-point divide and square root in a short loop.
 // Arguments: STEPS (default 250000).
 // Source: positions and velocities from JPL's ephemeris DE405, in AU and AU a year, masses in 4 pi^2.
 #include "../include/longma.h"

@@ -1,10 +1,10 @@
-// Moves pages of a virtual machine to another chip's memory: by loads and stores, or by RDMA, which is IDMA with far addresses.
-// Here for what migration costs the core that does it, and the core that then uses the pages. With RDMA, which writes to the other
-// chip's memory, the core counts meanwhile, to show that it is free; loads and stores leave the pages in the first chip's caches.
-// Arguments: plain | rdma (default plain), PAGES of 16 KiB (default 16), CORE: one of the other chip, whose memory takes the
-// pages because it touches them first (default 4; 0: the same chip), and how the machine finds its pages over there: straight (it
-// knows; default), table (walked, left in the first chip's memory), cold (the other core's CAM fills as pages are missed), cam (CAM
-// entries move with the pages). With one of the last three it looks up and reads LOOKUPS random lines (default 2000).
+// Moves pages of a virtual machine to another chip's memory: with loads and stores, or with RDMA, which is IDMA with remote addresses.
+// Measures the cost for the migrating core and for the core that then uses the pages. With RDMA, which writes to the other
+// chip's memory, the core counts meanwhile, to show that it is idle; loads and stores leave the pages in the first chip's caches.
+// Arguments: plain | rdma (default plain), PAGES of 16 KiB (default 16), CORE: a core of the other chip, whose memory receives the
+// pages because it touches them first (default 4; 0: the same chip), and the address translation there: straight (none;
+// default), table (walked in the first chip's memory), cold (the other core's CAM fills on misses), cam (CAM
+// entries move with the pages). With the last three, it looks up and reads LOOKUPS random lines (default 2000).
 #include "../include/idma.h"
 #include "../include/longma.h"
 #include "copy_plain.h"
@@ -17,7 +17,7 @@ enum finding { STRAIGHT, TABLE, COLD, CAM };
 static struct cam here, there;
 static uint64_t *root;
 
-// Keeps this thread on one core; 0 if there is no such core.
+// Binds this thread to a core; returns 0 if there is no such core.
 static int go_to(int core) {
     cpu_set_t only;
     CPU_ZERO(&only);
@@ -25,7 +25,7 @@ static int go_to(int core) {
     return sched_setaffinity(0, sizeof only, &only) == 0;
 }
 
-// Starts a page on its way from memory to memory.
+// Starts copying a page.
 static void start_page(const struct idma *engine, unsigned char *to, const unsigned char *from) {
     idma_set(engine, 0, IDMA_CHANNEL_SOURCE, (uint64_t)(uintptr_t)from);
     idma_set(engine, 0, IDMA_CHANNEL_LENGTH, PAGE);
@@ -35,7 +35,7 @@ static void start_page(const struct idma *engine, unsigned char *to, const unsig
     idma_start(engine, IDMA_WRITER, IDMA_CHANNEL_CONTROL_GIVE | idma_fed_by(0) | 1ull << IDMA_CHANNEL_CONTROL_PLACEMENT_SHIFT);
 }
 
-// The page's guest number: any that the table and the CAM can tell apart.
+// The page's guest page number: distinct in the table and the CAM.
 static uint64_t guest_page(uint64_t page) { return (page + 1) * 0x9e37 & ((1u << LEVELS * LEVEL_BITS) - 1); }
 
 static enum finding finding_of(int argc, char **argv) {
@@ -47,7 +47,7 @@ static enum finding finding_of(int argc, char **argv) {
     exit(2);
 }
 
-// The table, and the first core's CAM as far as it goes, say where the pages are before they move.
+// Enters the pages' initial addresses into the table and, up to its size, the first core's CAM.
 static void describe_pages(enum finding how, unsigned char *from, size_t pages, int core) {
     if (how == STRAIGHT) return;
     root = translation_table();
@@ -63,7 +63,7 @@ static void describe_pages(enum finding how, unsigned char *from, size_t pages, 
     }
 }
 
-// A page has moved: the table says so, and what the CAM had of it goes along.
+// Updates the table after a page has moved, and moves its CAM entry.
 static void move_entry(enum finding how, size_t page, unsigned char *to) {
     if (how == STRAIGHT) return;
     uint64_t place = (uint64_t)(uintptr_t)to / PAGE;
@@ -77,7 +77,7 @@ static void move_entry(enum finding how, size_t page, unsigned char *to) {
     cam_enter(&there, guest_page(page), place);
 }
 
-// The machine works over there: random lines of random pages, each found first. The time it takes.
+// Reads random lines of random pages on the other chip, each after a lookup; returns the time.
 static double look_up(enum finding how, uint64_t lookups, size_t pages, uint64_t *sum) {
     uint64_t seed = 0x100c;
     double begin = seconds();
@@ -89,7 +89,7 @@ static double look_up(enum finding how, uint64_t lookups, size_t pages, uint64_t
     return seconds() - begin;
 }
 
-// What the lookups must add up to, read from where the pages were.
+// The expected sum of the lookups, from the pages' old addresses.
 static uint64_t sum_before(uint64_t lookups, size_t pages, const unsigned char *from) {
     uint64_t seed = 0x100c, sum = 0;
     for (uint64_t i = 0; i < lookups; i++) {
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
             continue;
         }
         start_page(&engine, to + page * PAGE, from + page * PAGE);
-        // The virtual machines that stay go on: here the core counts, and looks now and then.
+        // Other virtual machines would keep running: the core counts, and polls now and then.
         do
             for (int i = 0; i < 200; i++) {
                 counted++;
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
         move_entry(how, page, to + page * PAGE);
     }
     double took = seconds() - begin;
-    // The machine goes on over there: its first look at every line.
+    // The first access to every line on the other chip.
     go_to(core);
     uint64_t sum = 0, found = 0;
     double searched = lookups ? look_up(how, lookups, pages, &found) : 0;

@@ -1,5 +1,5 @@
 // Follows one random cycle through memory, a cache line a step: pure load latency.
-// Here for the memory models; for the emulator it is one dependent load after another.
+// Tests the memory models; for the emulator it is a chain of dependent loads.
 // Arguments: LINES of 64 bytes (default 4096), STEPS (default 80000000). Latency goes to stderr.
 #include "../include/longma.h"
 #include "random_cycle.h"

@@ -1,5 +1,5 @@
-// Places N queens so that none attacks another, counting the ways: by bit masks and by arrays.
-// Here for deep recursion: calls, returns and small stack frames.
+// Counts the ways to place N queens so that none attacks another: with bit masks and with arrays.
+// Exercises deep recursion: calls, returns and small stack frames.
 // Arguments: QUEENS (default 8), REPEATS (default 1500).
 #include "../include/longma.h"
 #include "guest.h"

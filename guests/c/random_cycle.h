@@ -1,5 +1,5 @@
-// One random cycle through lines of memory: what pointer_chase and load_latency follow.
-// Not the following, which differs between them.
+// Builds the random cycle through lines of memory that pointer_chase and load_latency follow.
+// The two programs follow it in different ways.
 // Source: Sattolo's shuffle (Information Processing Letters 22, 1986).
 #ifndef RANDOM_CYCLE_H
 #define RANDOM_CYCLE_H

@@ -1,5 +1,5 @@
 // Writes machine code into memory, runs it, writes other code over it and runs that.
-// Here because a translator must notice: after `ibar`, or after mprotect, the new code counts.
+// A translator must detect the change: after `ibar` or mprotect, the new code runs.
 // Arguments: ROUNDS (default 60000).
 #include "guest.h"
 #include <sys/mman.h>
@@ -32,14 +32,14 @@ int main(int argc, char **argv) {
     unsigned char *shut = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (open == MAP_FAILED || shut == MAP_FAILED) return perror("self_modify: mmap"), 1;
     for (uint64_t r = 0; r < rounds; r++) {
-        // Writable and executable at once, in two places of one page.
+        // Writable and executable at once, at two addresses in one page.
         unsigned a = (unsigned)(r * 7 % 2048), b = (unsigned)(r * 13 % 2048);
         write_function(open + r % 8 * 16, a);
         write_function(open + 2048, b);
         for (int i = 0; i < 3; i++) sum += (uint64_t)((returns_number)(open + r % 8 * 16))() + (uint64_t)((returns_number)(open + 2048))();
         wanted += 3 * (a + b);
         if (r % 16 != 0) continue;
-        // Writable, then executable: what careful programs do.
+        // Writable, then executable (W^X).
         if (mprotect(shut, page, PROT_READ | PROT_WRITE) != 0) return perror("self_modify: mprotect"), 1;
         write_function(shut, b);
         if (mprotect(shut, page, PROT_READ | PROT_EXEC) != 0) return perror("self_modify: mprotect"), 1;

@@ -1,6 +1,6 @@
-// Threads that work on shared memory at random, and a check of every byte against a flat memory that saw the same operations.
-// Here for coherence: lost updates, stale lines, words torn between cores. Each word has one kind of update, of those whose order does not
-// matter, so that the flat memory may see them thread after thread; words of all threads and kinds lie mixed in the same lines.
+// Threads make random accesses to shared memory; then every byte is compared with a flat memory after the same operations.
+// Tests coherence: lost updates, stale lines, torn words. Each word has one kind of commutative update,
+// so that the flat memory can be updated thread by thread; words of all threads and kinds share lines.
 // Arguments: SEED (default 1), THREADS (default 4), OPERATIONS of each thread (default 200000).
 #include "guest.h"
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 enum { MOST_THREADS = 16, WORDS = 192, RING = 8 };
 
-// Kinds of words. Adding in 32, 16 and 8 bits leaves the neighbours in the same 64 bits alone.
+// Kinds of words. Additions of 32, 16 and 8 bits do not change neighbours in the same 64 bits.
 enum kind { ADD, XOR, OR, LARGEST, COUNT_BY_EXCHANGE, ADD_WORD, ADD_HALF, ADD_BYTE, UNDER_LOCK, OWN, KINDS };
 
 union word {
@@ -23,7 +23,7 @@ union word {
 static _Alignas(64) union word memory[WORDS], flat[WORDS];
 static uint64_t threads, operations, first_seed;
 static _Alignas(64) atomic_int lock;
-// Each thread passes numbers to the next one round.
+// Each thread passes numbers to the next one, in a ring.
 static struct ring {
     _Alignas(64) _Atomic uint64_t put, taken;
     uint64_t number[RING];
@@ -41,7 +41,7 @@ static void hold(void) {
     }
 }
 
-// One operation on one word; `shared` is false where nobody else looks.
+// One operation on one word; `shared` is false for private words.
 static void update(union word *m, size_t at, uint64_t value, uint64_t me, int shared) {
     union word *w = &m[at];
     switch (kind_of(at)) {
@@ -63,7 +63,7 @@ static void update(union word *m, size_t at, uint64_t value, uint64_t me, int sh
     case ADD_BYTE: atomic_fetch_add(&w->byte[value & 7], (uint8_t)(value >> 8)); break;
     case UNDER_LOCK:
         if (shared) hold();
-        // A plain read and a plain write, with time between them for others to break in.
+        // A plain read and a plain write, with time between them for other threads.
         w->plain = w->plain * 1 + (value | 1);
         if (shared) atomic_store_explicit(&lock, 0, memory_order_release);
         break;
@@ -72,7 +72,7 @@ static void update(union word *m, size_t at, uint64_t value, uint64_t me, int sh
     }
 }
 
-// Local work of varying kind and length, so that threads meet in ever new ways.
+// Local work of varying kind and length, to vary the interleaving.
 static uint64_t compute(uint64_t value) {
     double x = (double)(value >> 40) + 1.5;
     switch (value >> 60) {
@@ -91,7 +91,7 @@ static void *work(void *number) {
     for (uint64_t i = 0; i < operations; i++) {
         uint64_t value = random_next(&seed);
         size_t at = value % WORDS;
-        // Up to eight threads have a byte each of a word of their own.
+        // A word with one byte for each of up to eight threads.
         if (kind_of(at) != OWN || me < 8) update(memory, at, value, me, 1);
         kept += compute(value);
         if (value >> 61 == 0) {
@@ -106,7 +106,7 @@ static void *work(void *number) {
         }
         if (value >> 52 == 0) sched_yield();
     }
-    // The compiler must not leave the work out.
+    // The compiler must not remove the work.
     __asm__ volatile("" : : "r"(kept));
     return (void *)(uintptr_t)wrong;
 }

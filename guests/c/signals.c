@@ -1,5 +1,5 @@
-// Signals in all the ways programs use them; each case prints one line that never varies.
-// Here to test delivery, siginfo, masks, sigreturn, the alternate stack and recovery from faults.
+// Signals in all the ways programs use them; each case prints one constant line.
+// Tests delivery, siginfo, masks, sigreturn, the alternate stack and recovery from faults.
 // Arguments: ROUNDS of the repeated cases (default 20000).
 #include "guest.h"
 #include <errno.h>
@@ -110,7 +110,7 @@ static void wait_for_signal(void) {
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-// Volatile, or the compiler takes the call for impossible.
+// Volatile, otherwise the compiler considers the call impossible.
 static void (*volatile nowhere)(void);
 
 static void faults(uint64_t rounds) {
@@ -182,7 +182,7 @@ static void stack_overflow(void) {
     }
 }
 
-// The handler moves the program on past the faulting load and gives it a result.
+// The handler skips the faulting load and supplies its result.
 static void skip_load(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)info;
     ucontext_t *at = context;
@@ -229,7 +229,7 @@ static void interrupted(void) {
     setitimer(ITIMER_REAL, &once, NULL);
     long got = read(pipe_ends[0], &c, 1);
     printf("read: %ld, EINTR %d\n", got, errno == EINTR);
-    // With SA_RESTART the read outlives the alarms and ends with the child's byte.
+    // With SA_RESTART the read is restarted after the alarms and returns the child's byte.
     install(SIGALRM, count_it, SA_RESTART, 0);
     count = 0;
     pid_t child = fork();
@@ -246,7 +246,7 @@ static void interrupted(void) {
     printf("read restarted: %ld byte '%c', alarms came %d, child's status %d\n", got, c, count > 1, WEXITSTATUS(status));
 }
 
-// Timer signals land between any two instructions: all registers must survive them.
+// Timer signals arrive between any two instructions; all registers must be preserved.
 static void storm(void) {
     struct itimerval often = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
     install(SIGALRM, count_it, SA_RESTART, 0);

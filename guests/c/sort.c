@@ -1,5 +1,5 @@
 // Sorts the same numbers four ways: quicksort, heapsort, radix sort and the C library's qsort.
-// Here for unpredictable branches, swaps and calls through a pointer.
+// Exercises unpredictable branches, swaps and indirect calls.
 // Arguments: NUMBERS (default 700000).
 #include "../include/longma.h"
 #include "guest.h"
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
     size_t n = argument(argc, argv, 1, 700000, 1, 1u << 28);
     uint64_t *input = allocate(n * 8), *first = allocate(n * 8), *other = allocate(n * 8), *spare = allocate(n * 8);
     uint64_t seed = 0x5047, sum = CHECKSUM_START;
-    // Some numbers occur often: equal keys are where partitions go wrong.
+    // Include many equal keys, which partitioning handles specially.
     for (size_t i = 0; i < n; i++) input[i] = random_next(&seed) >> (i % 3 * 20 + (i % 7 == 0 ? 16 : 0));
     memcpy(first, input, n * 8);
     longma_roi_begin();

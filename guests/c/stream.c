@@ -1,12 +1,12 @@
 // The four loops of STREAM (McCalpin 1995): copy, scale, add, triad on doubles.
-// Here for memory bandwidth and for floating point next to loads and stores. Values stay whole
+// Measures memory bandwidth; mixes floating point with loads and stores. Values stay whole
 // numbers below 2^53, so the result is exact whether or not the compiler fuses multiply and add.
 // Arguments: ELEMENTS (default 200000), REPEATS (default 60). Rates go to stderr.
 #include "../include/longma.h"
 #include "guest.h"
 #pragma STDC FP_CONTRACT ON
 
-// A loop: compilers make a call of memcpy of it, which is another program on every machine.
+// Compilers replace this loop with memcpy, which differs between machines.
 __attribute__((no_builtin("memcpy"))) static void copy(double *restrict c, const double *restrict a, size_t n) {
     for (size_t i = 0; i < n; i++) c[i] = a[i];
 }
@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
     fill(a, n);
     longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
-        // Each round grows the values; starting again keeps them exact.
+        // The values grow in each round; reset them to keep them exact.
         if (r % 8 == 0 && r > 0) fill(a, n);
         double t0 = seconds();
         copy(c, a, n);

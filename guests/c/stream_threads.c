@@ -1,5 +1,5 @@
 // The four loops of STREAM (McCalpin 1995) by several threads, each on its part of the arrays.
-// Here for the memory bandwidth of several cores; `stream` is the same on one. Values stay whole numbers below 2^53.
+// Measures the memory bandwidth of several cores; `stream` uses one. Values stay whole numbers below 2^53.
 // Arguments: ELEMENTS (default 200000), REPEATS (default 20), THREADS (default 4). Rates go to stderr.
 #include "../include/longma.h"
 #include "guest.h"
@@ -32,17 +32,17 @@ static void run(int kernel, size_t from, size_t to) {
     }
 }
 
-// One thread's part, touched first by the thread itself. The first thread takes the time.
+// One thread's part, which it touches first. The first thread measures the time.
 static void *work(void *number) {
     unsigned own = (unsigned)(uintptr_t)number;
     size_t from = elements * own / threads, to = elements * (own + 1) / threads;
     for (size_t i = from; i < to; i++) b[i] = c[i] = 0;
     for (uint64_t r = 0; r < repeats; r++) {
-        // Each round grows the values; starting again keeps them exact.
+        // The values grow in each round; reset them to keep them exact.
         for (size_t i = from; r % 8 == 0 && i < to; i++) a[i] = (double)(i % 1000);
         for (int kernel = 0; kernel < KERNELS; kernel++) {
             pthread_barrier_wait(&together);
-            // The others have touched their parts and wait at the same barrier.
+            // The other threads have touched their parts and wait at the same barrier.
             if (own == 0 && r == 0 && kernel == 0) longma_roi_begin();
             double start = seconds();
             run(kernel, from, to);

@@ -1,16 +1,16 @@
 // Receives a TCP stream through an Ethernet MAC's descriptor rings, as an operating system does, and checks every byte.
-// Here for the receive path: interrupt, ring refill, buffer allocation, IP and TCP headers, checksum, socket queue, copy to the
-// user, acknowledgements. What the system would do in the kernel is done here; an empty system call stands for each of a read's.
-// Arguments: software (default) | a device of /dev/longma, such as eth0. All else by the environment, as numbers:
-//   message   bytes that the application reads at once (1024)      dca      0 memory, 1 shared cache, 2 locked lines (0)
+// Exercises the receive path: interrupt, ring refill, buffer allocation, IP and TCP headers, checksum, socket queue, copy to the
+// user, acknowledgements. The program does the kernel's work; an empty system call represents each system call of a read.
+// Arguments: software (default) | a device in /dev/longma, such as eth0. Options are numbers in environment variables:
+//   message   bytes per read of the application (1024)             dca      0 memory, 1 shared cache, 2 locked lines (0)
 //   ring      receive descriptors (256)                            ways     of the shared cache for packets; 0: the machine's (0)
-//   room      bytes of the receive buffer (87380)                  lock     1: rings, sk_buffs and the path's code are locked (0)
-//   delay_ns, frames, interval_ns  interrupt moderation (0)        wait     0 sleep in read, 1 in epoll_wait, 2 poll the ring (0)
-//   sums      1: TCP checksums are added up here, 0: the MAC has done it (1)
-//   check     1: every byte is checked, 0: each read's ends (1)
-//   work_kib, work_lines  the application's own data, and lines of it that it reads after each read (0, 0)
-//   malformed  every so many-th descriptor given to the MAC is malformed (0: none)
-//   bytes     in software: length of the stream (300000), and seed (1)
+//   room      bytes of the receive buffer (87380)                  lock     1: lock rings, sk_buffs and the path's code (0)
+//   delay_ns, frames, interval_ns  interrupt moderation (0)        wait     0: sleep in read, 1: in epoll_wait, 2: poll the ring (0)
+//   sums      1: compute TCP checksums, 0: the MAC checks them (1)
+//   check     1: check every byte, 0: the ends of each read (1)
+//   work_kib, work_lines  size of the application's own data, and lines of it to access after each read (0, 0)
+//   malformed  interval of malformed descriptors given to the MAC (0: none)
+//   bytes     length of the stream, for `software` (300000), and seed (1)
 #include "../include/longma.h"
 #include "../include/mac.h"
 #include "tcp_socket.h"
@@ -22,7 +22,7 @@ enum { MOST_RING = 4096, SEND_RING = 64, BUFFER_BYTES = 2048, LINE = 32, DELAYED
 enum { BUDGET = 64 }; // Linux's NAPI_POLL_WEIGHT
 enum waiting { SLEEP, EPOLL, POLL_RING };
 
-// What the lock covers is aligned to its own size.
+// The locked area is aligned to its size.
 static struct mac_descriptor *receive_ring, *send_ring;
 static struct sk_buff *buffs;
 static _Alignas(64) unsigned char send_buffers[SEND_RING][64];
@@ -63,7 +63,7 @@ static inline struct sk_buff *allocate_buff(void) {
     return b;
 }
 
-// Hands a buffer to the MAC.
+// Gives a buffer to the MAC.
 static inline void give(uint32_t index, struct sk_buff *b) {
     volatile struct mac_descriptor *at = &receive_ring[index];
     in_ring[index] = b;
@@ -73,7 +73,7 @@ static inline void give(uint32_t index, struct sk_buff *b) {
     at->status = MAC_STATUS_OWN;
 }
 
-// Sends a frame; the send ring has room for more than a window's acknowledgements, and what does not fit is lost as on a wire.
+// Sends a frame. The send ring holds more than a window's acknowledgements; a frame that does not fit is lost, as on a wire.
 RECEIVE_PATH static void send_frame(const unsigned char *frame, size_t bytes) {
     volatile struct mac_descriptor *at = &send_ring[driver.send_next];
     if (at->status & MAC_STATUS_OWN) {
@@ -82,7 +82,7 @@ RECEIVE_PATH static void send_frame(const unsigned char *frame, size_t bytes) {
     }
     memcpy(send_buffers[driver.send_next], frame, bytes);
     at->address = (uint64_t)(uintptr_t)send_buffers[driver.send_next];
-    // The MAC pads nothing: the smallest frame has 60 bytes without its check sequence.
+    // The MAC does not pad frames: the smallest has 60 bytes without its frame check sequence.
     at->control = (uint32_t)(bytes < 60 ? 60 : bytes) | MAC_SEND_FIRST | MAC_SEND_LAST;
     mac_barrier();
     at->status = MAC_STATUS_OWN;
@@ -91,7 +91,7 @@ RECEIVE_PATH static void send_frame(const unsigned char *frame, size_t bytes) {
     mac_write(&driver.mac, MAC_TX_POLL, 1);
 }
 
-// Takes what frames are in the ring, as many as Linux does before others run, and gives the MAC a fresh buffer for each. 1 if there may be more.
+// Takes frames from the ring, up to Linux's budget, and gives the MAC a new buffer for each. Returns 1 if there may be more.
 RECEIVE_PATH static int drain_ring(void) {
     for (int taken = 0; taken < BUDGET; taken++) {
         volatile struct mac_descriptor *at = &receive_ring[driver.next];
@@ -114,7 +114,7 @@ RECEIVE_PATH static int drain_ring(void) {
     return 1;
 }
 
-// The interrupt handler. Causes are cleared before the work, so that none is lost. 1 if frames are left in the ring.
+// The interrupt handler. Clears the causes before the work, so that none is lost. Returns 1 if frames are left in the ring.
 RECEIVE_PATH static int interrupt(void) {
     uint64_t causes = mac_read(&driver.mac, MAC_INTERRUPT);
     mac_write(&driver.mac, MAC_INTERRUPT, causes);
@@ -124,7 +124,7 @@ RECEIVE_PATH static int interrupt(void) {
     return more;
 }
 
-// Looks at the next descriptor until the MAC gives it back, as a driver that has switched interrupts off: 1, or 0 after so long.
+// Polls the next descriptor until the MAC returns it, like a driver with interrupts off; returns 1, or 0 after the time limit.
 static int poll_ring(int milliseconds) {
     volatile struct mac_descriptor *at = &receive_ring[driver.next];
     double end = seconds() + milliseconds * 1e-3;
@@ -133,7 +133,7 @@ static int poll_ring(int milliseconds) {
     return 1;
 }
 
-// Waits until there are frames: 1, or 0 after so many milliseconds; -1 is for ever.
+// Waits for frames; returns 1, or 0 after this many milliseconds (-1: no limit).
 static int wait_for_frames(int milliseconds) {
     struct epoll_event event;
     uint64_t count;
@@ -142,21 +142,21 @@ static int wait_for_frames(int milliseconds) {
     int ready;
     while ((ready = epoll_wait(driver.events, &event, 1, milliseconds)) < 0 && errno == EINTR) {}
     if (ready <= 0) return 0;
-    // Another descriptor of the same file would take the event too.
+    // Another descriptor of the same open file would consume the event too.
     while (read(driver.mac.file, &count, sizeof count) < 0 && errno == EINTR) {}
     return 1;
 }
 
-// Takes what has come, as waiting for it demands: 1 if there may be more.
+// Takes arrived frames in the way that the waiting mode requires; returns 1 if there may be more.
 static int take_frames(void) {
     if (driver.waiting != POLL_RING || driver.mac.software) return interrupt();
     int more = drain_ring();
-    // The MAC may have found no descriptor meanwhile, and nobody tells.
+    // The MAC may have run out of descriptors meanwhile, which raises no interrupt.
     mac_write(&driver.mac, MAC_RX_POLL, 1);
     return more;
 }
 
-// How frames are waited for; interrupts are switched on if they are.
+// Sets up the waiting mode; enables interrupts if it needs them.
 static void choose_waiting(void) {
     driver.waiting = (enum waiting)setting("wait", SLEEP, SLEEP, POLL_RING);
     if (driver.waiting == EPOLL && !driver.mac.software) {
@@ -177,7 +177,7 @@ static uint64_t smallest_power(uint64_t bytes) {
     return power;
 }
 
-// Zeroed memory of a power of two of bytes, aligned to as many.
+// Zeroed memory whose size is a power of two, aligned to its size.
 static void *aligned_power(uint64_t bytes) {
     uint64_t power = smallest_power(bytes);
     void *memory = aligned_alloc(power < 64 ? 64 : power, power < 64 ? 64 : power);
@@ -190,7 +190,7 @@ static void *aligned_power(uint64_t bytes) {
 
 extern const unsigned char __start_receive_path[], __stop_receive_path[];
 
-// Locks what every packet needs: descriptors, sk_buffs and the path's code.
+// Locks the memory used by every packet: descriptors, sk_buffs and the path's code.
 static void lock_path(uint64_t ring) {
     volatile uint8_t *lock;
     int file;
@@ -217,14 +217,14 @@ static void open_device(const char *device, uint64_t ring) {
         perror("name a device of the machine");
         exit(1);
     }
-    // Every buffer of the ring, and as many again as the socket may hold.
+    // All buffers of the ring, and those that the socket may hold.
     uint64_t room = setting("room", 87380, MSS, 1u << 29);
     uint64_t spare = room / MSS + SPARE > 2 * MOST_RING ? 2 * MOST_RING : room / MSS + SPARE;
     unsigned char *data = aligned_alloc(4096, (ring + spare) * BUFFER_BYTES);
     memset(data, 0, (ring + spare) * BUFFER_BYTES);
     receive_ring = aligned_power(ring * sizeof *receive_ring), send_ring = aligned_power(SEND_RING * sizeof *send_ring);
     buffs = aligned_power((ring + spare) * sizeof *buffs);
-    // The IP header is aligned when the frame begins two bytes behind a word.
+    // The IP header is aligned if the frame starts two bytes after a word boundary.
     for (uint64_t i = ring + spare; i-- > 0;) {
         buffs[i].buffer = data + i * BUFFER_BYTES + 2;
         release(&buffs[i]);
@@ -263,7 +263,7 @@ static void check(struct application *app, size_t bytes) {
     app->received += bytes;
 }
 
-// Reads whatever there is, message by message.
+// Reads all available data, message by message.
 static void read_messages(struct application *app) {
     while (sock.queued) {
         syscall(SYS_getppid);
@@ -308,13 +308,13 @@ int main(int argc, char **argv) {
     double begin = 0, end = 0;
     int opened = 0, more = 0;
     while (!sock.finished && sock.state != CLOSED) {
-        // An acknowledgement that was put off is sent when nothing comes for 40 ms, as in Linux.
+        // A delayed acknowledgement is sent after 40 ms without data, as in Linux.
         if (!more && !wait_for_frames(sock.unacknowledged ? DELAYED_MS : -1) && sock.unacknowledged) {
             sock.counters.late_acknowledgements++;
             acknowledge(&sock, 0);
             continue;
         }
-        // Set-up, and waiting for the other end to open the connection, are not what this is about.
+        // Exclude setup and waiting for the connection.
         if (!opened) opened = 1, longma_roi_begin();
         if (begin == 0 && sock.state != LISTEN) begin = seconds();
         more = more ? drain_ring() : take_frames();
@@ -322,7 +322,7 @@ int main(int argc, char **argv) {
     }
     end = seconds();
     if (opened) longma_roi_end();
-    // The last acknowledgement is on its way when the MAC has taken it.
+    // Wait until the MAC has taken the last acknowledgement.
     volatile struct mac_descriptor *last_sent = &send_ring[(driver.send_next + SEND_RING - 1) % SEND_RING];
     for (int turn = 0; turn < 1000 && !driver.mac.software; turn++)
         if (!(last_sent->status & MAC_STATUS_OWN)) break;

@@ -1,23 +1,23 @@
 // A receiving TCP socket: IP and TCP header processing, the queue towards the application, acknowledgements.
-// Not the device (tcp_receive.c). One connection, which the other end opens; no urgent data, no options but MSS and window scale.
+// tcp_receive.c has the device. One connection, opened by the peer; no urgent data, no options except MSS and window scale.
 // Source: RFC 791, RFC 1071, RFC 9293 (3.8.6.3 on acknowledgements, 3.10.7.4 on segments), RFC 7323.
 #ifndef TCP_SOCKET_H
 #define TCP_SOCKET_H
 
 #include "guest.h"
 #if defined(__loongarch_sx)
-// With vectors, the copy to the application is by vectors too.
+// With vectors, the copy to the application also uses vectors.
 #include "copy_plain.h"
 #define copy_out copy_plain
 #else
 #define copy_out memcpy
 #endif
 
-// The receive path's code lies together, so that one lock window can cover it.
+// The receive path's code is contiguous, so that one lock window covers it.
 #define RECEIVE_PATH __attribute__((section("receive_path"), noinline))
 
 enum { ETHERNET_BYTES = 14, IP_BYTES = 20, TCP_BYTES = 20, HEADER_BYTES = ETHERNET_BYTES + IP_BYTES + TCP_BYTES };
-// The largest segment is that of packets of 1500 bytes, if nobody says otherwise.
+// The default maximum segment is that of packets of 1500 bytes.
 #ifndef LARGEST_SEGMENT
 #define LARGEST_SEGMENT 1460
 #endif
@@ -25,7 +25,7 @@ enum { ETHERNET_BYTES = 14, IP_BYTES = 20, TCP_BYTES = 20, HEADER_BYTES = ETHERN
 enum { MSS = LARGEST_SEGMENT, WINDOW_SCALE = 7, ACKNOWLEDGEMENT_BYTES = 62 };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 
-// One received frame, as sk_buff: what the stack knows of it, apart from its data.
+// The metadata of a received frame, as in sk_buff.
 struct sk_buff {
     struct sk_buff *next;
     unsigned char *buffer;   // where the MAC writes the frame
@@ -41,7 +41,7 @@ struct sk_buff {
 
 enum state { LISTEN, SYN_RECEIVED, ESTABLISHED, CLOSED };
 
-// What was dropped or answered, and why.
+// Counters of dropped and answered frames.
 struct socket_counters {
     uint64_t segments, not_ours, bad_ip, bad_checksum, out_of_order, duplicates, beyond_window, bad_acknowledgements, acknowledgements,
         late_acknowledgements;
@@ -74,7 +74,7 @@ static inline uint32_t load32(const unsigned char *p) { return (uint32_t)load16(
 static inline void store16(unsigned char *p, uint32_t value) { p[0] = (unsigned char)(value >> 8), p[1] = (unsigned char)value; }
 static inline void store32(unsigned char *p, uint32_t value) { store16(p, value >> 16), store16(p + 2, value); }
 
-// The ones' complement sum of RFC 1071, in the machine's order of bytes (it does not matter: its section 2B), 32 bytes a turn.
+// The ones' complement sum of RFC 1071, in native byte order (which does not matter: its section 2B), 32 bytes per iteration.
 RECEIVE_PATH static uint32_t internet_sum(const unsigned char *p, size_t n, uint64_t sum) {
     uint64_t w[4];
     for (; n >= 32; n -= 32, p += 32) {
@@ -96,13 +96,13 @@ RECEIVE_PATH static uint32_t internet_sum(const unsigned char *p, size_t n, uint
     return (uint32_t)sum;
 }
 
-// The sum of the pseudo-header: both addresses, the protocol and the length.
+// The checksum of the pseudo-header: both addresses, the protocol and the length.
 static inline uint64_t pseudo_sum(const unsigned char *ip, size_t tcp_bytes) {
     unsigned char rest[4] = {0, 6, (unsigned char)(tcp_bytes >> 8), (unsigned char)tcp_bytes};
     return internet_sum(rest, 4, internet_sum(ip + 12, 8, 0));
 }
 
-// Fills in an IP and a TCP header in front of `data_bytes` bytes of data; `options` bytes of TCP options are in place.
+// Writes IP and TCP headers before `data_bytes` bytes of data; `options` bytes of TCP options are already there.
 RECEIVE_PATH static void fill_headers(unsigned char *frame, uint32_t from, uint32_t to, uint16_t from_port, uint16_t to_port,
                                       uint32_t sequence, uint32_t acknowledged, uint8_t flags, uint32_t window, size_t options,
                                       size_t data_bytes) {
@@ -123,11 +123,11 @@ RECEIVE_PATH static void fill_headers(unsigned char *frame, uint32_t from, uint3
     memcpy(tcp + 16, &sum, 2);
 }
 
-// Sends a segment without data: what is expected next, and how much there is room for. The right edge never moves back.
+// Sends an acknowledgement with the next expected number and the window. The right edge never moves back.
 RECEIVE_PATH static void acknowledge(struct socket *s, int is_syn) {
     unsigned char frame[ACKNOWLEDGEMENT_BYTES] = {0};
     uint32_t free = s->room > s->queued ? s->room - s->queued : 0;
-    // What was offered is offered still, rounded up where the scale rounds down, as in Linux.
+    // The offered window is not reduced; round up where the scale rounds down, as in Linux.
     uint32_t held = s->edge - s->next, unit = s->scaled ? 1u << WINDOW_SCALE : 1;
     uint32_t offered = free & -unit, least = (held + unit - 1) & -unit;
     if (!is_syn && (int32_t)(offered - held) < 0) free = least;
@@ -163,7 +163,7 @@ static inline int offers_scale(const unsigned char *option, const unsigned char 
     return 0;
 }
 
-// Whether the frame is a sound TCP segment to us; then where its data are.
+// Whether the frame is a valid TCP segment to us; sets the position of its data.
 RECEIVE_PATH static int take_headers(struct socket *s, struct sk_buff *b) {
     const unsigned char *frame = b->buffer, *ip = frame + ETHERNET_BYTES;
     if (b->length < HEADER_BYTES || load16(frame + 12) != 0x0800 || memcmp(frame, OUR_STATION, 6) != 0) {
@@ -215,9 +215,9 @@ static inline void append(struct socket *s, struct sk_buff *b) {
     s->last = b;
 }
 
-// Keeps data beyond a gap, by their numbers; what is there already is dropped.
+// Stores data after a gap, ordered by sequence number; drops duplicates.
 RECEIVE_PATH static void keep_early(struct socket *s, struct sk_buff *b) {
-    // What comes after a gap mostly comes in order, so the end is looked at first, as in Linux.
+    // Data after a gap mostly arrives in order, so search from the end, as in Linux.
     struct sk_buff **at = s->early && (int32_t)(b->sequence - s->latest->sequence) > 0 ? &s->latest->next : &s->early;
     while (*at && (int32_t)((*at)->sequence - b->sequence) < 0) at = &(*at)->next;
     if (*at && (*at)->sequence == b->sequence && (*at)->length >= b->length) {
@@ -230,7 +230,7 @@ RECEIVE_PATH static void keep_early(struct socket *s, struct sk_buff *b) {
     if (!b->next) s->latest = b;
 }
 
-// Cuts off what came before. 0 if nothing new is left.
+// Removes data received before; returns 0 if nothing is left.
 static inline int trim(struct socket *s, struct sk_buff *b) {
     uint32_t old = s->next - b->sequence;
     if ((int32_t)old <= 0) return 1;
@@ -249,7 +249,7 @@ RECEIVE_PATH static void take_data(struct socket *s, struct sk_buff *b) {
         return;
     }
     if ((int32_t)(b->sequence + b->length - s->edge) > 0) {
-        // A probe of a closed window is answered with the window, as is anything beyond it.
+        // A window probe, and anything beyond the window, is answered with an acknowledgement.
         s->counters.beyond_window++;
         s->release(b);
         acknowledge(s, 0);
@@ -269,11 +269,11 @@ RECEIVE_PATH static void take_data(struct socket *s, struct sk_buff *b) {
         if (trim(s, early)) append(s, early);
         else s->release(early);
     }
-    // At least every second segment, at once where a gap was, and at the end.
+    // Acknowledge at least every second segment, and immediately after a gap and at the end.
     if ((++s->unacknowledged >= 2 && !s->gathers) || filled || s->finished) acknowledge(s, 0);
 }
 
-// Takes a received frame; it is released here or kept in the queue.
+// Processes a received frame, which is released or queued.
 RECEIVE_PATH static void socket_receive(struct socket *s, struct sk_buff *b) {
     if (!take_headers(s, b)) {
         s->release(b);
@@ -303,7 +303,7 @@ RECEIVE_PATH static void socket_receive(struct socket *s, struct sk_buff *b) {
     else s->release(b);
 }
 
-// Copies at most `bytes` of the queue to the application.
+// Copies at most `bytes` from the queue to the application.
 RECEIVE_PATH static size_t socket_read(struct socket *s, unsigned char *to, size_t bytes) {
     size_t copied = 0;
     while (s->first && copied < bytes) {
@@ -318,7 +318,7 @@ RECEIVE_PATH static size_t socket_read(struct socket *s, unsigned char *to, size
         }
     }
     s->queued -= (uint32_t)copied;
-    // The window has opened by two segments or half the buffer (RFC 9293 3.8.6.2.2), or all that was pushed is taken.
+    // The window has opened by two segments or half the buffer (RFC 9293 3.8.6.2.2), or all pushed data is taken.
     uint32_t opened = s->next + (s->room - s->queued) - s->edge;
     int wide = (int32_t)opened >= 2 * MSS || (int32_t)opened >= (int32_t)(s->room / 2);
     if (copied && !s->finished && (wide || (!s->queued && s->unacknowledged && s->push))) acknowledge(s, 0);

@@ -1,6 +1,6 @@
-// A MAC and a sender in software, so that the receive path can be tried where there is no device.
-// It takes no time, and loses, damages, doubles, delays and malforms frames after a seed. Not a model of either.
-// Source: the MAC's rings as docs/src/reference/devices.md describes them; the sender goes back to the oldest segment after anything odd.
+// A MAC and a sender in software, to run the receive path without a device.
+// Has no timing. Loses, damages, duplicates, delays and malforms frames pseudorandomly.
+// Source: the MAC's rings in docs/src/reference/devices.md. The sender goes back to the oldest segment after any irregularity.
 #ifndef TCP_WIRE_H
 #define TCP_WIRE_H
 
@@ -18,10 +18,10 @@ static struct {
     size_t held_bytes;
 } wire;
 
-// Byte `offset` of the stream, as the modelled sender's.
+// Byte `offset` of the stream, the same as the modelled sender's.
 static inline unsigned char stream_byte(uint64_t offset) { return (unsigned char)(offset * 0x9e3779b97f4a7c15u >> 56); }
 
-// Puts a frame into the receive ring; a full ring loses it.
+// Adds a frame to the receive ring, or drops it if the ring is full.
 static void wire_put(const unsigned char *frame, size_t bytes) {
     volatile struct mac_descriptor *ring = (volatile struct mac_descriptor *)(uintptr_t)wire.registers[MAC_RX_BASE / 8];
     volatile struct mac_descriptor *at = &ring[wire.rx];
@@ -39,7 +39,7 @@ static void wire_put(const unsigned char *frame, size_t bytes) {
     at->status = MAC_STATUS_FIRST | MAC_STATUS_LAST | (uint32_t)bytes;
 }
 
-// What may happen to a frame on the way. Damage is what a check sequence does not catch: TCP must.
+// Disturbs a frame. The frame check sequence does not detect the damage; TCP must.
 static void wire_send(unsigned char *frame, size_t bytes) {
     uint64_t luck = random_next(&wire.seed) % 64;
     if (luck == 0) return;
@@ -71,7 +71,7 @@ static void wire_segment(uint32_t sequence, uint8_t flags, uint64_t offset, size
 
 static uint32_t wire_sequence(uint64_t offset) { return (uint32_t)FIRST_SEQUENCE + 1 + (uint32_t)offset; }
 
-// Takes one answer of the receiver.
+// Processes an answer of the receiver.
 static void wire_take(const unsigned char *frame) {
     const unsigned char *tcp = frame + ETHERNET_BYTES + IP_BYTES;
     uint64_t window = load16(tcp + 14);
@@ -91,7 +91,7 @@ static void wire_take(const unsigned char *frame) {
     if (wire.oldest > wire.total) wire.closed = 1;
 }
 
-// Everything that happens until the receiver has something to do.
+// Runs the sender until the receiver has work.
 static int wire_step(int impatient) {
     volatile struct mac_descriptor *ring = (volatile struct mac_descriptor *)(uintptr_t)wire.registers[MAC_TX_BASE / 8];
     while (ring[wire.tx].status & MAC_STATUS_OWN) {
@@ -115,7 +115,7 @@ static int wire_step(int impatient) {
     return wire.rx != before;
 }
 
-// An access to a register, or a wait.
+// Handles a register access or a wait.
 static uint64_t wire_access(unsigned offset, int is_write, uint64_t value) {
     if (offset == ~0u) {
         for (int turns = 0; turns < 64; turns++)

@@ -1,5 +1,5 @@
 // Threads that share counters: under a mutex, a spin lock, atomics, a condition and a barrier.
-// Here for clone, futex, thread-local storage, atomics and LL/SC under contention.
+// Tests clone, futex, thread-local storage, atomics and LL/SC under contention.
 // Arguments: THREADS (default 4), ROUNDS (default 400000).
 #include "guest.h"
 #include <pthread.h>
@@ -50,7 +50,7 @@ static void take_turns(uint64_t me, uint64_t count) {
     }
 }
 
-// After each barrier every thread must have arrived in this phase, and none in the next.
+// After each barrier all threads must have arrived in this phase, and none in the next.
 static void keep_step(uint64_t count) {
     for (uint64_t r = 1; r <= count; r++) {
         atomic_fetch_add(&arrived, 1);

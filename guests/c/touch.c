@@ -1,5 +1,5 @@
 // Writes one word in every STEP bytes of an area and reads them back.
-// Here for what a model of memory costs: much memory, few instructions.
+// Measures the cost of a memory model: much memory, few instructions.
 // Arguments: MEBIBYTES (default 64), STEP (default 64 bytes).
 #include "guest.h"
 

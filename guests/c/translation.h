@@ -1,5 +1,5 @@
-// How a machine monitor finds where a guest's page is: a table of three levels in memory, or the core's CAM table in front of it.
-// Not the processor's own translation: what a monitor does by program, which the CAM takes over.
+// Guest page lookup of a virtual machine monitor: a three-level table in memory, optionally with the core's CAM as a cache.
+// This is software translation by the monitor, which the CAM accelerates, not the processor's own.
 // Source: Su et al., 2012, on the CAM; the table is the form of every 64-bit processor's.
 #ifndef TRANSLATION_H
 #define TRANSLATION_H
@@ -17,7 +17,7 @@ static inline void *translation_table(void) {
     return memset(allocate(sizeof(uint64_t) << LEVEL_BITS), 0, sizeof(uint64_t) << LEVEL_BITS);
 }
 
-// Where `page` has its entry; tables on the way are made.
+// The entry of `page`; creates missing tables.
 static inline uint64_t *translation_entry(uint64_t *root, uint64_t page) {
     uint64_t *at = root;
     for (int level = LEVELS - 1; level > 0; level--) {
@@ -35,7 +35,7 @@ static inline uint64_t walk(const uint64_t *root, uint64_t page) {
     return at[page & ((1 << LEVEL_BITS) - 1)];
 }
 
-// A core's CAM table; the oldest entry makes room for a new one.
+// A core's CAM; a new entry replaces the oldest.
 struct cam {
     volatile uint64_t *registers;
     uint64_t entries, next, misses;
@@ -49,7 +49,7 @@ static inline void cam_empty(struct cam *cam) {
     cam->next = 0;
 }
 
-// Maps core `core`'s CAM, empty. 0, or -1 with errno.
+// Maps and clears the CAM of core `core`; returns 0, or -1 with errno.
 static inline int cam_open(struct cam *cam, int core) {
     char name[40];
     snprintf(name, sizeof name, "/dev/longma/cam%d", core);
@@ -62,7 +62,7 @@ static inline int cam_open(struct cam *cam, int core) {
     return 0;
 }
 
-// Enters page and place into the space that SPACE says.
+// Adds an entry for a page to the address space selected by SPACE.
 static inline void cam_enter(struct cam *cam, uint64_t page, uint64_t place) {
     cam_set(cam, CAM_KEY, page), cam_set(cam, CAM_MASK, ~0ull), cam_set(cam, CAM_VALUE, place);
     cam_set(cam, CAM_INDEX, cam->next);
@@ -70,7 +70,7 @@ static inline void cam_enter(struct cam *cam, uint64_t page, uint64_t place) {
     cam->next = (cam->next + 1) % cam->entries;
 }
 
-// Searches the CAM; what it does not have is walked for and entered.
+// Searches the CAM; on a miss, walks the table and adds the entry.
 static inline uint64_t cam_search(struct cam *cam, const uint64_t *root, uint64_t page) {
     cam_set(cam, CAM_SEARCH, page);
     if (cam_get(cam, CAM_RESULT) & CAM_RESULT_HIT) return cam_get(cam, CAM_VALUE);

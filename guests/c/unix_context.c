@@ -1,5 +1,5 @@
-// Two processes hand a number to and fro through two pipes, as UnixBench's context test does.
-// Here for fork, blocking reads and switches between processes.
+// Two processes pass a number back and forth through two pipes, as UnixBench's context test does.
+// Exercises fork, blocking reads and context switches.
 // Arguments: ROUNDS (default 60000).
 #include "guest.h"
 #include <sys/wait.h>

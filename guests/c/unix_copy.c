@@ -1,5 +1,5 @@
 // Copies a file in pieces of 256, 1024 and 4096 bytes, as UnixBench's file copy does.
-// Here for open, read, write, lseek, pread and ftruncate on real files.
+// Exercises open, read, write, lseek, pread and ftruncate on real files.
 // Arguments: KIBIBYTES of file (default 1000), REPEATS (default 60). Files go to TMPDIR or /tmp.
 #include "guest.h"
 #include <fcntl.h>

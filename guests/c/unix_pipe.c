@@ -1,5 +1,5 @@
 // Writes 512 bytes into a pipe and reads them back, in one process, as UnixBench does.
-// Here for system calls that move data.
+// Exercises system calls that move data.
 // Arguments: ROUNDS (default 700000).
 #include "guest.h"
 #include <unistd.h>

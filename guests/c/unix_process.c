@@ -1,5 +1,5 @@
-// Makes processes that end at once and waits for each, as UnixBench's spawn test does.
-// Here for fork: its cost and that the child sees the parent's memory as it was.
+// Forks processes that exit at once and waits for each, as UnixBench's spawn test does.
+// Measures the cost of fork and checks that the child sees the parent's memory as it was.
 // Arguments: PROCESSES (default 600).
 #include "guest.h"
 #include <sys/wait.h>

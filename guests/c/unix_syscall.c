@@ -1,5 +1,5 @@
 // Calls the kernel in a tight loop, as UnixBench's syscall test does.
-// Here for the cost of one system call; the null call is getppid, which no library caches.
+// Measures the cost of a system call; the null call is getppid, which no library caches.
 // Arguments: CALLS (default 2000000), MIX (default 0: getppid only; 1: dup, close, getuid, umask too).
 #include "guest.h"
 #include <sys/stat.h>

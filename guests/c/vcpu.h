@@ -1,6 +1,6 @@
-// Where the host puts the virtual CPUs of a guest, told by the variable `vcpus` of the environment: a thread of the program stands for a
-// virtual CPU, and puts itself where the host would, since a modelled host has no scheduler that moves threads between nodes by itself.
-// "0,1;8,9" has two steps, the first with CPU 0 for virtual CPU 0 and CPU 1 for virtual CPU 1. Without the variable nobody is put anywhere.
+// Places the virtual CPUs of a guest according to the environment variable `vcpus`. A thread represents a
+// virtual CPU and binds itself, because a modelled host has no scheduler that moves threads between nodes.
+// "0,1;8,9" has two steps, the first with CPU 0 for virtual CPU 0 and CPU 1 for virtual CPU 1. Without the variable, threads are not bound.
 #ifndef VCPU_H
 #define VCPU_H
 
@@ -30,7 +30,7 @@ static inline void vcpu_read(unsigned count) {
     }
 }
 
-// Puts a thread (0: the caller) where virtual CPU `vcpu` is in a step; steps begin again after the last.
+// Binds a thread (0: the caller) to the CPU of virtual CPU `vcpu` in a step; steps repeat after the last.
 static inline void vcpu_put(int thread, unsigned vcpu, unsigned step) {
     if (vcpu_steps == 0) return;
     cpu_set_t cpus;

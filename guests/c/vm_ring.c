@@ -1,8 +1,8 @@
 // A ring of processes that pass a token through pipes and read their own data each time, as LMbench's lat_ctx does, in a virtual machine
-// whose virtual CPUs the host leaves alone, and then moves as `vcpus` says: what a change of the processor costs.
-// Here for the experiments on placement. Threads stand for processes: they share an address space, which is what tagged TLBs make of it.
-// Arguments: PROCESSES (default 2), KIB of data of each (default 0), ROUNDS (default 200), VCPUS (default 1), EVERY so many rounds the
-// virtual CPUs are put anew (default 1): as often while they stay, so that the calls cost the same. Times go to stderr.
+// whose virtual CPUs first stay and then migrate according to `vcpus`: the cost of a migration.
+// Used by the placement experiments. Threads represent processes: sharing an address space is equivalent to tagged TLBs.
+// Arguments: PROCESSES (default 2), KIB of data of each (default 0), ROUNDS (default 200), VCPUS (default 1), EVERY: number of rounds between
+// placements of the virtual CPUs (default 1), also while they stay, so that the calls cost the same. Times go to stderr.
 #include "../include/longma.h"
 #include "vcpu.h"
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void put(unsigned step) {
     for (unsigned i = 0; i < processes; i++) vcpu_put(threads[i], i % vcpus, step);
 }
 
-// The token goes round; the first process puts the virtual CPUs, at the same place if they are to stay.
+// Passes the token; the first process places the virtual CPUs, on the same CPUs while they stay.
 static void lead(unsigned phase) {
     put(0);
     for (uint64_t round = 0; round <= rounds; round++) {
@@ -51,7 +51,7 @@ static void lead(unsigned phase) {
     spent[phase] = seconds() - spent[phase];
 }
 
-// A process's data are where its virtual CPU is first.
+// A process's data is on the node of its virtual CPU's first CPU.
 static void settle(unsigned own) {
     vcpu_put(0, own % vcpus, 0);
     data[own] = allocate(words * sizeof **data + 1);

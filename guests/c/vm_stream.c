@@ -1,6 +1,6 @@
-// The four loops of STREAM (McCalpin 1995) in a virtual machine that the host may move: each virtual CPU touches its part of the arrays
-// where it is first (step 0 of `vcpus`), and all loops run where it is then (step 1).
-// Here for the experiments on placement: memory that is left behind. Values stay whole numbers below 2^53.
+// The four loops of STREAM (McCalpin 1995) in a virtual machine that the host may migrate: each virtual CPU touches its part of the arrays
+// on its first CPU (step 0 of `vcpus`), and all loops run on its second (step 1).
+// Used by the placement experiments, for memory left on the old node. Values stay whole numbers below 2^53.
 // Arguments: ELEMENTS (default 200000), VCPUS (default 4). Rates go to stderr.
 #include "../include/longma.h"
 #include "vcpu.h"
@@ -33,7 +33,7 @@ static void run(int kernel, size_t from, size_t to) {
     }
 }
 
-// A word of each page: what is counted begins behind the filling, and a page is where it was touched first.
+// Touch a word of each page, which allocates it on this node. The arrays are filled before the measured region.
 static void touch(double *array, size_t from, size_t to) {
     for (size_t i = from; i < to; i += page / sizeof *array) *(volatile double *)&array[i];
 }

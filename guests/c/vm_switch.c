@@ -1,9 +1,9 @@
-// Virtual machines that share one core, its IDMA engine and its CAM, in turns. Each has a copy under way and translates addresses.
-// Here for what a switch costs: whether the engine's channels can be saved, and how translations survive.
+// Virtual machines that take turns on one core, its IDMA engine and its CAM. Each has a copy in progress and translates addresses.
+// Measures the cost of a switch, with and without saving the engine's channels and the translations.
 // Arguments:
-//   what becomes of a copy at a switch: copy (no engine: the core copies a part in each turn), wait (until it is done, as with DMA
-//   that cannot be stopped), restart (stopped and begun again, after three times waited for), save (saved and restored; default)
-//   how addresses are translated: table (walked; default), flush (a CAM without address spaces: emptied at each switch),
+//   handling of a copy at a switch: copy (no engine: the core copies a part in each turn), wait (until it is done, as with DMA
+//   that cannot be stopped), restart (stopped and restarted, after three restarts waited for), save (saved and restored; default)
+//   address translation: table (walked; default), flush (a CAM without address spaces, flushed at each switch),
 //   cam (a CAM with address spaces)
 //   VMS (default 4), KIB of each copy (default 512), LOOKUPS in each turn (default 400)
 #include "../include/idma.h"
@@ -29,7 +29,7 @@ static struct idma engine;
 static struct cam cam;
 static struct { uint64_t switches, restarts; double parked; } counted;
 
-// Where a page of a VM is: any function that a table can be checked against.
+// The address of a VM's page: a function against which the table is checked.
 static uint64_t host_page(size_t vm, uint64_t page) { return (page * 0x9e3779b9 + vm) & 0xffffffff; }
 
 static void start_copy(const struct vm *vm) {
@@ -47,18 +47,18 @@ static void stop(int channel) {
     while (idma_status(&engine, channel) & (IDMA_CHANNEL_STATUS_BUSY | IDMA_CHANNEL_STATUS_RUNNING)) {}
 }
 
-// The VM's turn ends: what is under way is dealt with.
+// Ends a VM's turn and handles its copy in progress.
 static void park(struct vm *vm, enum copying how) {
     if (vm->done || how == COPY) return;
     if (idma_status(&engine, IDMA_WRITER) & IDMA_CHANNEL_STATUS_DONE) {
         vm->done = 1;
     } else if (how == SAVE) {
-        // The reader first: what it has brought, the writer takes away, and the store is empty.
+        // Stop the reader first; the writer then drains the store.
         idma_save(&engine, 0, &vm->reader);
         while (!(idma_status(&engine, IDMA_WRITER) & IDMA_CHANNEL_STATUS_DONE) &&
                idma_get(&engine, IDMA_WRITER, IDMA_CHANNEL_POSITION) < vm->reader.position) {}
         idma_save(&engine, IDMA_WRITER, &vm->writer);
-        // What was read is written: no tag of the reader says otherwise.
+        // All data read has been written: no tag of the reader is set.
         vm->reader.tags[0] = vm->reader.tags[1] = 0;
         vm->saved = 1;
     } else if (how == RESTART && vm->restarts < MOST_RESTARTS) {
@@ -96,7 +96,7 @@ static void turn(struct vm *vm, size_t number, uint64_t lookups, enum translatin
     }
 }
 
-// The place of argument `index` among `words`.
+// The index of argument `index` in `words`.
 static int choice(int argc, char **argv, int index, int fallback, const char *const *words, int count) {
     if (index >= argc) return fallback;
     for (int i = 0; i < count; i++)

@@ -1,5 +1,5 @@
-// Threads that wait in every way there is: sleeping, for files, for signals, for timers, for each other.
-// Here for schedulers in simulated time: who waits how long is printed, and must be the same everywhere.
+// Threads that wait in all ways: sleeping, for files, signals, timers, and each other.
+// Tests schedulers in simulated time: waiting times are printed and must be the same on every host.
 // Arguments: ROUNDS of the repeated cases (default 20).
 #include "guest.h"
 #include <errno.h>
@@ -55,7 +55,7 @@ static void sleepers(void) {
 static int ends[2];
 enum { CHUNK = 150000 };
 
-// More than a pipe holds, so that a write must wait in its middle.
+// More than a pipe holds, so that the write blocks halfway.
 static void *produce(void *argument) {
     static _Thread_local char bytes[CHUNK];
     memset(bytes, (int)(uintptr_t)argument, CHUNK);
@@ -209,7 +209,7 @@ static void signals(void) {
     pthread_t thread;
     if (pipe(nothing) != 0) perror("pipe"), exit(1);
     start(&thread, read_nothing, (uintptr_t)nothing[0]);
-    // One that comes before the thread reads ends nothing.
+    // A signal before the thread reads interrupts nothing.
     do {
         usleep(20000);
         pthread_kill(thread, SIGUSR1);
@@ -249,7 +249,7 @@ static void *raise_flag(void *argument) {
     return NULL;
 }
 
-// Neither yields nor sleeps: it must not keep the other from running.
+// Neither yields nor sleeps; the other thread must still run.
 static void spinner(void) {
     pthread_t thread;
     start(&thread, raise_flag, 0);

@@ -1,17 +1,17 @@
 /*
- * idma.h: a core's IDMA engine and in-core store, over the registers of longma_registers.h. Every function is a few register
- * accesses; nothing is hidden but their order.
+ * idma.h: a core's IDMA engine and in-core store, accessed through the registers of longma_registers.h. Every function is a few
+ * register accesses in the required order.
  *
  *	struct idma engine;
  *	if (idma_open(&engine, 0)) ...                      errno says why: ENOENT is a machine without an engine
- *	idma_describe(&engine, channel, &transfer);         registers of a transfer, all but CONTROL
- *	idma_start(&engine, channel, flags);                flags of CONTROL beside START
+ *	idma_describe(&engine, channel, &transfer);         registers of a transfer, except CONTROL
+ *	idma_start(&engine, channel, flags);                flags of CONTROL in addition to START
  *	idma_tags(&engine, channel, 0)                      tags 0 to 63: a bit is 1 once the core may use the piece
  *	idma_take, idma_give                                pause at a piece, and resume there
- *	idma_save, idma_restore                             for a switch of programs
+ *	idma_save, idma_restore                             for a context switch
  *	idma_wait_interrupt(&engine)                        sleep until the engine interrupts
  *
- * Addresses are the program's own. The in-core store is plain memory at engine.store.
+ * Addresses are the program's virtual addresses. The in-core store is plain memory at engine.store.
  */
 #ifndef IDMA_H
 #define IDMA_H
@@ -34,7 +34,7 @@ struct idma {
 	int file, store_file;
 };
 
-/* What a channel is to move. Zeros: in one block, in one row, all tags, the largest piece. */
+/* A transfer. Zeros mean: one block, one row, all tags, the largest piece. */
 struct idma_transfer {
 	const volatile void *source;
 	volatile void *destination;
@@ -46,13 +46,13 @@ struct idma_transfer {
 	uint16_t piece;
 };
 
-/* What idma_save keeps of a channel. */
+/* The channel state saved by idma_save. */
 struct idma_saved {
 	uint64_t registers[8], position, mask[2], tags[2];
 	int goes_on;
 };
 
-/* Memory accesses before it are done before those after it, whoever looks. */
+/* A full barrier: orders all memory accesses before it and after it, for all observers. */
 static inline void idma_barrier(void)
 {
 #if defined(__loongarch__)
@@ -75,7 +75,7 @@ static inline void idma_write(const struct idma *engine, unsigned offset, uint64
 	*(volatile uint64_t *)(engine->registers + offset) = value;
 }
 
-/* Maps core `core`'s engine and in-core store and keeps the calling thread on that core. 0, or -1 with errno. */
+/* Maps the engine and in-core store of core `core` and binds the calling thread to that core. Returns 0, or -1 with errno. */
 static inline int idma_open(struct idma *engine, int core)
 {
 	char name[40];
@@ -104,13 +104,13 @@ static inline void idma_set(const struct idma *engine, int channel, unsigned reg
 	idma_write(engine, IDMA_CHANNEL(channel) + reg, value);
 }
 
-/* Two signed halves of a stride register. */
+/* The two signed halves of a stride register. */
 static inline uint64_t idma_pair(int32_t source, int32_t destination)
 {
 	return (uint64_t)(uint32_t)destination << 32 | (uint32_t)source;
 }
 
-/* Writes a transfer's registers. It does not start. */
+/* Writes a transfer's registers without starting it. */
 static inline void idma_describe(const struct idma *engine, int channel, const struct idma_transfer *t)
 {
 	idma_set(engine, channel, IDMA_CHANNEL_SOURCE, (uint64_t)(uintptr_t)t->source);
@@ -122,14 +122,14 @@ static inline void idma_describe(const struct idma *engine, int channel, const s
 	idma_set(engine, channel, IDMA_CHANNEL_TAG, (uint64_t)t->piece << 16 | (uint64_t)t->tags << 8 | t->first_tag);
 }
 
-/* Starts what is described. What the core stored before is seen by the engine. */
+/* Starts the described transfer. The engine sees all earlier stores of the core. */
 static inline void idma_start(const struct idma *engine, int channel, uint64_t flags)
 {
 	idma_barrier();
 	idma_set(engine, channel, IDMA_CHANNEL_CONTROL, IDMA_CHANNEL_CONTROL_START | flags);
 }
 
-/* Tags 64 * word to 64 * word + 63. What they say is ready is there for the loads that follow. */
+/* Tags 64 * word to 64 * word + 63. Later loads see the data of pieces that are ready. */
 static inline uint64_t idma_tags(const struct idma *engine, int channel, int word)
 {
 	uint64_t tags = idma_get(engine, channel, IDMA_CHANNEL_TAGS0 + 8u * (unsigned)word);
@@ -137,14 +137,14 @@ static inline uint64_t idma_tags(const struct idma *engine, int channel, int wor
 	return tags;
 }
 
-/* Hands pieces to the engine. What the core stored before is seen by the engine. */
+/* Gives pieces to the engine, which sees all earlier stores of the core. */
 static inline void idma_give(const struct idma *engine, int channel, int word, uint64_t tags)
 {
 	idma_barrier();
 	idma_set(engine, channel, IDMA_CHANNEL_GIVE0 + 8u * (unsigned)word, tags);
 }
 
-/* Takes pieces for the core: the channel pauses there. */
+/* Takes pieces for the core; the channel pauses there. */
 static inline void idma_take(const struct idma *engine, int channel, int word, uint64_t tags)
 {
 	idma_set(engine, channel, IDMA_CHANNEL_TAKE0 + 8u * (unsigned)word, tags);
@@ -155,13 +155,13 @@ static inline uint64_t idma_status(const struct idma *engine, int channel)
 	return idma_get(engine, channel, IDMA_CHANNEL_STATUS);
 }
 
-/* Why a channel faulted: 0 if it did not. */
+/* The cause of a fault, or 0. */
 static inline unsigned idma_error(uint64_t status)
 {
 	return (unsigned)((status & IDMA_CHANNEL_STATUS_ERROR_MASK) >> IDMA_CHANNEL_STATUS_ERROR_SHIFT);
 }
 
-/* Waits by polling until a channel is done or faulted; the status. */
+/* Polls until a channel is done or faulted; returns its status. */
 static inline uint64_t idma_finish(const struct idma *engine, int channel)
 {
 	uint64_t status;
@@ -172,7 +172,7 @@ static inline uint64_t idma_finish(const struct idma *engine, int channel)
 	return status;
 }
 
-/* Sleeps until the engine interrupts, and clears the causes; they are returned. */
+/* Sleeps until the engine interrupts; clears and returns the causes. */
 static inline uint64_t idma_wait_interrupt(const struct idma *engine)
 {
 	uint64_t count, causes;
@@ -184,7 +184,7 @@ static inline uint64_t idma_wait_interrupt(const struct idma *engine)
 	return causes;
 }
 
-/* Stops a channel before its next piece and keeps what is needed to go on, here or on another core. */
+/* Stops a channel before its next piece and saves its state, to resume on this or another core. */
 static inline void idma_save(const struct idma *engine, int channel, struct idma_saved *saved)
 {
 	uint64_t status = idma_status(engine, channel);
@@ -202,7 +202,7 @@ static inline void idma_save(const struct idma *engine, int channel, struct idma
 	}
 }
 
-/* Puts a channel where idma_save found it; CONTROL, which resumes, comes last. */
+/* Restores the state of idma_save; writes CONTROL, which resumes, last. */
 static inline void idma_restore(const struct idma *engine, int channel, const struct idma_saved *saved)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -216,7 +216,7 @@ static inline void idma_restore(const struct idma *engine, int channel, const st
 	idma_set(engine, channel, IDMA_CHANNEL_CONTROL, saved->registers[7] | (saved->goes_on ? IDMA_CHANNEL_CONTROL_RESUME : 0));
 }
 
-/* Feeds channel `reader` into the write channel: flags for the write channel's start. */
+/* Start flags of the write channel that connect it to channel `reader`. */
 static inline uint64_t idma_fed_by(int reader)
 {
 	return (uint64_t)(reader + 1) << IDMA_CHANNEL_CONTROL_FEED_SHIFT | IDMA_CHANNEL_CONTROL_RECYCLE;

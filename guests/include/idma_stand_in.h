@@ -1,6 +1,6 @@
 /*
- * idma_stand_in.h: an IDMA engine in software, so that programs for idma.h can be tried where there is none (-DIDMA_STAND_IN).
- * It moves as much as it may at every register access, takes no time and knows no faults. Included by idma.h only.
+ * idma_stand_in.h: an IDMA engine in software, to run programs for idma.h without one (-DIDMA_STAND_IN).
+ * It moves as much as possible at every register access, has no timing and no faults. Included by idma.h only.
  */
 #ifndef IDMA_STAND_IN_H
 #define IDMA_STAND_IN_H
@@ -24,7 +24,7 @@ static inline uint8_t *stand_in_address(const struct stand_in_channel *c, uint64
 	return (uint8_t *)(uintptr_t)(base + (uint64_t)along + offset % block);
 }
 
-/* Moves one piece of a channel if it may. */
+/* Moves one piece of a channel, if possible. */
 static inline int stand_in_step(int number)
 {
 	struct stand_in_channel *c = &stand_in[number];

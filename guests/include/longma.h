@@ -1,12 +1,12 @@
 /*
- * longma.h: what a guest program tells the model it runs on. On a real processor, LoongArch, x86-64, MIPS64 or AArch64, these instructions do
- * nothing, and compiled for another architecture there are none: the same source runs everywhere.
+ * longma.h: marks for the model that a guest program runs on. On a real LoongArch, x86-64, MIPS64 or AArch64 processor the instructions are
+ * no-ops, and for other architectures there are none, so that the same source runs everywhere.
  *
- * They are not seen by a run that does not ask for them. What is between longma_roi_begin and longma_roi_end is the region of
- * interest: only it is simulated and counted. Each is a barrier to the compiler, so that the work does not move out of the region.
+ * Runs without the corresponding options ignore them. The region of interest, from longma_roi_begin to longma_roi_end, is the only
+ * part that is simulated and counted. Each mark is a compiler barrier, so that no work moves out of the region.
  *
  * Encoding: andi $zero, $zero, n (a result in the register that is always zero) with n from 0x4c1, on LoongArch and MIPS; n = 0 is
- * LoongArch's nop. On x86-64 a nop with an operand, nopl n(%rax), of whose address nothing is read; on AArch64 movz xzr, n.
+ * LoongArch's nop. On x86-64 a nop with an operand, nopl n(%rax), which does not access memory; on AArch64 movz xzr, n.
  */
 #ifndef LONGMA_H
 #define LONGMA_H
@@ -23,16 +23,16 @@
 #define LONGMA_MAGIC(n) __asm__ volatile("" ::: "memory")
 #endif
 
-/* The region of interest begins. */
+/* Begins the region of interest. */
 static inline void longma_roi_begin(void) { LONGMA_MAGIC(0x4c1); }
 
-/* The region of interest ends. */
+/* Ends the region of interest. */
 static inline void longma_roi_end(void) { LONGMA_MAGIC(0x4c2); }
 
-/* The program is worth a checkpoint here. */
+/* Requests a checkpoint. */
 static inline void longma_checkpoint(void) { LONGMA_MAGIC(0x4c3); }
 
-/* An event of the program's own: a marker with a number in the trace of a run. */
+/* Adds a marker with a number to the trace of the run. */
 static inline void longma_event(unsigned long number)
 {
 #if defined(__loongarch__)

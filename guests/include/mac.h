@@ -1,10 +1,10 @@
 /*
- * mac.h: an Ethernet MAC and the line lock of a shared cache, over the registers of longma_registers.h.
+ * mac.h: an Ethernet MAC and the line lock of a shared cache, accessed through the registers of longma_registers.h.
  *
  *	struct mac mac;
  *	if (mac_open(&mac, "eth0")) ...         errno says why
- *	mac_write(&mac, MAC_RX_BASE, ...)       addresses are the program's own
- *	mac_wait(&mac, milliseconds)            sleep until the MAC interrupts, or so long; -1 is for ever
+ *	mac_write(&mac, MAC_RX_BASE, ...)       addresses are the program's virtual addresses
+ *	mac_wait(&mac, milliseconds)            sleep until the MAC interrupts, or this long; -1: no limit
  */
 #ifndef MAC_H
 #define MAC_H
@@ -37,11 +37,11 @@ struct mac_descriptor {
 struct mac {
 	volatile uint8_t *registers;
 	int file;
-	/* In place of a device: accesses and waits go here. */
+	/* Software handlers of accesses and waits, instead of a device. */
 	uint64_t (*software)(unsigned offset, int is_write, uint64_t value);
 };
 
-/* Memory accesses before it are done before those after it, whoever looks. */
+/* A full barrier: orders all memory accesses before it and after it, for all observers. */
 static inline void mac_barrier(void)
 {
 #if defined(__loongarch__)
@@ -64,7 +64,7 @@ static inline void mac_write(const struct mac *mac, unsigned offset, uint64_t va
 		*(volatile uint64_t *)(mac->registers + offset) = value;
 }
 
-/* Maps the registers of a device of /dev/longma. 0, or -1 with errno. */
+/* Maps the registers of a device in /dev/longma. Returns 0, or -1 with errno. */
 static inline int device_map(const char *device, volatile uint8_t **registers, int *file)
 {
 	char name[64];
@@ -82,7 +82,7 @@ static inline int mac_open(struct mac *mac, const char *device)
 	return device_map(device, &mac->registers, &mac->file);
 }
 
-/* Sleeps until the MAC interrupts: 1, or 0 after so many milliseconds. */
+/* Sleeps until the MAC interrupts; returns 1, or 0 after this many milliseconds. */
 static inline int mac_wait(const struct mac *mac, int milliseconds)
 {
 	uint64_t count;

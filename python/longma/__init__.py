@@ -1,7 +1,7 @@
-"""Longma from Python: machines as objects, programs run on them, experiments with their tables.
+"""Longma from Python: machines as objects, running programs, and experiments with their tables.
 
-Machines are read, changed and checked in this process. Programs and experiments are run by the ``longma`` command in processes of their
-own, because a guest program ends the process it runs in; :func:`longma.command` says which command that is.
+Machines are read, changed and checked in this process. Programs and experiments run through the ``longma`` command in separate processes,
+because a guest program ends the process it runs in. :func:`longma.command` returns the command.
 """
 
 from ._native import __version__

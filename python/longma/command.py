@@ -1,7 +1,4 @@
-"""The ``longma`` command: where it is, and how it is called.
-
-Not what it does: that is the command's own.
-"""
+"""Finds and calls the ``longma`` command."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ LEFT_AFTER_S = 60
 
 
 class Failed(RuntimeError):
-    """The command could not do what it was asked; the text is what it said."""
+    """The command failed; the text is its error output."""
 
 
 class HostFault(Failed):
-    """The host was at fault: a full disk, a limit on memory or time, a process killed from outside. The same may succeed later."""
+    """The host caused the failure: a full disk, a limit on memory or time, or a process killed from outside. A retry may succeed."""
 
 
 def command() -> Path:
@@ -55,11 +52,11 @@ def command() -> Path:
 
 def call(arguments: Sequence[str | os.PathLike[str]], *, folder: str | os.PathLike[str] | None = None,
          stdin: str | None = None, accept: Sequence[int] = (0,)) -> str:
-    """What ``longma ARGUMENTS`` prints, run in ``folder``.
+    """The output of ``longma ARGUMENTS``, run in ``folder``.
 
     Raises:
-        Failed: if its exit status is none of ``accept``, or if it printed nothing and did not succeed.
-        HostFault: if the host was at fault.
+        Failed: if its exit status is not in ``accept``, or if it failed without output.
+        HostFault: if the host caused the failure.
     """
     done = subprocess.run([command(), *map(os.fspath, arguments)], cwd=folder, input=stdin, capture_output=True, text=True)
     if done.returncode not in accept or (done.returncode != 0 and not done.stdout.strip()):
@@ -70,17 +67,17 @@ def call(arguments: Sequence[str | os.PathLike[str]], *, folder: str | os.PathLi
 
 
 def call_json(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> Any:
-    """As :func:`call`, for a command that prints JSON."""
+    """Like :func:`call`, for a command that prints JSON."""
     return json.loads(call([*arguments, "--format", "json"], **options))
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder. Those that killed processes have left are removed first."""
+    """A temporary folder. Removes folders left by killed processes first."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         _remove_if_left(left)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        # The kernel frees the lock when this process ends, however it ends.
+        # The kernel releases the lock when this process ends for any reason.
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,7 +87,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Removes a temporary folder of this user that nobody holds."""
+    """Removes a temporary folder of this user that is not locked."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -102,7 +99,7 @@ def _remove_if_left(folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
     except OSError:
-        # Somebody holds it.
+        # Another process holds the lock.
         return
     finally:
         os.close(lock)

@@ -1,6 +1,6 @@
-"""Experiments: opened, changed, run, compared and reported, through the ``longma`` command.
+"""Experiments: opened, changed, run, compared and reported through the ``longma`` command.
 
-Not their format: the book's chapter on experiments describes it.
+The book's chapter on experiments describes the file format.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Point:
 
 
 def experiments(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """The experiments in ``folder`` (the nearest ``experiments`` without it): name, file, title, number of points."""
+    """The experiments in ``folder`` (default: the nearest folder ``experiments``): name, file, title, number of points."""
     where = [] if folder is None else ["--folder", folder]
     return call_json(["experiment", "list", *where], accept=(0, 2))
 
 
 class Experiment:
-    """An experiment file: its content can be changed before it is run, and the file stays as it is.
+    """An experiment file. Changes to its content do not change the file.
 
     Args:
         file: the path of an experiment file, or the name of one in the nearest folder ``experiments``.
 
     Raises:
         FileNotFoundError: if there is no such experiment.
-        Failed: if the file has errors; the text says where and what.
+        Failed: if the file has errors; the text lists them with their positions.
     """
 
     content: dict[str, Any]
@@ -71,12 +71,12 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Its short name."""
+        """The experiment's short name."""
         return self.content["name"]
 
     @property
     def title(self) -> str:
-        """What is measured."""
+        """The experiment's title."""
         return self.content["title"]
 
     def _copy(self) -> Experiment:
@@ -85,10 +85,10 @@ class Experiment:
         return other
 
     def with_machines(self, machines: Sequence[Machine | str]) -> Experiment:
-        """A copy that runs on these machines, its quick form too.
+        """A copy that runs on these machines, also in its quick form.
 
         Raises:
-            Failed: if the experiment cannot be run on one of them; the text says why.
+            Failed: if the experiment cannot run on one of them; the text says why.
         """
         other = self._copy()
         other.content.get("quick", {}).pop("machines", None)
@@ -109,19 +109,19 @@ class Experiment:
         return other
 
     def with_parameters(self, **parameters: Any) -> Experiment:
-        """A copy with other values for parameters that do not vary."""
+        """A copy with other values of parameters that are not swept."""
         other = self._copy()
         other.content.setdefault("parameters", {}).update(parameters)
         return other
 
     def with_sweep(self, sweep: Mapping[str, Sequence[Any]]) -> Experiment:
-        """A copy that sweeps over these values; parameters it does not name stay as they are."""
+        """A copy that sweeps over these values; other parameters stay as they are."""
         other = self._copy()
         other.content.setdefault("sweep", {}).update({name: list(values) for name, values in sweep.items()})
         return other
 
     def _call(self, verb: str, *arguments: str | os.PathLike[str], **options: Any) -> str:
-        """``longma experiment VERB`` on this content."""
+        """Runs ``longma experiment VERB`` on this content."""
         with scratch() as folder:
             file = folder / f"{self.name}.toml"
             content, start = self.content, self._folder
@@ -132,7 +132,7 @@ class Experiment:
             return call(["experiment", verb, file, "--paths-from", start, *arguments], **options)
 
     def _moved(self, folder: Path) -> dict[str, Any]:
-        """The content as it reads from ``folder``, where changed machines lie."""
+        """The content with paths relative to ``folder``, which holds changed machines."""
         content = copy.deepcopy(self.content)
         (folder / "files").symlink_to(self._folder)
         for name, text in self._machines.items():
@@ -146,7 +146,7 @@ class Experiment:
             for settings in (mechanism.get("off", {}), mechanism.get("on", {})):
                 if "machine" in settings:
                     settings["machine"] = moved(settings["machine"])
-        # Only the workload `program` has paths: they begin at its folder.
+        # Only the workload `program` has paths, relative to the experiment's folder.
         if content["workload"] != "program":
             return content
         parameters = content.setdefault("parameters", {})
@@ -157,33 +157,33 @@ class Experiment:
         return content
 
     def check(self) -> None:
-        """Checks the content, and sets up every point without running it: its machine, its devices, its program, its metrics.
+        """Checks the content and sets up every point without running it: machine, devices, program and metrics.
 
         Raises:
-            Failed: if it has errors; the text says where and what.
+            Failed: if there are errors; the text lists them with their positions.
         """
         self._call("check")
 
     def metrics(self, *, quick: bool = False) -> dict[str, str]:
-        """What its points could measure, each with its unit; ``[metrics]`` chooses among it."""
+        """The metrics that the points can measure, with units; ``[metrics]`` selects some of them."""
         said = json.loads(self._call("metrics", "--format", "json", *_form(quick)))
         return {entry["name"]: entry["unit"] for entry in said}
 
     def points(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> list[Point]:
-        """Every point with what has become of it."""
+        """Every point with its state."""
         said = self._call("points", "--store", os.path.abspath(store), "--format", "json", *_form(quick))
         return [Point(entry["key"], entry["state"], entry["machine"], entry["parameters"]) for entry in json.loads(said)]
 
     def run(self, *, quick: bool = False, store: str | os.PathLike[str] = "results", jobs: int | None = None,
             retry_failed: bool = False) -> Table:
-        """Runs the points that have no result yet, and returns the table of all.
+        """Runs the points that have no result yet, and returns the table of all points.
 
-        Points that fail are in the table with their error; they raise nothing.
+        Failed points are in the table with their error and raise nothing.
 
         Raises:
-            HostFault: if the host let points down: a full disk, a limit, a run killed from outside. What was measured is stored, and
-                another call runs only what is left.
-            Failed: if the experiment cannot be run, its table cannot be written, or two runs of a point gave different results.
+            HostFault: if the host caused points to fail: a full disk, a limit, a run killed from outside. Results are stored, and another
+                call runs only the missing points.
+            Failed: if the experiment cannot run, its table cannot be written, or two runs of a point gave different results.
         """
         how = [*_form(quick), *(["--jobs", str(jobs)] if jobs else []), *(["--retry-failed"] if retry_failed else [])]
         store = os.path.abspath(store)
@@ -196,18 +196,18 @@ class Experiment:
         return Table.read(table)
 
     def compare(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> Table:
-        """Every published value beside ours."""
+        """Every published value with the measured one."""
         said = self._call("compare", "--store", os.path.abspath(store), "--format", "json", *_form(quick), accept=(0, 1))
         return Table(pyarrow.Table.from_pylist(json.loads(said)[0]["values"]))
 
     def report(self, output: str | os.PathLike[str] = "report.html", *, quick: bool = False,
                store: str | os.PathLike[str] = "results") -> Path:
-        """Writes the results as one page with charts."""
+        """Writes the results as an HTML page with charts."""
         self._call("report", "--store", os.path.abspath(store), "--output", os.path.abspath(output), *_form(quick))
         return Path(output)
 
     def run_point(self, key: str, *, quick: bool = False) -> str:
-        """Runs one point and returns its record, a line for :meth:`merge`. It stores nothing; it is what a worker does."""
+        """Runs one point and returns its record, a line for :meth:`merge`. Stores nothing; workers use it."""
         with scratch() as store:
             return self._call("run", "--store", store, "--only", key, "--records", "--jobs", "1", *_form(quick))
 
@@ -224,7 +224,7 @@ def _form(quick: bool) -> list[str]:
 
 
 def _toml(content: Mapping[str, Any]) -> str:
-    """Content as TOML: top-level values, and everything else inline."""
+    """Formats content as TOML: top-level values, and all else inline."""
     return "".join(f"{_key(name)} = {_inline(value)}\n" for name, value in content.items())
 
 

@@ -1,6 +1,6 @@
 """Machines as objects: every part of a machine file is an attribute that can be read and set.
 
-Not the checks: those are the ones of ``longma machine check``, made at every change.
+Every change is checked as by ``longma machine check``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import _native
 
 
 class Part(Mapping[str, Any]):
-    """A part of a machine, such as a cache: its keys are attributes and items. Setting one checks the whole machine."""
+    """A part of a machine, such as a cache. Its keys are attributes and items; setting one checks the whole machine."""
 
     _machine: Machine
     _path: tuple[str | int, ...]
@@ -104,12 +104,12 @@ class Machine(Part):
 
     @classmethod
     def parse(cls, text: str) -> Machine:
-        """The machine of a machine file's text."""
+        """Parses the text of a machine file."""
         return cls._of(json.loads(_native.parse_machine(text)))
 
     @staticmethod
     def names() -> list[str]:
-        """The machines that come with Longma."""
+        """The names of the built-in machines."""
         return _native.machine_names()
 
     def __getitem__(self, key: str) -> Any:
@@ -132,18 +132,18 @@ class Machine(Part):
             for step in path[:-1]:
                 place = place[step]
             place[path[-1]] = value
-        # What is not a sound machine is refused, and this one stays as it was.
+        # An invalid machine raises an error and leaves this one unchanged.
         _native.machine_toml(json.dumps(parts))
         object.__setattr__(self, "_parts", parts)
 
     def edit(self, changes: Mapping[str, Any]) -> Machine:
-        """A copy with other values under some paths, such as ``{"caches.l3.size": "8 MiB"}``; they must fit together."""
+        """A copy with other values at some paths, such as ``{"caches.l3.size": "8 MiB"}``, checked together."""
         changed = Machine._of(copy.deepcopy(self._parts))
         changed._change_all([(_steps(path), value) for path, value in changes.items()])
         return changed
 
     def to_toml(self) -> str:
-        """The machine file, with every default written out."""
+        """The machine file with all defaults."""
         return _native.machine_toml(json.dumps(self._parts))
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,11 +151,11 @@ class Machine(Part):
         return copy.deepcopy(self._parts)
 
     def layout(self) -> dict[str, Any]:
-        """Every host with its cores, caches and NUMA nodes counted out."""
+        """Every host with all its cores, caches and NUMA nodes."""
         return json.loads(_native.machine_layout(json.dumps(self._parts)))
 
     def draw(self, width: int = 100) -> str:
-        """The machine drawn with letters, ``width`` columns wide."""
+        """The machine as a text drawing, ``width`` columns wide."""
         return _native.draw_machine(json.dumps(self._parts), width, False)
 
     def _repr_html_(self) -> str:

@@ -1,7 +1,4 @@
-"""LoongArch64 Linux programs, run by the ``longma`` command.
-
-Not a shell: a program is a path.
-"""
+"""Runs Linux programs with the ``longma`` command. A program is a path; PATH is not searched."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ HOST_FAULT_WORDS = "this host is at fault, not the program"
 
 @dataclass(frozen=True)
 class Run:
-    """How a program ended and what it cost."""
+    """The result of a run: how the program ended, its output and its statistics."""
 
     status: int
     """The exit status; negative if a signal ended it."""
@@ -41,22 +38,22 @@ class Run:
 
 def run(program: str | os.PathLike[str], *arguments: str, machine: Machine | str | None = None, level: str = "functional",
         environment: Mapping[str, str] | None = None, stdin: str | None = None, timeout: float | None = None) -> Run:
-    """Runs a program, with ``machine`` under it, until it ends.
+    """Runs a program on ``machine`` to its end.
 
     Args:
-        program: the path of a LoongArch64 Linux program.
+        program: the path of a Linux program.
         arguments: its arguments.
-        machine: a machine, its name, or a machine file; LA464 cores without it.
+        machine: a machine, its name, or a machine file [default: LA464 cores].
         level: how much is modelled: ``functional``, ``cache`` or ``timing``.
-        environment: its whole environment; this process's without it.
-        stdin: what it reads.
-        timeout: seconds after which it is ended.
+        environment: its whole environment [default: this process's].
+        stdin: its standard input.
+        timeout: seconds after which it is killed.
 
     Raises:
         subprocess.TimeoutExpired: if it took longer than ``timeout``.
         ValueError: if there is no such level.
-        HostFault: if the host is short of what the run needs.
-        Failed: if the program succeeded and its statistics cannot be read.
+        HostFault: if the host lacks a resource that the run needs.
+        Failed: if the program succeeded but its statistics cannot be read.
     """
     if level not in LEVELS:
         raise ValueError(f"there is no level `{level}`; there are: {', '.join(LEVELS)}")
@@ -80,7 +77,7 @@ def run(program: str | os.PathLike[str], *arguments: str, machine: Machine | str
 
 
 def _read(statistics: Path) -> dict[str, Any]:
-    """What was counted; nothing if the run was not set up or did not come to its end."""
+    """Reads the statistics; empty if the run was not set up or did not finish."""
     try:
         return json.loads(statistics.read_text())
     except (FileNotFoundError, ValueError):

@@ -1,7 +1,4 @@
-"""The points of a campaign over a Dask cluster.
-
-Not a scheduler: Dask's is used, and so are its answers to workers that die.
-"""
+"""Runs the points of a campaign on a Dask cluster. Dask schedules them and handles dying workers."""
 
 from __future__ import annotations
 
@@ -20,14 +17,15 @@ MERGE_EVERY = 64
 
 def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool = False,
           store: str | os.PathLike[str] = "results") -> Table:
-    """Runs the points of ``experiment`` that have no result yet on the workers of ``client``, and returns the table of all.
+    """Runs the points of ``experiment`` that have no result yet on the workers of ``client``, and returns the table of all points.
 
-    Each point runs by the ``longma`` command of its worker; the experiment's programs must be at the same paths there. A worker that
-    dies costs its points another run elsewhere. Results are stored as they come, so that a sweep that is stopped goes on where it was.
+    Each point runs with its worker's ``longma`` command; the experiment's programs must have the same paths there. If a worker dies,
+    its points
+    run again elsewhere. Results are stored as they arrive, so that an interrupted sweep continues.
 
     Args:
-        experiment: what to run.
-        client: a client of the cluster; without one the points run here.
+        experiment: the experiment.
+        client: a client of the cluster; without one, the points run here.
         quick: the quick form.
         store: the folder of results, on this side.
     """
@@ -37,7 +35,7 @@ def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool =
 
     missing = [point.key for point in experiment.points(quick=quick, store=store) if point.state == "missing"]
     missing = list(dict.fromkeys(missing))
-    # A point depends on its key alone, and a worker may die many times before a point is to blame.
+    # A point is identified by its key. A worker may die many times before a point is considered at fault.
     futures = client.map(_run_point, missing, experiment=experiment, quick=quick, key=[f"longma-{key}" for key in missing],
                          retries=10, pure=True)
     records: list[str] = []

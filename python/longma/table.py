@@ -1,7 +1,4 @@
-"""Results as tables: Arrow, and from it pandas and polars.
-
-Not their making: the command writes them.
-"""
+"""Results as tables: Arrow, and from it pandas and polars. The command writes them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """The results of an experiment: a row for each point, sorted by key."""
+    """The results of an experiment: one row per point, sorted by key."""
 
     arrow: pyarrow.Table
     """The table itself."""
@@ -27,17 +24,17 @@ class Table:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Table:
-        """The table of a Parquet file that the command wrote."""
-        # Read whole: the file is replaced when the experiment is run again.
+        """Reads a Parquet file written by the command."""
+        # Read the whole file: another run of the experiment replaces it.
         with open(path, "rb") as file:
             return cls(pyarrow.parquet.read_table(pyarrow.BufferReader(file.read())))
 
     def pandas(self) -> pandas.DataFrame:
-        """The table for pandas."""
+        """The table as a pandas data frame."""
         return self.arrow.to_pandas()
 
     def polars(self) -> polars.DataFrame:
-        """The table for polars."""
+        """The table as a polars data frame."""
         import polars
 
         frame = polars.from_arrow(self.arrow)

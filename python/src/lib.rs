@@ -1,14 +1,14 @@
-//! The Python package's native half: machines read, changed, checked and drawn.
-//! Not the rest of the package: programs and experiments go through the `longma` command, see python/longma.
+//! The native module of the Python package: reads, changes, checks and draws machines. Programs and experiments run
+//! through the `longma` command; see python/longma.
 
 use longma_topology::{BUILTIN, Detail, Machine, OpenError, Report, draw_svg, draw_text};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// Columns of problems as Python shows them.
+/// Width of error reports in columns.
 const COLUMNS: usize = 100;
 
-/// What is wrong with a machine file, with its places.
+/// A ValueError with the problems of a machine file and their positions.
 fn invalid(report: &Report) -> PyErr {
     PyValueError::new_err(format!("{report}\n\n{}", report.render(COLUMNS, false)))
 }

@@ -1,6 +1,6 @@
-"""The package from the outside: machines, programs, experiments, and a sweep over a cluster whose worker dies.
+"""Tests the package: machines, programs, experiments, and a sweep over a cluster with a dying worker.
 
-Needs the command: $LONGMA or one on the path.
+Needs the command: $LONGMA, or one on the path.
 """
 
 import os
@@ -52,7 +52,7 @@ class Machines(unittest.TestCase):
         machine.caches.l3.size = "8 MiB"
         self.assertEqual(machine["caches.l3.size"], "8 MiB")
         self.assertIn('size = "8 MiB"', machine.to_toml())
-        # None fits without the others.
+        # Each value is valid only together with the others.
         twelve = machine.edit({"caches.l3.size": "12 MiB", "caches.l3.ways": 12, "caches.l3.dca.ways": 11})
         self.assertEqual((twelve["caches.l3.size"], twelve["caches.l3.ways"]), ("12 MiB", 12))
         changed = machine.edit({"caches.l3.size": before})

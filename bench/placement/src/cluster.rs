@@ -1,5 +1,5 @@
-//! Schedulers in processes of their own that place on one PostgreSQL database at once.
-//! Not the API before them (`api.py`), nor the server (`cluster.py`).
+//! Scheduler processes that concurrently place on one PostgreSQL database. `api.py` measures the API, and `cluster.py`
+//! runs the server.
 
 use crate::load::{Load, memory_mib, percentile};
 use crate::speed::hosts_to_measure;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Hosts that are described at once: what waits together is committed together.
+/// Number of hosts described concurrently: waiting writes are committed together.
 const TOGETHER: usize = 64;
 
-/// What is measured.
+/// The options of a measurement.
 pub struct Wishes {
     /// URL of an empty PostgreSQL database.
     pub database: String,
     pub hosts: usize,
     pub schedulers: usize,
-    /// For each of the two parts.
+    /// Duration of each of the two parts.
     pub seconds: f64,
-    /// Requests under way at once of each scheduler in the first part.
+    /// Requests in flight per scheduler in the first part.
     pub window: usize,
-    /// Answers a second of each scheduler of which the second part's load is 70 %; as many as the first part had if there is none.
+    /// Answers per second and scheduler of which the second part's load is 70 %; by default, the first part's rate.
     pub rate: Option<f64>,
     pub seed: u64,
 }
@@ -33,7 +33,7 @@ fn store(database: &str) -> Arc<SqlStore> {
     Arc::new(SqlStore::connect(database).expect("the database opens"))
 }
 
-/// Describes the hosts; how many a second.
+/// Describes the hosts; returns the rate per second.
 fn describe(database: &str, count: usize) -> f64 {
     let (store, hosts) = (store(database), hosts_to_measure(count));
     let percent = Policy::default().overcommit_percent;
@@ -50,7 +50,7 @@ fn describe(database: &str, count: usize) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A scheduler's process.
+/// A scheduler process.
 struct Scheduler {
     process: Child,
     orders: ChildStdin,
@@ -70,14 +70,14 @@ impl Scheduler {
         Ok(Self { process, orders, said: BufReader::new(said).lines() })
     }
 
-    /// The next line that it says.
+    /// The next line of its output.
     fn said(&mut self) -> Value {
         let line = self.said.next().expect("a scheduler ended").expect("its words can be read");
         serde_json::from_str(&line).expect("it says JSON")
     }
 }
 
-/// Describes the hosts, lets the schedulers place at the same time, and compares what the tables keep with the placements.
+/// Describes the hosts, runs the schedulers concurrently, and compares the tables with the placements.
 pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
     let described = describe(&wishes.database, wishes.hosts);
     let began = Instant::now();
@@ -87,7 +87,7 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
     let opening_s = began.elapsed().as_secs_f64();
     let mut parts = Vec::new();
     for _ in 0..2 {
-        // All begin together.
+        // Start all at the same time.
         for scheduler in &mut all {
             scheduler.orders.write_all(b"go\n")?;
         }
@@ -110,7 +110,7 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
     }))
 }
 
-/// One of the schedulers: says a line when it is ready and after each part, which it begins when it is told to.
+/// A scheduler process: prints a line when ready and after each part, and starts each part on command.
 pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>, seed: u64, name: &str) {
     let began = Instant::now();
     let store = store(database);

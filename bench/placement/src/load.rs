@@ -1,5 +1,4 @@
-//! Requests to an allocator: as many as it takes, or so many a second, each waited for until it is durable.
-//! Not what is drawn (`longma_placement::fleet`), nor what is told of it (`speed`, `cluster`).
+//! Sends requests to an allocator, as fast as possible or at a given rate, and waits until each is durable.
 
 use longma_placement::Allocator;
 use longma_placement::allocator::{AllocateError, PendingReservation};
@@ -7,10 +6,10 @@ use longma_placement::fleet::{self, Rng};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What others changed is taken in as often as this, as a service does.
+/// Interval at which changes by other schedulers are read, as in the service.
 const FOLLOWING: Duration = Duration::from_millis(200);
 
-/// Resident memory of this process now and at most, MiB.
+/// Current and peak resident memory of this process, in MiB.
 pub fn memory_mib() -> (u64, u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -20,13 +19,13 @@ pub fn memory_mib() -> (u64, u64) {
     (field("VmRSS").unwrap_or(0) / 1024, field("VmHWM").unwrap_or(0) / 1024)
 }
 
-/// The duration that a part of all is shorter than, in us.
+/// The percentile of sorted durations, in us.
 pub fn percentile(sorted: &[Duration], part: f64) -> f64 {
     let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
     sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
 }
 
-/// Somebody who asks for virtual machines.
+/// A client that requests virtual machines.
 pub struct Load {
     pub allocator: Allocator,
     random: Rng,
@@ -34,22 +33,22 @@ pub struct Load {
     number: u64,
     follows: bool,
     followed: Instant,
-    /// How long all decisions took, and how many there were.
+    /// Total time of all decisions, and their number.
     pub deciding: (Duration, u64),
-    /// Hosts that others had changed.
+    /// Number of hosts changed by other schedulers.
     pub news: usize,
 }
 
-/// Answers that came at a given rate; sorted.
+/// Answers at a given rate; sorted.
 pub struct Paced {
-    /// From the moment that a request was due to its durable answer.
+    /// Time from when a request was due to its durable answer.
     pub latencies: Vec<Duration>,
-    /// Of each answer: how late it was begun, how long it was decided, how long it took to be durable and seen.
+    /// Of each answer: its start delay, the decision time, and the time until it was durable and observed.
     pub stages: [Vec<Duration>; 3],
 }
 
 impl Load {
-    /// Names begin with `name`. Who `follows` looks for what others of the same database changed.
+    /// Names begin with `name`. With `follows`, reads changes of other schedulers on the same database.
     pub fn new(allocator: Allocator, seed: u64, name: &str, follows: bool) -> Self {
         let (random, followed) = (Rng::new(seed), Instant::now());
         let deciding = (Duration::ZERO, 0);
@@ -74,14 +73,14 @@ impl Load {
         self.allocator.finish(begun).expect("it is durable");
     }
 
-    /// Every kind of request once, so that its ranking is there: a server does that when it starts.
+    /// Makes every kind of request once, so that its ranking is cached, as a server does at its start.
     pub fn warm(&mut self) {
         let warm: Vec<_> = (0..500).filter_map(|_| self.next().ok()).collect();
         warm.into_iter().for_each(|begun| self.end(begun));
         self.deciding = (Duration::ZERO, 0);
     }
 
-    /// As fast as it goes, `window` under way at once: durable answers a second.
+    /// Runs as fast as possible with `window` requests in flight; returns durable answers per second.
     pub fn fastest(&mut self, window: usize, seconds: f64) -> f64 {
         let mut waiting = VecDeque::new();
         let start = Instant::now();
@@ -102,7 +101,7 @@ impl Load {
         rate
     }
 
-    /// So many a second.
+    /// Runs at the given rate per second.
     pub fn paced(&mut self, rate: f64, seconds: f64) -> Paced {
         let pace = Duration::from_secs_f64(1.0 / rate.max(1.0));
         let mut paced = Paced { latencies: Vec::new(), stages: Default::default() };
@@ -128,7 +127,7 @@ impl Load {
                 }
             }
             if Instant::now() < due {
-                // Two cores are few: who waits must not take the time of those who work.
+                // Sleep instead of spinning: with two cores, waiting threads must not take CPU time from others.
                 std::thread::sleep(
                     Duration::from_micros(50).min(due.saturating_duration_since(Instant::now())),
                 );

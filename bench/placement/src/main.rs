@@ -1,5 +1,4 @@
-//! Placement measured: decisions a second, and durable answers a second.
-//! Not a test: the crate's tests say whether it is right; how good it is, the experiment `placement-churn` says.
+//! Measures placement: decisions and durable answers per second.
 
 mod cluster;
 mod load;
@@ -14,44 +13,45 @@ use std::path::PathBuf;
 struct Options {
     #[command(subcommand)]
     what: What,
-    /// Seed of all that is drawn.
+    /// Random seed.
     #[arg(long, default_value_t = 1, global = true)]
     seed: u64,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Decisions a second in memory, hosts with ten virtual machines each.
+    /// Measure decisions per second in memory, on hosts with ten virtual machines each.
     Decisions {
         /// Numbers of hosts.
         #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
         hosts: Vec<usize>,
-        /// Seconds for each.
+        /// Duration of each measurement.
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
     },
-    /// Durable answers a second on SQLite, and their latency at 70 % of that.
+    /// Measure durable answers per second on SQLite, and their latency at 70 % of that rate.
     Durable {
         /// Number of hosts.
         #[arg(long, default_value_t = 10_000)]
         hosts: usize,
-        /// Seconds for each of the two parts.
+        /// Duration of each of the two parts.
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
-        /// Requests under way at once in the first part.
+        /// Requests in flight in the first part.
         #[arg(long, default_value_t = 64)]
         window: usize,
-        /// Answers a second of which the second part's load is 70 % [default: as many as the first part had].
+        /// Answers per second of which the second part's load is 70 % [default: the first part's rate].
         #[arg(long)]
         rate: Option<f64>,
-        /// Where the SQLite file goes [default: a temporary folder].
+        /// Folder for the SQLite file [default: a temporary folder].
         #[arg(long)]
         folder: Option<PathBuf>,
         /// URL of an empty PostgreSQL database to measure instead.
         #[arg(long, conflicts_with = "folder")]
         database: Option<String>,
     },
-    /// Several schedulers on one PostgreSQL database at once: decisions and durable answers a second, latencies, conflicts, memory.
+    /// Measure several schedulers on one PostgreSQL database: decisions and durable answers per second, latencies,
+    /// conflicts, memory.
     Cluster {
         /// URL of an empty PostgreSQL database.
         #[arg(long)]
@@ -59,20 +59,20 @@ enum What {
         /// Number of hosts.
         #[arg(long, default_value_t = 100_000)]
         hosts: usize,
-        /// Number of schedulers, each a process.
+        /// Number of scheduler processes.
         #[arg(long, default_value_t = 2)]
         schedulers: usize,
-        /// Seconds for each of the two parts.
+        /// Duration of each of the two parts.
         #[arg(long, default_value_t = 20.0)]
         seconds: f64,
-        /// Requests under way at once of each scheduler in the first part.
+        /// Requests in flight per scheduler in the first part.
         #[arg(long, default_value_t = 64)]
         window: usize,
-        /// Answers a second of each scheduler of which the second part's load is 70 % [default: as many as the first part had].
+        /// Answers per second and scheduler of which the second part's load is 70 % [default: the first part's rate].
         #[arg(long)]
         rate: Option<f64>,
     },
-    /// One of its schedulers.
+    /// Run one of its schedulers.
     #[command(hide = true)]
     Scheduler {
         #[arg(long)]

@@ -1,5 +1,5 @@
-//! Decisions a second in memory and durable, with their latencies.
-//! Not how good they are: that is the experiment `placement-churn`.
+//! Decisions per second, in memory and durable, with their latencies. The experiment `placement-churn` measures their
+//! quality.
 
 use crate::load::{Load, Paced, memory_mib, percentile};
 use longma_placement::fleet::{self, Rng};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the disk takes to make a page durable, with nothing else under way by us: no answer comes sooner.
+/// Times of fsync on an otherwise idle disk: a lower bound for durable answers.
 fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
     use std::os::unix::fs::FileExt;
     let path = folder.join("syncs");
@@ -24,7 +24,7 @@ fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
     };
     let mut taken: Vec<Duration> = (0..500).map(sync).collect();
     taken.sort_unstable();
-    // A file that stays does no harm.
+    // A remaining file does no harm.
     let _ = std::fs::remove_file(path);
     taken
 }
@@ -35,7 +35,7 @@ pub fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
     fleet::hosts(&machine, count).expect("it states its memory")
 }
 
-/// In memory: `hosts` hosts with ten virtual machines each, then arrivals and departures in turn.
+/// Decisions in memory: `hosts` hosts with ten virtual machines each, then alternating arrivals and departures.
 pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     let mut random = Rng::new(seed);
     let mut scheduler = Scheduler::new(Policy::default(), seed);
@@ -80,8 +80,9 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     })
 }
 
-/// Durable: decisions answered after the database (PostgreSQL at a URL, else a SQLite file) has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that or of
-/// `rate` a second, from the moment a request was due to its answer.
+/// Durable decisions: answered after the database (PostgreSQL at a URL, else a SQLite file) has synced them. First as
+/// fast as possible, with `window` in flight; then at 70 % of that rate or of `rate` per second, with latency counted
+/// from the time a request was due.
 pub fn durable(
     hosts: usize,
     seconds: f64,

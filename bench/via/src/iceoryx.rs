@@ -1,5 +1,4 @@
-//! iceoryx2: publish and subscribe of 8 bytes, to and fro.
-//! Not its other patterns.
+//! iceoryx2: publish and subscribe of 8 bytes, back and forth.
 //! Source: the crate's documentation.
 
 use crate::processes::{Cores, fresh_name, measure, time_ns};
@@ -14,7 +13,7 @@ fn play(there: &str, back: &str, rounds: u64, first: bool) -> f64 {
     let (out, into) = if first { (open(there), open(back)) } else { (open(back), open(there)) };
     let publisher = out.publisher_builder().create().expect("a publisher");
     let subscriber = into.subscriber_builder().create().expect("a subscriber");
-    // Both are there before the first sample.
+    // Wait for both sides before the first sample.
     while out.dynamic_config().number_of_subscribers() == 0
         || into.dynamic_config().number_of_publishers() == 0
     {
@@ -43,7 +42,7 @@ fn play(there: &str, back: &str, rounds: u64, first: bool) -> f64 {
     ns / rounds as f64 / 2.0
 }
 
-/// One way, ns.
+/// One-way latency, ns.
 pub fn latency_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let (there, back) = (fresh_name("there"), fresh_name("back"));
     let server = || {

@@ -1,14 +1,13 @@
-//! What the machine allows: a cache line handed to and fro, and one memcpy.
-//! Not communication software: there is nothing in between.
-//! Nothing here pauses while it waits: on processors since 2017 one `pause` takes as long as a third of a hand-over.
+//! The machine's limits: passing a cache line back and forth, and one memcpy. Waiting loops do not use `pause`: on
+//! processors since 2017 it takes as long as a third of a cache-line transfer.
 
 use crate::processes::{Cores, measure, pin, rounds_ns, shared_memory};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One way, ns: a counter goes to and fro in two cache lines, each written by one side.
+/// One-way latency in ns: a counter goes back and forth in two cache lines, each written by one side.
 pub fn line_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let base = shared_memory(8192);
-    // SAFETY: aligned, mapped for good, and only used as atomics.
+    // SAFETY: aligned, mapped for the whole run, and used only as atomics.
     let (there, back) =
         unsafe { (AtomicU64::from_ptr(base.cast()), AtomicU64::from_ptr(base.add(4096).cast())) };
     let (there, back): (&AtomicU64, &AtomicU64) = (there, back);
@@ -28,13 +27,13 @@ pub fn line_ns(cores: Cores, rounds: u64) -> Option<f64> {
     measure(cores, server, client)
 }
 
-/// GB/s of one memcpy of `bytes`, over and over, while the other core does nothing.
+/// Bandwidth of repeated memcpy of `bytes` in GB/s, with the other core idle.
 pub fn memcpy_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     let (from, to) = (shared_memory(bytes), shared_memory(bytes));
     let rounds = (2 << 30) / bytes;
     let client = || {
         pin(cores.0);
-        // SAFETY: two mappings of that size; the first round brings the pages in.
+        // SAFETY: two mappings of that size; this first access maps their pages.
         unsafe {
             std::ptr::write_bytes(from, 1, bytes);
             std::ptr::copy_nonoverlapping(from, to, bytes);

@@ -1,5 +1,4 @@
-//! Measures user-level communication side by side, on the same two cores, in the same run.
-//! Not part of the workspace; nothing here is needed to use VIA.
+//! Compares user-level communication libraries on the same two cores, in the same run.
 //!
 //! via-bench [--rounds N] [--json FILE] [--cores A,B] [--only SECTION]
 
@@ -12,7 +11,7 @@ mod via;
 
 use processes::Cores;
 
-/// One figure of one way to communicate.
+/// A figure of one way to communicate.
 struct Row {
     section: &'static str,
     name: &'static str,
@@ -29,7 +28,7 @@ fn row(
     Row { section, name, unit, measure: Box::new(measure) }
 }
 
-/// The first row of a section is its limit, which the others are divided by.
+/// All measurements. The first row of a section is its limit, which the others are divided by.
 fn rows() -> Vec<Row> {
     let mut rows = vec![
         row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| limit::line_ns(c, 300_000)),
@@ -103,7 +102,7 @@ fn main() {
         .into_iter()
         .filter(|row| options.only.as_ref().is_none_or(|only| row.section.contains(only)))
         .collect();
-    // Rounds are interleaved, so that what changes over time on the machine falls on all rows alike.
+    // Interleave rounds, so that changes of the machine over time affect all rows alike.
     let mut figures = vec![Vec::new(); rows.len()];
     for round in 0..options.rounds {
         for (row, figures) in rows.iter().zip(&mut figures) {

@@ -1,11 +1,10 @@
-//! Two pinned processes that measure something between them.
-//! Not threads: what is compared is communication between processes.
+//! Runs a measurement between two pinned processes.
 //! Source: fork(2), sched_setaffinity(2).
 
 use std::time::Instant;
 
-/// Seconds after which a part is given up.
-const PATIENCE_SECONDS: u32 = 60;
+/// Time limit of a measurement in seconds.
+const TIMEOUT_SECONDS: u32 = 60;
 
 /// The cores of the two processes.
 #[derive(Clone, Copy)]
@@ -21,20 +20,20 @@ pub fn pin(core: usize) {
 }
 
 fn child(core: usize, body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: this process has one thread, so that its copy is whole.
+    // SAFETY: this process has one thread, so the copy is complete.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         pin(core);
-        // SAFETY: ends this process, should it hang.
-        unsafe { libc::alarm(PATIENCE_SECONDS) };
+        // SAFETY: ends this process if it hangs.
+        unsafe { libc::alarm(TIMEOUT_SECONDS) };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends this copy without running the original's clean-up.
+        // SAFETY: ends the copy without running the original's cleanup.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     pid
 }
 
-/// Runs `server` on the second core and `client` on the first; gives the client's figure.
+/// Runs `server` on the second core and `client` on the first; returns the client's figure.
 pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64) -> Option<f64> {
     let mut pipe = [0; 2];
     // SAFETY: writes two descriptors.
@@ -44,7 +43,7 @@ pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64
     let second = child(cores.1, server);
     let first = child(cores.0, || {
         let bytes = client().to_le_bytes();
-        // SAFETY: eight bytes of ours.
+        // SAFETY: writes eight bytes of this process.
         unsafe { libc::write(pipe[1], bytes.as_ptr().cast(), 8) };
     });
     let mut statuses = [0; 2];
@@ -62,18 +61,18 @@ pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64
     got.filter(|figure| figure.is_finite())
 }
 
-/// Nanoseconds that `body` takes.
+/// Duration of `body` in nanoseconds.
 pub fn time_ns(body: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     body();
     begin.elapsed().as_nanos() as f64
 }
 
-/// Parts into which a measurement is divided.
+/// Number of parts of a measurement.
 const PARTS: u64 = 60;
 
-/// Nanoseconds that `rounds` rounds take: the median part, times the parts, so that what else the machine does now and then, and
-/// which may hit a limit and not what is compared with it, does not count.
+/// Duration of `rounds` rounds in nanoseconds: the median part times the number of parts, so that occasional
+/// disturbances do not count.
 pub fn rounds_ns(rounds: u64, mut round: impl FnMut(u64)) -> f64 {
     let mut begin = Instant::now();
     let mut parts = Vec::with_capacity(PARTS as usize);
@@ -97,7 +96,7 @@ pub fn fresh_name(what: &str) -> String {
     format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Zeroed memory that children share with this process and with each other.
+/// Zeroed memory shared with child processes.
 pub fn shared_memory(bytes: usize) -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping.

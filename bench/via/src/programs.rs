@@ -1,5 +1,4 @@
-//! The peers' own measuring programs, if they are installed: `ucx_perftest` (Debian's ucx-utils), `fi_pingpong` (libfabric-bin).
-//! Not their libraries.
+//! Runs the peers' own benchmarks, if installed: `ucx_perftest` (Debian's ucx-utils), `fi_pingpong` (libfabric-bin).
 //! Source: their manual pages.
 
 use crate::processes::Cores;
@@ -16,7 +15,7 @@ fn on_core(core: usize, program: &str) -> Command {
     command
 }
 
-/// Runs the two sides; gives what the client printed.
+/// Runs both sides; returns the client's output.
 fn pair(mut server: Command, mut client: Command) -> Option<String> {
     let mut server = server.stdout(Stdio::null()).spawn().ok()?;
     std::thread::sleep(Duration::from_millis(400));
@@ -27,7 +26,8 @@ fn pair(mut server: Command, mut client: Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// One line of numbers: iterations, median and mean and overall latency (us), bandwidths (MiB/s), message rates (a second).
+/// The numbers of an output line: iterations; median, mean and overall latency (us); bandwidths (MiB/s); message rates
+/// (per second).
 fn ucx(cores: Cores, transports: &str, test: &str, bytes: usize, iterations: u64) -> Option<Vec<f64>> {
     let port = PORT.fetch_add(1, Ordering::Relaxed).to_string();
     let mut server = on_core(cores.1, "ucx_perftest");
@@ -44,29 +44,29 @@ fn ucx(cores: Cores, transports: &str, test: &str, bytes: usize, iterations: u64
 const SHARED: &str = "posix,self";
 const SHARED_AND_CMA: &str = "posix,cma,self";
 
-/// Tag send, one way, ns.
+/// One-way latency of a tag send, ns.
 pub fn ucx_tag_ns(cores: Cores, bytes: usize) -> Option<f64> {
     ucx(cores, SHARED, "tag_lat", bytes, 200_000).map(|numbers| numbers[3] * 1e3)
 }
 
-/// Put, one way, ns.
+/// One-way latency of a put, ns.
 pub fn ucx_put_ns(cores: Cores, bytes: usize) -> Option<f64> {
     ucx(cores, SHARED, "ucp_put_lat", bytes, 200_000).map(|numbers| numbers[3] * 1e3)
 }
 
-/// Tag sends of `bytes`, millions a second.
+/// Rate of tag sends of `bytes`, millions per second.
 pub fn ucx_tag_mps(cores: Cores, bytes: usize) -> Option<f64> {
     ucx(cores, SHARED, "tag_bw", bytes, 3_000_000).map(|numbers| numbers[7] / 1e6)
 }
 
-/// Tag sends of `bytes`, GB/s; with `cma` by single copy.
+/// Bandwidth of tag sends of `bytes`, GB/s; with `cma` by single copy.
 pub fn ucx_tag_gbps(cores: Cores, bytes: usize, cma: bool) -> Option<f64> {
     let transports = if cma { SHARED_AND_CMA } else { SHARED };
     let iterations = ((1u64 << 30) / bytes as u64).max(1000);
     ucx(cores, transports, "tag_bw", bytes, iterations).map(|numbers| numbers[5] * 1.048_576e-3)
 }
 
-/// libfabric's shared-memory provider, ping-pong of `bytes`: (one way ns, GB/s).
+/// libfabric's shared-memory provider, ping-pong of `bytes`: (one-way ns, GB/s).
 pub fn libfabric(cores: Cores, bytes: usize) -> Option<(f64, f64)> {
     let port = PORT.fetch_add(1, Ordering::Relaxed).to_string();
     let iterations = (20_000 / (bytes / 1024).max(1)).max(500).to_string();

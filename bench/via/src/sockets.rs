@@ -1,5 +1,4 @@
-//! Sockets of the kernel: 8 bytes to and fro, both sides spinning on a socket that does not block.
-//! Not tuned further.
+//! Kernel sockets: 8 bytes back and forth, both sides polling a non-blocking socket.
 
 use crate::processes::{Cores, measure, time_ns};
 use std::io::{ErrorKind, Read, Write};
@@ -26,7 +25,7 @@ fn exchange(socket: &mut (impl Read + Write), rounds: u64, first: bool) {
     }
 }
 
-/// One way over a Unix stream socket, ns.
+/// One-way latency over a Unix stream socket, ns.
 pub fn unix_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let (mut one, mut two) = UnixStream::pair().ok()?;
     for socket in [&one, &two] {
@@ -37,7 +36,7 @@ pub fn unix_ns(cores: Cores, rounds: u64) -> Option<f64> {
     measure(cores, server, client)
 }
 
-/// One way over TCP on the loopback interface, ns.
+/// One-way latency over TCP on the loopback interface, ns.
 pub fn tcp_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let listener = TcpListener::bind("127.0.0.1:0").ok()?;
     let address = listener.local_addr().ok()?;

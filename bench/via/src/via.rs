@@ -1,12 +1,11 @@
-//! The shared-memory provider measured through its public interface.
-//! Not its tests.
+//! Measures the shared-memory provider through its public interface.
 
 use crate::processes::{Cores, fresh_name, measure, rounds_ns, time_ns};
 use longma_via::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct Side {
     nic: Nic,
@@ -21,14 +20,14 @@ fn open(bytes: usize) -> (Nic, Vi, MemoryRegion) {
     let tag = nic.create_protection_tag().expect("a tag");
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let memory = nic.allocate(bytes, MemoryAttributes::remote(tag)).expect("memory");
-    // What is moved is not zero pages; the words that the two sides tell each other things in are zero.
+    // Fill the data, so that it is not zero pages; the words for signals between the two sides start as zero.
     let words = bytes.min(8192);
     memory.write(0, &vec![0; words]);
     memory.write(words, &vec![1; bytes - words]);
     (nic, vi, memory)
 }
 
-/// Tells the peer where our memory is, and learns where its is.
+/// Sends the address of our memory to the peer and receives the peer's.
 fn introduce(nic: Nic, vi: Vi, memory: MemoryRegion, wait: impl FnOnce(&Nic, &Vi)) -> Side {
     vi.post_receive(&Descriptor::receive(&[memory.segment(64, 16)])).expect("room");
     wait(&nic, &vi);
@@ -36,8 +35,8 @@ fn introduce(nic: Nic, vi: Vi, memory: MemoryRegion, wait: impl FnOnce(&Nic, &Vi
     memory.write(0, &own.address.to_le_bytes());
     memory.write(8, &u64::from(own.handle.0).to_le_bytes());
     vi.post_send(&Descriptor::send(&[memory.segment(0, 16)])).expect("room");
-    vi.send_wait(PATIENCE).expect("a send");
-    vi.receive_wait(PATIENCE).expect("an introduction");
+    vi.send_wait(TIMEOUT).expect("a send");
+    vi.receive_wait(TIMEOUT).expect("an introduction");
     let mut bytes = [0; 16];
     memory.read(64, &mut bytes);
     let number = |range: std::ops::Range<usize>| u64::from_le_bytes(bytes[range].try_into().expect("eight"));
@@ -50,14 +49,14 @@ fn serve(name: &str, bytes: usize) -> Side {
     let (nic, vi, memory) = open(bytes);
     let address = Address::local(name);
     introduce(nic, vi, memory, |nic, vi| {
-        nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection");
+        nic.connect_wait(&address, TIMEOUT).expect("a client").accept(vi).expect("a connection");
     })
 }
 
 fn connect(name: &str, bytes: usize) -> Side {
     let (nic, vi, memory) = open(bytes);
     introduce(nic, vi, memory, |_, vi| {
-        while vi.connect(&Address::local(""), &Address::local(name), PATIENCE).is_err() {
+        while vi.connect(&Address::local(""), &Address::local(name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     })
@@ -72,7 +71,7 @@ fn await_receive(vi: &Vi) {
     }
 }
 
-/// Waits until the server says that it is ready: its RDMA write into the last word of the page.
+/// Waits for the server's RDMA write of at least `least` to the word.
 fn await_word(memory: &MemoryRegion, offset: usize, least: u64) {
     let word = memory.atomic(offset);
     while word.load(Ordering::Acquire) < least {}
@@ -84,14 +83,14 @@ fn say_ready(side: &Side) {
     side.memory.atomic(READY - 8).store(1, Ordering::Release);
     let remote = RemoteSegment { address: side.remote.address + READY as u64, ..side.remote };
     side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(READY - 8, 8)], remote)).expect("room");
-    side.vi.send_wait(PATIENCE).expect("a write");
+    side.vi.send_wait(TIMEOUT).expect("a write");
 }
 
-/// Send and receive of `bytes`, one way, ns.
+/// One-way latency of send and receive of `bytes`, ns.
 pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
     let name = fresh_name("latency");
     let room = bytes.max(4096) + 4096;
-    // The answer goes out first, and then the receive is posted that takes the place of the one used.
+    // Send the answer first, then repost the used receive.
     let exchange = |side: &Side, send_first: bool| {
         let (out, into) = ([side.memory.segment(0, bytes)], [side.memory.segment(4096, bytes)]);
         if !send_first {
@@ -126,7 +125,7 @@ pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
     measure(cores, server, client)
 }
 
-/// RDMA write of 8 bytes into memory that the peer polls, one way, ns.
+/// One-way latency of an RDMA write of 8 bytes to memory that the peer polls, ns.
 pub fn rdma_write_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let name = fresh_name("rdma");
     let strike = |side: &Side, round: u64| {
@@ -156,18 +155,18 @@ pub fn rdma_write_ns(cores: Cores, rounds: u64) -> Option<f64> {
     measure(cores, server, client)
 }
 
-/// How many receives the server keeps posted.
+/// Number of receives that the server keeps posted.
 const WINDOW: u64 = 1000;
-/// After how many messages it says how far it is.
+/// Number of messages after which it sends its progress.
 const CREDIT_EVERY: u64 = 100;
 
-/// Messages of `bytes` one after another, in millions a second. The server tells by RDMA write how many it has taken.
+/// Rate of a stream of messages of `bytes`, in millions per second. The server reports its progress by RDMA write.
 pub fn rate_mps(cores: Cores, bytes: usize, messages: u64) -> Option<f64> {
     let name = fresh_name("rate");
     stream(cores, name, bytes, messages, WINDOW, CREDIT_EVERY).map(|ns| messages as f64 * 1e3 / ns)
 }
 
-/// Messages of `bytes` one after another, in GB/s.
+/// Bandwidth of a stream of messages of `bytes`, in GB/s.
 pub fn bandwidth_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     let name = fresh_name("bandwidth");
     let messages = ((2u64 << 30) / bytes as u64).clamp(100, 200_000);
@@ -231,7 +230,7 @@ fn stream(
     measure(cores, server, client)
 }
 
-/// RDMA writes of `bytes` one after another into the same place, in GB/s.
+/// Bandwidth of RDMA writes of `bytes` to the same address, in GB/s.
 pub fn rdma_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     let name = fresh_name("rdma-bandwidth");
     let rounds = (2usize << 30) / bytes;
@@ -260,8 +259,8 @@ pub fn rdma_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     measure(cores, server, client)
 }
 
-/// What the calls themselves cost, ns, in one thread with nobody at the other end to wait for: post send, send done, post receive,
-/// receive done; and an RDMA write with its completion.
+/// Cost of the calls in ns, in one thread: post send, send done, post receive, receive done, and an RDMA write with its
+/// completion.
 pub fn call_costs_ns() -> [f64; 5] {
     let name = fresh_name("costs");
     let (nic, vi, memory) = open(16384);
@@ -269,9 +268,9 @@ pub fn call_costs_ns() -> [f64; 5] {
     std::thread::scope(|scope| {
         let (nic, vi, address) = (&nic, &vi, Address::local(&name));
         scope.spawn(move || {
-            nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection")
+            nic.connect_wait(&address, TIMEOUT).expect("a client").accept(vi).expect("a connection")
         });
-        while peer.connect(&Address::local(""), &Address::local(&name), PATIENCE).is_err() {
+        while peer.connect(&Address::local(""), &Address::local(&name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });

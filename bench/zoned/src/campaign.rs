@@ -1,5 +1,4 @@
-//! A measurement in pieces: which are there, which is next, and each in a process of its own.
-//! Not what a piece measures: see `measure`.
+//! Runs a measurement in pieces, each in its own process, and continues from a results file.
 
 use crate::figures::{Figures, figures};
 use crate::measure::{Phase, Piece, Task};
@@ -11,19 +10,19 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// The pieces measured so far, and where the engines' files are.
+/// The pieces measured so far, and the engines' folder.
 pub struct Campaign {
     options: Options,
     pieces: Vec<Piece>,
-    /// How many more may be measured.
+    /// How many more pieces may be measured.
     left: usize,
     folder: PathBuf,
-    /// Removed with the campaign, if nobody asked for a folder that stays.
+    /// Removed with the campaign; `None` if a folder was given.
     _temporary: Option<TempDir>,
 }
 
 impl Campaign {
-    /// Reads what the file of results has.
+    /// Reads the results file.
     pub fn open(options: &Options) -> Outcome<Self> {
         let text = match &options.results {
             Some(file) if file.exists() => std::fs::read_to_string(file)
@@ -47,7 +46,7 @@ impl Campaign {
         Ok(Self { options: options.clone(), pieces, left, folder, _temporary: temporary })
     }
 
-    /// Measures what is missing of a task; its figures, unless as many pieces as were asked for are done before.
+    /// Measures the missing pieces of a task; returns its figures, or `None` if the limit of pieces is reached first.
     pub fn complete(&mut self, task: &Task) -> Outcome<Option<Figures>> {
         let place = self.folder.join(task.name());
         for phase in Phase::ALL {

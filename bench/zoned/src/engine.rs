@@ -1,5 +1,5 @@
-//! The engines, behind the little that the benchmark asks of them.
-//! Not their tuning: each runs as its documentation opens it, with a cache as large as the others'.
+//! The engines, behind a minimal interface. Each is opened as its documentation shows, untuned, with the same cache
+//! size.
 //! Source: each engine's documentation.
 
 mod canopy;
@@ -13,7 +13,7 @@ mod rocksdb;
 use crate::Durability;
 use std::path::Path;
 
-/// What went wrong, as the engine says it.
+/// An engine's error as text.
 pub type Fallible<T> = Result<T, String>;
 
 /// A key and its value.
@@ -21,20 +21,20 @@ pub type Record = (Vec<u8>, Vec<u8>);
 
 /// An ordered map on disk.
 pub trait Engine {
-    /// Writes records as one transaction, which outlasts a power cut when this returns if the engine was opened so.
+    /// Writes records in one transaction. If opened as durable, it survives a power cut once this returns.
     fn write(&mut self, records: &[Record]) -> Fallible<()>;
 
-    /// Looks up keys in one transaction; how many there were.
+    /// Looks up keys in one transaction; returns how many exist.
     fn read(&mut self, keys: &[Vec<u8>]) -> Fallible<u64>;
 
-    /// Reads all records in order: how many, and the sum of the values' first bytes.
+    /// Reads all records in order; returns their number and the sum of the values' first bytes.
     fn scan(&mut self) -> Fallible<(u64, u64)>;
 
-    /// Makes all that was written outlast a power cut.
+    /// Makes all writes durable.
     fn sync(&mut self) -> Fallible<()>;
 }
 
-/// The engines' names, in the order they are run.
+/// The engines' names, in the order in which they run.
 pub const NAMES: &[&str] = &[
     "longma",
     "lmdb",
@@ -45,8 +45,8 @@ pub const NAMES: &[&str] = &[
     "rocksdb",
 ];
 
-/// Opens the map in a folder that is there; a new one, if the folder is empty. It may use so many bytes of memory to keep what it read;
-/// one that maps its file has the page cache, as far as the process's limit on memory allows.
+/// Opens the map in an existing folder, or creates one if the folder is empty. `cache_bytes` limits its memory for cached
+/// data; an engine that maps its file uses the page cache, within the process's memory limit.
 pub fn open(
     name: &str,
     folder: &Path,
@@ -66,7 +66,7 @@ pub fn open(
     })
 }
 
-/// An engine's error in words.
+/// Formats an engine's error.
 fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -1,40 +1,39 @@
-//! An engine's figures, summed up from the pieces of its measurement.
-//! Not how they are printed: see `table`.
+//! Computes an engine's figures from the pieces of its measurement.
 
 use crate::Outcome;
 use crate::measure::{Phase, Piece, Task};
 use serde::Serialize;
 
-/// How an engine did.
+/// An engine's figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub task: Task,
-    /// Records a second, written in the order of their keys into a new map.
+    /// Records per second, written in key order into a new map.
     pub load_per_s: f64,
-    /// Records a second, written in random order into a new map.
+    /// Records per second, written in random order into a new map.
     pub insert_per_s: f64,
-    /// Lookups a second of keys that are there.
+    /// Lookups of existing keys per second.
     pub read_per_s: f64,
-    /// Records a second, all in order.
+    /// Records per second when scanning in order.
     pub scan_per_s: f64,
-    /// Operations a second: half lookups, half new values for keys that are there.
+    /// Operations per second: half lookups, half updates of existing keys.
     pub mixed_per_s: f64,
-    /// Bytes written to the disk for each byte of keys and values that was inserted in random order, until all was synced, closed, opened
-    /// again and closed.
+    /// Bytes written to the disk per byte of keys and values inserted in random order, including syncing, closing,
+    /// reopening and closing.
     pub written_per_byte: Option<f64>,
-    /// The same while half of the operations of the mixture gave keys new values.
+    /// The same for the updates of the mixed phase.
     pub mixed_written_per_byte: Option<f64>,
-    /// Bytes of the files after the random inserts, for each byte of keys and values.
+    /// Size of the files after the random inserts, per byte of keys and values.
     pub space_per_byte: f64,
-    /// What all phases together took, seconds.
+    /// Total time of all phases in seconds.
     pub seconds: f64,
-    /// Processor time of one random insert, of a lookup and of half a pair of the mixture, microseconds.
+    /// Processor time in microseconds of one random insert, one lookup, and one mixed operation.
     pub insert_processor_us: Option<f64>,
     pub read_processor_us: Option<f64>,
     pub mixed_processor_us: Option<f64>,
 }
 
-/// The figures of a task all of whose pieces are there.
+/// The figures of a task whose pieces are complete.
 pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
     let of = |phase: Phase| pieces.iter().filter(move |piece| piece.task == *task && piece.phase == phase);
     let rate = |phase: Phase| {
@@ -58,7 +57,7 @@ pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
         insert_per_s: rate(Phase::Insert),
         read_per_s: rate(Phase::Read),
         scan_per_s: rate(Phase::Scan),
-        // Of an operation of this phase one half is a lookup.
+        // Half of the operations of this phase are lookups.
         mixed_per_s: 2.0 * rate(Phase::Mixed),
         written_per_byte: written(Phase::Insert),
         mixed_written_per_byte: written(Phase::Mixed),

@@ -1,5 +1,5 @@
-//! Longma's map for zoned flash beside other embedded ordered maps: same machine, same records, same durability.
-//! Not a profiler. Each piece of a measurement is a process of its own, so that it can be stopped and taken up again.
+//! Compares Longma's map for zoned flash with other embedded ordered maps: same machine, records and durability. Each
+//! piece of a measurement runs in its own process, so that a measurement can be interrupted and continued.
 
 mod campaign;
 mod engine;
@@ -21,74 +21,75 @@ use std::process::ExitCode;
 #[derive(Parser, Clone)]
 #[command(version)]
 pub struct Options {
-    /// Records.
+    /// Number of records.
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
-    /// A first look: 200 000 records.
+    /// Quick measurement with 200 000 records.
     #[arg(long, conflicts_with = "records")]
     small: bool,
-    /// Records that are written together.
+    /// Number of records per write batch.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
-    /// How much memory an engine may use to keep what it read, MiB; those that map their file have the page cache, as far as
-    /// --memory-mib allows.
+    /// Size of an engine's cache, in MiB.
+    ///
+    /// Engines that map their file use the page cache, limited by --memory-mib.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
-    /// How much memory an engine's process may have in all, the page cache that it fills included, MiB [default: twice --cache-mib].
+    /// Memory limit of an engine's process, including its page cache, in MiB [default: twice --cache-mib].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 20), conflicts_with = "no_memory_limit")]
     memory_mib: Option<u64>,
-    /// Let engines have all memory that there is: where control groups cannot be used. LMDB then has a larger cache than the others.
+    /// Do not limit memory, for systems without usable control groups. LMDB then has a larger cache than the others.
     #[arg(long)]
     no_memory_limit: bool,
-    /// Only these engines; may be repeated.
+    /// Measure only this engine; may be repeated.
     #[arg(long = "engine", value_name = "NAME")]
     engines: Vec<String>,
-    /// Only these sizes of key and value; may be repeated.
+    /// Measure only this size of key and value; may be repeated.
     #[arg(long = "shape", value_enum)]
     shapes: Vec<Shape>,
-    /// Only this durability.
+    /// Measure only this durability.
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Where the engines keep their files [default: a temporary folder].
+    /// Folder for the engines' files [default: a temporary folder].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Keep what was measured in this file, a line of JSON for each piece, and measure only what it does not have.
+    /// Store results in this file, one JSON line per piece, and measure only what it lacks.
     #[arg(long, value_name = "FILE", requires = "folder")]
     results: Option<PathBuf>,
-    /// End a piece of loading, inserting or mixing after so many seconds; the next piece goes on there.
+    /// End a piece of loading, inserting or mixing after this many seconds; the next piece continues there.
     #[arg(long, value_name = "SECONDS", default_value_t = f64::INFINITY)]
     piece_seconds: f64,
-    /// Measure so many pieces and end; the same command goes on there.
+    /// Measure this many pieces and exit; the same command continues.
     #[arg(long, value_name = "N", requires = "results")]
     pieces: Option<usize>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// Measure one piece in this process, and print it: what the command starts for each.
+    /// Measure one piece in this process and print it; the command starts itself this way for each piece.
     #[arg(long, hide = true, requires = "folder")]
     one: Option<String>,
     /// The phase of that piece.
     #[arg(long, hide = true, value_enum, default_value = "load")]
     phase: Phase,
-    /// The operation of the phase that it begins with.
+    /// The first operation of that piece.
     #[arg(long, hide = true, default_value_t = 0)]
     from: u64,
 }
 
 impl Options {
-    /// How much memory an engine's process may have, MiB.
+    /// Memory limit of an engine's process in MiB.
     fn memory_limit_mib(&self) -> Option<u64> {
         (!self.no_memory_limit).then(|| self.memory_mib.unwrap_or(2 * self.cache_mib))
     }
 }
 
-/// When a batch outlasts a power cut.
+/// When writes become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// Each, before the next begins.
+    /// Each batch, before the next begins.
     Synced,
-    /// All, at the end.
+    /// All at the end.
     Unsynced,
 }
 
@@ -103,9 +104,9 @@ impl Durability {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people, as Markdown.
+    /// A Markdown table.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
@@ -144,7 +145,7 @@ fn run_one(options: &Options, name: &str) -> Outcome {
     Ok(())
 }
 
-/// Measures every engine with every shape and durability asked for, and prints what is complete.
+/// Measures every engine with every requested shape and durability, and prints complete results.
 fn run_all(options: &Options) -> Outcome {
     let engines: Vec<String> = match options.engines.is_empty() {
         true => engine::NAMES.iter().map(ToString::to_string).collect(),
@@ -159,7 +160,7 @@ fn run_all(options: &Options) -> Outcome {
         None => vec![Durability::Synced, Durability::Unsynced],
     };
     if let Some(mib) = options.memory_limit_mib() {
-        // Said once, before anything is measured.
+        // Report a missing memory limit once, before anything is measured.
         memory::Limit::new(mib << 20)?;
     }
     let mut campaign = Campaign::open(options)?;

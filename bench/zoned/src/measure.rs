@@ -1,7 +1,8 @@
-//! What is measured of an engine: loading in order, inserting in random order, reading, scanning, and a mixture.
-//! Not many threads: one does it all.
-//! Source: the kernel's Documentation/block/stat.rst for the sectors that a block device wrote. /proc/self/io is no measure: it counts a whole
-//! large folio of the page cache for 4 KiB of it (Linux 6.18: 209 MB for a thousand writes of 4 KiB that reached the disk as 4 MB).
+//! The phases measured for an engine: loading in order, inserting in random order, reading, scanning, and a mixture,
+//! all in one thread.
+//! Source: the kernel's Documentation/block/stat.rst for the sectors written to a block device. /proc/self/io is
+//! unsuitable: it counts a whole large folio of the page cache for 4 KiB of it (Linux 6.18: 209 MB for a thousand
+//! writes of 4 KiB that reached the disk as 4 MB).
 
 use crate::Durability;
 use crate::engine::{self, Engine, Fallible, Record};
@@ -11,25 +12,24 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
 
-/// What an engine is put through.
+/// The parameters of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     pub engine: String,
     pub shape: Shape,
     pub durability: Durability,
     pub records: u64,
-    /// Records that are written together.
+    /// Records per write batch.
     pub batch: u64,
-    /// How much memory an engine may use to keep what it read, MiB.
+    /// Memory for an engine's cache, in MiB.
     #[serde(default = "usual_cache_mib")]
     pub cache_mib: u64,
-    /// How much memory the process may have in all, the page cache that it fills included, MiB; without a limit in results that do not
-    /// say it.
+    /// Memory limit of the process, including its page cache, in MiB; `None` in results without a limit.
     #[serde(default)]
     pub memory_mib: Option<u64>,
 }
 
-/// What results have that do not say it.
+/// The value for results that do not state it.
 const fn usual_cache_mib() -> u64 {
     1024
 }
@@ -43,19 +43,19 @@ impl Task {
     }
 }
 
-/// A part of what is measured.
+/// A phase of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// All records, in the order of their keys, into a new map.
+    /// Writes all records in key order into a new map.
     Load,
-    /// All records, in random order, into a new map, which the other phases use.
+    /// Writes all records in random order into a new map, which the other phases use.
     Insert,
-    /// Lookups of keys that are there.
+    /// Looks up existing keys.
     Read,
-    /// All records in order.
+    /// Reads all records in order.
     Scan,
-    /// A batch of lookups, a batch of new values, and so on.
+    /// Alternates batches of lookups and batches of updates.
     Mixed,
 }
 
@@ -72,7 +72,7 @@ impl Phase {
         }
     }
 
-    /// How many operations it has.
+    /// Number of operations.
     pub fn operations(self, task: &Task) -> u64 {
         match self {
             Self::Load | Self::Insert | Self::Scan => task.records,
@@ -87,35 +87,35 @@ impl Phase {
     }
 }
 
-/// What was measured in one process.
+/// The result of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Piece {
     pub task: Task,
     pub phase: Phase,
-    /// The first operation of the phase that this piece did.
+    /// The first operation of the phase in this piece.
     pub from: u64,
-    /// The first that it did not do.
+    /// The first operation after this piece.
     pub to: u64,
-    /// What they took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Processor time of all the process's threads meanwhile, the kernel's work for them included; what other programs do, or a disk that
-    /// is busy, hardly changes it.
+    /// Processor time of all threads of the process, including kernel time. Other programs and a busy disk hardly
+    /// influence it.
     #[serde(default)]
     pub processor_seconds: Option<f64>,
     /// Bytes of keys and values written.
     pub payload_bytes: u64,
-    /// Bytes written to the disk meanwhile, by whomever, opening and closing and all that was still in the page cache included; not known
-    /// if the folder is on no block device.
+    /// Bytes written to the disk by all processes, including opening, closing and flushing the page cache; `None` if
+    /// the folder is not on a block device.
     #[serde(default)]
     pub disk_bytes: Option<u64>,
-    /// What the files take afterwards, bytes.
+    /// Size of the files afterwards, in bytes.
     pub space_bytes: u64,
-    /// How many processes of the machine wanted to run in the minute before its end, this one included (proc(5), loadavg).
+    /// Load average of the machine over the last minute, including this process (proc(5), loadavg).
     pub load_average: f64,
 }
 
-/// Runs a phase of a task from an operation on, until it is done or `most_seconds` are over. `folder` is empty if the phase needs
-/// it so, and is what its last piece left otherwise.
+/// Runs a phase from an operation on, until it is done or `most_seconds` have passed. `folder` is empty if the phase
+/// needs that; otherwise it is as the previous piece left it.
 pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
     let before = disk_bytes(folder)?;
     let open = || engine::open(&task.engine, folder, task.durability, (task.cache_mib as usize) << 20);
@@ -126,7 +126,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
         Phase::Load => clock.write(engine_ref, task, from, |number| task.shape.ascending_key(number))?,
         Phase::Insert => clock.write(engine_ref, task, from, |number| task.shape.random_key(number))?,
         Phase::Read => {
-            // What was read before is in the caches, as far as they reach, as in a process that runs for long.
+            // Warm up the caches, as in a long-running process.
             engine.scan()?;
             clock.read(engine.as_mut(), task)?
         }
@@ -141,7 +141,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
     };
     drop(engine);
     if phase == Phase::Insert {
-        // What an engine writes when it finds its log at the next start is a part of what inserting costs.
+        // Writes at the next start, from recovering the log, are part of the cost of inserting.
         drop(open()?);
     }
     let written = matches!(phase, Phase::Load | Phase::Insert | Phase::Mixed);
@@ -159,7 +159,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
     })
 }
 
-/// The time that an engine took so far, without that of making its records.
+/// The engine's time so far, without generating records.
 struct Clock {
     seconds: f64,
     processor_seconds: f64,
@@ -175,7 +175,7 @@ impl Clock {
         result
     }
 
-    /// Writes records from `from` on, in batches, until all are synced; where it came to.
+    /// Writes records from `from` on, in batches, until all are synced; returns the end position.
     fn write(
         &mut self,
         engine: &mut dyn Engine,
@@ -195,7 +195,7 @@ impl Clock {
         Ok(at)
     }
 
-    /// Looks up keys that are there, in random order.
+    /// Looks up existing keys in random order.
     fn read(&mut self, engine: &mut dyn Engine, task: &Task) -> Fallible<u64> {
         let count = Phase::Read.operations(task);
         let mut found = 0;
@@ -216,7 +216,7 @@ impl Clock {
         }
     }
 
-    /// A batch of new values after each batch of lookups; where it came to.
+    /// Alternates batches of lookups and batches of updates; returns the end position.
     fn mixture(&mut self, engine: &mut dyn Engine, task: &Task, from: u64) -> Fallible<u64> {
         let updates = Phase::Mixed.operations(task);
         let mut at = from;
@@ -240,10 +240,10 @@ impl Clock {
     }
 }
 
-/// What was written so far to the disk that a folder is on, bytes, with nothing left in the page cache.
+/// Bytes written so far to the disk of a folder, after flushing the page cache.
 fn disk_bytes(folder: &Path) -> Fallible<Option<u64>> {
     use std::os::unix::fs::MetadataExt;
-    // SAFETY: sync(2) takes nothing and always succeeds.
+    // SAFETY: sync(2) has no arguments and always succeeds.
     unsafe { libc::sync() };
     let device = std::fs::metadata(folder).map_err(engine_error)?.dev();
     let name = format!("/sys/dev/block/{}:{}/stat", libc::major(device), libc::minor(device));
@@ -256,10 +256,10 @@ fn disk_bytes(folder: &Path) -> Fallible<Option<u64>> {
         .map(|sectors| sectors * 512))
 }
 
-/// Processor time that this process has had so far, all threads together (clock_gettime(2), CLOCK_PROCESS_CPUTIME_ID).
+/// Processor time of this process so far, all threads together (clock_gettime(2), CLOCK_PROCESS_CPUTIME_ID).
 fn processor_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, which is there; that clock is always there on Linux.
+    // SAFETY: the call writes one timespec, which is valid; the clock always exists on Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
@@ -270,7 +270,7 @@ fn load_average() -> Fallible<f64> {
     first.ok_or_else(|| "/proc/loadavg has no number".into())
 }
 
-/// What the files in a folder take on the disk, bytes.
+/// Disk space of the files in a folder, in bytes.
 fn used_bytes(folder: &Path) -> Fallible<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;

@@ -1,6 +1,6 @@
-//! The same limit on memory for every engine, the page cache that it fills included: a control group for each piece.
-//! Not a limit on what an engine keeps by itself: that is its cache.
-//! Source: the kernel's Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst; cgroups(7), proc(5) (mountinfo).
+//! The memory limit of the engines' processes, including the page cache: a control group for each piece.
+//! Source: the kernel's Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst; cgroups(7),
+//! proc(5) (mountinfo).
 
 use crate::Outcome;
 use std::fs::{File, OpenOptions};
@@ -10,14 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A control group of its own, removed with this.
+/// A control group; removed when dropped.
 #[derive(Debug)]
 pub struct Limit {
     group: PathBuf,
     processes: File,
 }
 
-/// Where a new group can be, and the file that its limit is written to.
+/// The folder for a new group, and the name of its limit file.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     folder: PathBuf,
@@ -25,7 +25,7 @@ struct Place {
 }
 
 impl Limit {
-    /// A group that may have so many bytes of memory.
+    /// Creates a group with this memory limit in bytes.
     pub fn new(bytes: u64) -> Outcome<Self> {
         let read =
             |path: &str| std::fs::read_to_string(path).map_err(|error| without(&format!("{path}: {error}")));
@@ -39,7 +39,8 @@ impl Limit {
         std::fs::create_dir(&group).map_err(|error| failed(&group, error))?;
         let limit = group.join(place.limit);
         let processes = group.join("cgroup.procs");
-        // The kernel makes both files with the group; where the memory controller is not delegated the first one is missing.
+        // The kernel creates both files with the group. If the memory controller is not delegated, the first one is
+        // missing.
         let opened =
             std::fs::write(&limit, bytes.to_string()).map_err(|error| failed(&limit, error)).and_then(|()| {
                 OpenOptions::new().write(true).open(&processes).map_err(|error| failed(&processes, error))
@@ -53,27 +54,28 @@ impl Limit {
         }
     }
 
-    /// Has a command run in the group, from its first instruction on.
+    /// Makes a command run in the group from its first instruction on.
     pub fn hold(&self, command: &mut Command) {
         let processes = self.processes.as_raw_fd();
         let enter = move || {
-            // SAFETY: one byte of a constant is written to a descriptor that is open as long as this group, which outlives the start.
+            // SAFETY: writes one byte of a constant to a descriptor that is open as long as this group, which outlives
+            // the start.
             let written = unsafe { libc::write(processes, b"0".as_ptr().cast(), 1) };
             if written == 1 { Ok(()) } else { Err(Error::last_os_error()) }
         };
-        // SAFETY: what runs between fork and exec is one write, which is async-signal-safe, and allocates nothing.
+        // SAFETY: the closure makes one write between fork and exec, which is async-signal-safe, and does not allocate.
         unsafe { command.pre_exec(enter) };
     }
 }
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // It is empty as soon as the piece's process has been waited for.
+        // The group is empty once the piece's process has been waited for.
         let _ = std::fs::remove_dir(&self.group);
     }
 }
 
-/// What is said when there can be no limit.
+/// The error if there can be no limit.
 fn without(why: &str) -> String {
     format!(
         "cannot limit the engines' memory by a control group ({why}): run this as root or under `systemd-run --user --scope -p Delegate=yes`, or \
@@ -81,7 +83,7 @@ fn without(why: &str) -> String {
     )
 }
 
-/// Where this process may make a group, from what /proc/self/mountinfo and /proc/self/cgroup say.
+/// Where this process may create a group, according to /proc/self/mountinfo and /proc/self/cgroup.
 fn place(mounts: &str, groups: &str) -> Outcome<Place> {
     let group_of = |wanted: &dyn Fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
@@ -111,7 +113,7 @@ fn place(mounts: &str, groups: &str) -> Outcome<Place> {
         }
         let Ok(below) = Path::new(&path).strip_prefix(root) else { continue };
         let own = Path::new(point).join(below);
-        // A group of the newer kind that has processes cannot have groups with controllers below it; its neighbours can.
+        // In cgroup v2, a group with processes cannot have children with controllers, so create a sibling.
         let folder = match own.parent() {
             Some(parent) if kind == "cgroup2" && !below.as_os_str().is_empty() => parent.to_path_buf(),
             _ => own,
@@ -140,7 +142,7 @@ mod tests {
         let newer = at("/sys/fs/cgroup/user.slice", "memory.max");
         assert_eq!(place(NEWER, "0::/user.slice/session-3.scope\n"), newer);
         assert_eq!(place(NEWER, "0::/\n"), at("/sys/fs/cgroup", "memory.max"));
-        // In a container the mount begins below the root.
+        // In a container, the mount's root is not the hierarchy's.
         let inside = "25 22 0:22 /docker/a /sys/fs/cgroup rw - cgroup cgroup rw,memory\n";
         assert_eq!(place(inside, "4:memory:/docker/a/b\n"), at("/sys/fs/cgroup/b", "memory.limit_in_bytes"));
     }
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn where_there_can_be_none_a_sentence_says_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
-        // No kernel makes the files there.
+        // The kernel does not create the files in an ordinary folder.
         let missing = Place { folder: folder.path().join("no"), limit: "memory.max" };
         for error in [
             place(NEWER, "").unwrap_err(),

@@ -1,11 +1,11 @@
-//! The records: keys in an order without pattern, values that differ.
-//! Not YCSB's: here every engine gets each record once.
-//! Source: SplitMix64's finaliser, which is a bijection of 64-bit numbers, so that no two keys are the same.
+//! Generates records: keys in pseudorandom order, and differing values. Unlike YCSB, every record is written exactly
+//! once.
+//! Source: SplitMix64's finalizer, a bijection of 64-bit numbers, so that all keys differ.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// How long keys and values are.
+/// Lengths of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Shape {
     /// Keys and values of 8 bytes.
@@ -40,24 +40,24 @@ impl Shape {
         }
     }
 
-    /// The bytes of a key and its value.
+    /// Length of a key and its value in bytes.
     pub const fn record_bytes(self) -> u64 {
         (self.key_bytes() + self.value_bytes()) as u64
     }
 
-    /// The key of the record `place`, if keys are to ascend with it.
+    /// The key of record `place` in ascending order.
     pub fn ascending_key(self, place: u64) -> Vec<u8> {
         let mut key = place.to_be_bytes().to_vec();
         key.resize(self.key_bytes(), 0);
         key
     }
 
-    /// The key of record `number`, where the order of the keys is not that of the numbers.
+    /// The key of record `number` in pseudorandom order.
     pub fn random_key(self, number: u64) -> Vec<u8> {
         self.ascending_key(mixed(number))
     }
 
-    /// The value that record `number` has after `version` updates.
+    /// The value of record `number` after `version` updates.
     pub fn value(self, number: u64, version: u64) -> Vec<u8> {
         let mut value = Vec::with_capacity(self.value_bytes() + 8);
         let mut word = number ^ version << 48;
@@ -70,7 +70,7 @@ impl Shape {
     }
 }
 
-/// A bijection without visible pattern.
+/// A pseudorandom bijection.
 pub fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,10 @@
-//! The figures as Markdown: one table for each shape and durability.
-//! Not JSON: `main` prints that.
+//! Formats the figures as Markdown: one table for each shape and durability.
 
 use crate::figures::Figures;
 use crate::measure::Task;
 use std::fmt::Write;
 
-/// A column: its head, what it shows, and whether more is better.
+/// A column: its heading, its value, and whether more is better.
 type Column = (&'static str, fn(&Figures) -> Option<f64>, bool);
 
 const COLUMNS: &[Column] = &[
@@ -23,7 +22,7 @@ const COLUMNS: &[Column] = &[
     ("mixed, processor us", |f| f.mixed_processor_us, false),
 ];
 
-/// All figures; the best of a column in bold.
+/// Formats all figures; the best of each column is bold.
 pub fn markdown(all: &[Figures]) -> String {
     let mut text = String::new();
     let mut rest = all;

@@ -11,7 +11,7 @@ mod placement;
 mod run;
 mod shell;
 mod translate;
-mod typed_wrong;
+mod usage_error;
 mod via;
 mod zoned;
 
@@ -67,11 +67,11 @@ fn carry_out() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && is_run => {
             // 2, the usual status, may be the program's own.
-            typed_wrong::say(&error);
+            usage_error::print(&error);
             return ExitCode::from(run::OWN_FAILURE);
         }
         Err(error) => {
-            typed_wrong::say(&error);
+            usage_error::print(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
         }
     };

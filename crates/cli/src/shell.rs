@@ -1,6 +1,5 @@
-//! What a shell and `man` want to know of the command: completions, manual pages.
-//! Not installed by it: packages and users put them where their system looks.
-//! Source: clap_complete and clap_mangen, clap's own generators, so that both say what `--help` says.
+//! `longma shell`: prints shell completions and writes manual pages, both generated from the clap definition of the
+//! command line.
 
 use clap::{Command, Subcommand};
 use clap_complete::Shell;
@@ -16,22 +15,22 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Print completions of the command line for a shell.
+    /// Print shell completions.
     Completions {
-        /// The shell they are for.
+        /// The shell to generate completions for.
         shell: Shell,
     },
-    /// Write manual pages, one for each command.
+    /// Write manual pages, one per command.
     Manual {
-        /// The folder they go to; made if it is not there.
+        /// The directory to write the pages to; created if it does not exist.
         folder: PathBuf,
     },
 }
 
-/// Carries out `longma shell`; `command` is the whole command line's description.
+/// Runs `longma shell`; `command` is the clap definition of the whole command line.
 ///
 /// # Errors
-/// If the folder or a page cannot be written, or the reader of the completions went away.
+/// Fails if the directory or a page cannot be written, or if standard output is closed.
 pub fn run(args: &Args, mut command: Command) -> Result<(), Box<dyn Error>> {
     match &args.action {
         Action::Completions { shell } => {

@@ -1,5 +1,5 @@
-//! `longma translate`: runs a program for another architecture and prints what its code became, with counts.
-//! Not the text, which is a run's own (`run/listing.rs`).
+//! `longma translate`: runs a program of another architecture and prints its translation with execution counts, using
+//! `run/listing.rs`.
 
 use std::process::ExitCode;
 
@@ -12,27 +12,27 @@ use crate::run::listing::Options;
 /// Arguments of `longma translate`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// What is printed.
+    /// What to print.
     #[command(flatten)]
     pub options: Options,
 
-    /// Which parts translation has, as for `longma run`.
+    /// Which optimizations the translator uses, as for `longma run`.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
     translation: Optimizations,
 
-    /// The program, then its arguments; `--` may stand between.
+    /// The program and its arguments; `--` may precede it.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
     program: Vec<std::ffi::OsString>,
 }
 
-/// The words of `longma run`.
+/// Parser for the arguments of `longma run`.
 #[derive(Parser)]
 struct Run {
     #[command(flatten)]
     arguments: run::Arguments,
 }
 
-/// Runs the program and ends as it ends.
+/// Runs the program; the exit status is the program's.
 pub fn run(arguments: Arguments) -> ExitCode {
     let words = [std::ffi::OsString::from("longma"), "--".into()].into_iter().chain(arguments.program);
     let mut run = Run::parse_from(words).arguments;

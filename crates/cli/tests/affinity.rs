@@ -1,4 +1,5 @@
-//! `longma affinity` from the outside: real sweeps over veth pairs, killed and disturbed, on hosts that let one make namespaces.
+//! Tests `longma affinity sweep`, `report`, `advise` and `show` with real sweeps over veth pairs, including killed and
+//! disturbed ones. Need root, to create network namespaces.
 
 mod typed;
 mod veth;
@@ -11,7 +12,7 @@ use veth::{Network, signal, with_its_test};
 
 const AFFINITY: Group = Group("affinity");
 
-/// Whether this host lets a sweep be made; what is missing is told, so that a test that ran nothing is seen.
+/// Whether this host can run the tests. Prints what is missing, so that a skipped test is visible.
 fn can_sweep() -> bool {
     let has = |name: &str, flag: &str| {
         Command::new(name).arg(flag).output().is_ok_and(|output| output.status.success())
@@ -74,7 +75,7 @@ fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
     assert_eq!(pairs[0]["gbps"].as_array().unwrap().len(), 2);
     assert!(pairs[0]["median_gbps"].as_f64().unwrap() > 0.01, "{told}");
     assert_eq!(interfaces(), before);
-    // The same command has nothing left to do; the report needs no rights.
+    // The same command has no runs left to make; the report needs no privileges.
     assert!(AFFINITY.success(&words).contains("Throughput by pair"));
     let page = path("r.html");
     let report = AFFINITY.success(&["report", &file, "--html", &page]);
@@ -85,7 +86,7 @@ fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
 }
 
 #[test]
-fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
+fn restore_recovers_all_settings_after_sigkill() {
     if !can_sweep() {
         return;
     }
@@ -108,11 +109,11 @@ fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
     assert!(restored.status.success(), "{}", text(&restored.stderr));
     assert_eq!(network.settings(), before);
     let again = network.longma(&["restore"]).output().unwrap();
-    assert!(text(&again.stdout).contains("nothing to put back"));
+    assert!(text(&again.stdout).contains("Nothing to restore"));
 }
 
 #[test]
-fn a_sweep_that_is_told_to_end_puts_all_back_and_goes_on_later() {
+fn an_interrupted_sweep_restores_settings_and_continues_later() {
     if !can_sweep() {
         return;
     }
@@ -151,7 +152,7 @@ fn a_second_writer_is_detected_reported_and_not_overwritten() {
 }
 
 #[test]
-fn a_load_of_ones_own_and_a_file_that_is_none_are_answered() {
+fn a_load_command_works_and_an_invalid_results_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.jsonl");
     std::fs::File::create(&file).unwrap().write_all(b"no results\n").unwrap();
@@ -180,7 +181,7 @@ fn a_check_of_a_recorded_tree_says_what_is_missing() {
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
 }
 
-/// Two CPUs have four pairs: each is measured once, twice, and as often as is asked for.
+/// Two CPUs have four pairs. In the rounds, each is measured once, then twice, then as often as requested.
 #[test]
 fn advice_is_measured_in_rounds() {
     if !can_sweep() {
@@ -198,15 +199,16 @@ fn advice_is_measured_in_rounds() {
     assert_eq!(told["pair"], told["measured"]["choice"]["pair"]);
 }
 
-/// On a terminal of its own (script(1)): `show` renews its picture, q and Ctrl-C end it, and the terminal is as it was.
+/// Runs `show` in a terminal made by script(1): it refreshes its display, ends on q and Ctrl-C, and restores the
+/// terminal.
 #[test]
-fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
+fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
     let longma = env!("CARGO_BIN_EXE_longma");
     if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
         return eprintln!("left out: it needs script(1)");
     }
     for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
-        // Ctrl-C reaches the shell too, and dash would end by it: a trap lets it go on.
+        // Ctrl-C also reaches the shell, which would end dash; the trap prevents that.
         let inner =
             format!("trap : INT; stty -g; {longma} affinity show --interface lo; echo ended $?; stty -g");
         let mut command = Command::new("timeout");
@@ -220,7 +222,7 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
         assert!(said.contains(status), "{said:?}");
         let (before, rest) = said.split_once("\x1b[?1049h\x1b[?25l").unwrap();
         let (shown, after) = rest.split_once("\x1b[?25h\x1b[?1049l").unwrap();
-        // Several pictures, each over the one before.
+        // Several frames, each drawn over the previous one.
         assert!(shown.matches("APPLICATIONS").count() >= 2 && shown.contains("SOFTIRQ"), "{shown:?}");
         let settings =
             |part: &str| part.lines().rfind(|line| line.matches(':').count() > 10).map(String::from);
@@ -230,15 +232,16 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
     assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
 }
 
-/// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond what 40 Gb/s carry of data.
+/// 3000 cycles per frame of 8960 bytes are 41.85 million cycles per Gbit, which the results must contain. No rate may
+/// exceed the payload of a 40 Gb/s link.
 #[test]
-fn a_modelled_sweep_says_what_cycles_go_to() {
+fn a_modelled_sweep_reports_cycles_by_stage() {
     let words = "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
     let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let pairs = told["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 3);
-    // Cores of a socket are alike; what is random is not.
+    // Cores of one socket are equal, but the random choices differ.
     assert_ne!(pairs[0]["costs"], pairs[1]["costs"]);
     for pair in pairs {
         let gbps = pair["gbps"].as_f64().unwrap();
@@ -247,22 +250,23 @@ fn a_modelled_sweep_says_what_cycles_go_to() {
         let of = |name: &str| stages[name].as_f64().unwrap();
         let all: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();
         assert!((all - pair["costs"]["cycles, M/Gbit"].as_f64().unwrap()).abs() < 1e-6, "{pair}");
-        // Some that waited in the socket had been through the protocol before.
+        // The range is wide: some frames were in the socket already when the measurement began.
         assert!((34.0..46.0).contains(&of("rest of a frame")), "{pair}");
         assert!(of("copy") > 5.0 && of("driver") > 2.0 && of("protocol") > 2.0, "{pair}");
-        // What belongs to nothing that is named would be here.
+        // Cycles without an assigned stage would appear here.
         assert!(of("the program") < 0.2 * all, "{pair}");
     }
 }
 
-/// Offloads and packet sizes are varied on an interface of the test's own, and put back at the end, and after SIGKILL by `restore`.
+/// Varies offloads and packet sizes on the test's own interface. They are restored at the end and, after SIGKILL, by
+/// `restore`.
 #[test]
-fn what_is_varied_is_put_back_also_after_sigkill() {
+fn varied_settings_are_restored_even_after_sigkill() {
     if !can_sweep() {
         return;
     }
     let network = Network::new("v");
-    // What `check` says of the offload, which it reads from the driver: nothing where it is on.
+    // The findings of `check` about the offload, which it reads from the driver; none if the offload is on.
     let gro = || {
         let said = text(&network.longma(&["check", "--interface", "in0"]).output().unwrap().stdout);
         let lines: Vec<&str> = said.lines().filter(|line| line.to_lowercase().contains("gro ")).collect();
@@ -289,7 +293,7 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
     signal(&killed, libc::SIGKILL);
     killed.wait().unwrap();
     assert_ne!(state(), before);
-    // The same command is told of what was left changed, and not that the MTU differs from its file's.
+    // The same command reports the unrestored settings, not a difference between the MTU and that of the results file.
     let refused = sweep("20", &[]).wait_with_output().unwrap();
     assert!(text(&refused.stderr).contains("longma affinity restore"), "{}", text(&refused.stderr));
     assert!(network.longma(&["restore"]).output().unwrap().status.success());
@@ -303,13 +307,14 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
         (4, 2)
     );
     let report = network.longma(&["report"]).arg(&file).output().unwrap();
-    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("What a setting changes"));
+    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("Effect of each setting"));
     let advice = network.longma(&["advise", "--results"]).arg(&file).output().unwrap();
     assert!(text(&advice.stdout).contains("mtu=1"), "{advice:?}");
     let page = network.path("varied.html");
     assert!(network.longma(&["report", "--html"]).arg(&page).arg(&file).output().unwrap().status.success());
     assert!(std::fs::read_to_string(page).unwrap().contains("Of 4 variants"));
-    // Threads cannot be given up without GRO, whichever way round it comes out: what is not taken is left out, and the rest is measured.
+    // The kernel rejects threaded NAPI without GRO, whichever is set first. Rejected combinations are skipped, and the
+    // others are measured.
     for seed in ["1", "2", "3", "4"] {
         let words =
             ["sweep", "--interface", "in0", "--software", "--pair", "0,0", "--seconds", "1", "--seed", seed];
@@ -329,5 +334,5 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
         assert!(restored.status.success(), "seed {seed}: {}", text(&restored.stderr));
     }
     let refused = AFFINITY.failure(&["sweep", "--lab", "--vary", "rfs=0,64"]);
-    assert!(refused.contains("whole host's"), "{refused}");
+    assert!(refused.contains("a setting of the whole host"), "{refused}");
 }

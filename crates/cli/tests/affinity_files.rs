@@ -1,5 +1,5 @@
-//! `longma affinity` and the files that a user names: journals, logs, results, names that are not to be seen.
-//! Not what a sweep measures: that is `affinity.rs`.
+//! Tests the handling of files named by the user in `longma affinity`: journals, logs, results, and names with control
+//! characters.
 
 mod typed;
 
@@ -9,7 +9,7 @@ use typed::{Group, text};
 const AFFINITY: Group = Group("affinity");
 
 #[test]
-fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
+fn a_journal_or_log_in_a_missing_directory_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("mistyped");
     let file = missing.join("file").to_str().unwrap().to_string();
@@ -33,21 +33,21 @@ fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_ma
     }
     for words in commands {
         let said = AFFINITY.failure(&words);
-        let words_of = [": there is no folder ", "mistyped: make it, or name another file with --"];
+        let words_of = [": there is no directory ", "mistyped: create it, or name another file with --"];
         assert!(words_of.iter().all(|words| said.contains(words)), "{words:?}: {said}");
         assert!(!missing.exists(), "{words:?}");
     }
     let nothing = AFFINITY.success(&["restore", "--journal", &file]);
     assert!(
-        nothing.contains("nothing to put back: there is no journal ") && nothing.contains(&file),
+        nothing.contains("Nothing to restore: there is no journal ") && nothing.contains(&file),
         "{nothing}"
     );
     assert!(!missing.exists());
 }
 
-/// In names of files, interfaces, machines, loads and hosts, wherever they are complained about.
+/// Covers names of files, interfaces, machines, loads and hosts in all error messages.
 #[test]
-fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
+fn control_characters_in_names_are_replaced_in_messages() {
     let odd = "x\u{2028}y\u{2029}z\u{200b}\u{feff}\u{202e}\u{1b}[2J\u{85}\nw";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(odd).to_str().unwrap().to_string();
@@ -58,7 +58,7 @@ fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
             (c.is_control() && *c != '\n') || "\u{2028}\u{2029}\u{200b}\u{feff}\u{202e}\u{85}".contains(*c)
         });
         assert_eq!(order, None, "{words:?}: {said:?}");
-        // What was typed stands in one line.
+        // The argument is printed on one line.
         assert!(
             said.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
             "{words:?}: {said}"
@@ -85,7 +85,7 @@ fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
     }
 }
 
-/// A file of results of one CPU with these lines behind its first.
+/// Writes a results file for one CPU with the given lines after the header.
 fn results(folder: &tempfile::TempDir, lines: &[serde_json::Value]) -> (String, String) {
     let file = folder.path().join("r.jsonl").to_str().unwrap().to_string();
     let place = json!({ "cpu": 0, "core": [0], "last_cache": [0], "socket": 0, "node": 0 });
@@ -107,7 +107,7 @@ fn run() -> serde_json::Value {
 }
 
 #[test]
-fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
+fn impossible_results_are_rejected_with_line_field_and_range() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut changed = run();
@@ -140,7 +140,7 @@ fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
 }
 
 #[test]
-fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() {
+fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let other = |repeat: u32| {
         let mut run = run();
@@ -161,14 +161,10 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
                 _ => &told["measured"]["choice"]["gbps"],
             };
             assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {told}");
-            assert_eq!(
-                said.contains("its last line was not written to its end and is dropped"),
-                is_told,
-                "{cut}: {said}"
-            );
+            assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{cut}: {said}");
         }
     }
-    // Of a modelled sweep; a run of one pair is simulated.
+    // The results file of a modelled sweep, which simulates one pair.
     let file = folder.path().join("m.jsonl").to_str().unwrap().to_string();
     let words = ["--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,2", "--output", &file];
     AFFINITY.success(&[&["sweep"], &words[..]].concat());
@@ -178,25 +174,21 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
         let output = AFFINITY.output(&["report", &file]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), !is_told, "{said}");
-        assert_eq!(
-            said.contains("its last line was not written to its end and is dropped"),
-            is_told,
-            "{said}"
-        );
+        assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{said}");
     }
     AFFINITY.success(&[&["sweep"], &words[..]].concat());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
 #[test]
-fn a_page_does_not_replace_the_results_that_it_is_made_of() {
+fn a_page_does_not_overwrite_its_results_file() {
     let folder = tempfile::tempdir().unwrap();
     let (file, before) = results(&folder, &[run()]);
     let link = folder.path().join("page.html").to_str().unwrap().to_string();
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for page in [&file, &link] {
         let said = AFFINITY.failure(&["report", &file, "--html", page]);
-        assert!(said.contains("holds the results, which a page would replace"), "{said}");
+        assert!(said.contains("is the results file, which the page would overwrite"), "{said}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     }
     std::fs::remove_file(&link).unwrap();
@@ -205,7 +197,7 @@ fn a_page_does_not_replace_the_results_that_it_is_made_of() {
 }
 
 #[test]
-fn why_a_run_failed_is_told_in_one_line() {
+fn a_failed_run_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut failed = run();
     (failed["rate"], failed["failure"]) = (serde_json::Value::Null, "it\nbroke".into());

@@ -1,6 +1,5 @@
-//! `longma affinity` on a host that changes under it: interfaces that get other names, a /sys of another namespace, signals, closed pipes,
-//! names with orders to terminals in them.
-//! Not a sweep's own results: those are in `affinity.rs`.
+//! Tests `longma affinity` on a host that changes during a command: renamed interfaces, a /sys of another namespace,
+//! signals, closed pipes, names with control characters.
 
 mod typed;
 mod veth;
@@ -13,7 +12,7 @@ use veth::{Network, signal, with_its_test};
 
 const AFFINITY: Group = Group("affinity");
 
-/// A load of a second that needs nobody at the other end.
+/// A load of one second that needs no peer.
 const LOAD: &str = "sleep 1; echo 5 Gbit/s";
 
 fn can_change() -> bool {
@@ -33,7 +32,7 @@ fn sweep(network: &Network, repeats: &str, file: &str, load: &str) -> Command {
     command
 }
 
-/// A sweep that has changed the interface.
+/// Starts a sweep and waits until it has changed the interface.
 fn begun(network: &Network, load: &str) -> Child {
     let mut sweep = sweep(network, "9", "r.jsonl", load).spawn().unwrap();
     waits("nothing is varied", || {
@@ -43,7 +42,7 @@ fn begun(network: &Network, load: &str) -> Child {
     sweep
 }
 
-/// Removed when dropped.
+/// A network namespace; removed when dropped.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -64,7 +63,7 @@ fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The command with the network namespace of `net` and the /sys of `sys`.
+/// Runs the command in the network namespace `net` with the /sys `sys`.
 fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
     let net = format!("--net=/run/netns/{}", network.names[0]);
     let nsenter = ["nsenter", &net, env!("CARGO_BIN_EXE_longma"), "affinity"];
@@ -78,7 +77,7 @@ fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
 }
 
 #[test]
-fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
+fn an_interface_renamed_during_a_sweep_is_restored() {
     if !can_change() {
         return;
     }
@@ -94,11 +93,11 @@ fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
     let ended = sweep.wait_with_output().unwrap();
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("was renamed to zz0") && said.contains("all settings are as before"), "{said}");
+    assert!(said.contains("was renamed to zz0") && said.contains("all settings are restored"), "{said}");
     assert_eq!(of("zz0"), before);
 }
 
-/// A sweep that has changed settings and is killed.
+/// Kills a sweep after it has changed settings.
 fn leave_changed(network: &Network) {
     let mut killed = begun(network, LOAD);
     signal(&killed, libc::SIGKILL);
@@ -106,12 +105,12 @@ fn leave_changed(network: &Network) {
 }
 
 #[test]
-fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
+fn a_moved_interface_stays_in_the_journal_until_it_is_back() {
     if !can_change() {
         return;
     }
     let network = Network::bare("mv");
-    // One whose numbers are free, so that the interface keeps its own.
+    // A namespace with no other interfaces, so that the moved interface keeps its number.
     let away = Namespace(format!("{}away", network.names[0]));
     assert!(Command::new("ip").args(["netns", "add", &away.0]).output().unwrap().status.success());
     let ip = |from: &str, words: &str| {
@@ -125,7 +124,7 @@ fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("and was `1500`; the journal keeps it"), "{said}");
-    assert!(said.contains("not all settings are as before"), "{said}");
+    assert!(said.contains("not all settings are restored"), "{said}");
     let owed = network.longma(&["restore"]).output().unwrap();
     assert_eq!(owed.status.code(), Some(1), "{}", text(&owed.stdout));
     ip(there, &format!("link set in0 netns {here}"));
@@ -135,7 +134,7 @@ fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
 }
 
 #[test]
-fn an_interface_that_is_removed_is_owed_until_somebody_gives_it_up() {
+fn a_removed_interface_stays_in_the_journal_until_it_is_dropped() {
     if !can_change() {
         return;
     }
@@ -146,7 +145,7 @@ fn an_interface_that_is_removed_is_owed_until_somebody_gives_it_up() {
     assert_eq!(network.longma(&["restore"]).output().unwrap().status.code(), Some(1));
     assert!(network.longma(&["restore", "--forget-gone"]).output().unwrap().status.success());
     let nothing = network.longma(&["restore"]).output().unwrap();
-    assert!(text(&nothing.stdout).contains("nothing to put back"));
+    assert!(text(&nothing.stdout).contains("Nothing to restore"));
 }
 
 #[test]
@@ -164,7 +163,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
         assert!(said.contains("belongs to another network namespace"), "{words:?}: {said}");
         assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{words:?}: {said}");
     };
-    // The host's /sys has no in0; that of the other namespace gets one of its own.
+    // The host's /sys has no in0; create one in the other namespace.
     refuses(&[], &["restore"]);
     let other = &network.names[1];
     let renamed = ["-n", other, "link", "set", "out0", "down", "name", "in0"];
@@ -181,7 +180,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
 }
 
 #[test]
-fn a_journal_that_is_removed_lets_no_second_sweep_in() {
+fn removing_the_journal_does_not_allow_a_second_sweep() {
     if !can_change() {
         return;
     }
@@ -197,7 +196,7 @@ fn a_journal_that_is_removed_lets_no_second_sweep_in() {
 }
 
 #[test]
-fn signals_that_would_end_it_put_all_back_and_what_the_load_started_ends_with_it() {
+fn signals_restore_settings_and_end_the_loads_processes() {
     if !can_change() {
         return;
     }
@@ -222,7 +221,7 @@ fn signals_that_would_end_it_put_all_back_and_what_the_load_started_ends_with_it
 }
 
 #[test]
-fn a_closed_standard_error_ends_nothing_in_the_middle() {
+fn a_closed_standard_error_does_not_end_a_sweep() {
     if !can_change() {
         return;
     }
@@ -241,7 +240,7 @@ fn a_closed_standard_error_ends_nothing_in_the_middle() {
 }
 
 #[test]
-fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
+fn loads_and_files_cannot_control_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let (file, page, log) = (path("r.jsonl"), path("r.html"), path("log"));
@@ -282,25 +281,25 @@ fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
     let why = AFFINITY.output(&["why", "--state", &log]);
     assert!(text(&why.stdout).contains("[31mv (7)"));
     is_plain(&why);
-    // What was damaged is told, and what is no log at all is an error.
+    // A damaged log is reported; a file that is not a log is an error.
     let decision = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, format!("{decision}{{\"at\":\n")).unwrap();
     let why = AFFINITY.output(&["why", "--state", &log]);
     assert!(text(&why.stdout).contains("(7)"));
-    assert!(text(&why.stderr).contains("1 line is no decision and is left out"), "{}", text(&why.stderr));
+    assert!(text(&why.stderr).contains("1 line is not a decision and is ignored"), "{}", text(&why.stderr));
     std::fs::write(&log, "\u{0}\u{0}letter\n").unwrap();
-    assert!(AFFINITY.failure(&["why", "--state", &log]).contains("is no log of decisions"));
+    assert!(AFFINITY.failure(&["why", "--state", &log]).contains("is not a log of decisions"));
 }
 
 #[test]
-fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
+fn a_named_pipe_is_rejected_at_once_in_affinity() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let begin = Instant::now();
     let pipe = pipe.to_str().unwrap();
     assert!(AFFINITY.failure(&["report", pipe]).contains("it is empty"));
-    assert!(AFFINITY.success(&["why", "--state", pipe]).contains("Nothing was decided"));
+    assert!(AFFINITY.success(&["why", "--state", pipe]).contains("No decisions"));
     let modelled = ["sweep", "--model", "sandybridge-2x6", "--pair", "1,1", "--output", pipe];
     assert!(AFFINITY.failure(&modelled).contains("not a regular file"));
     let tune = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", pipe]);
@@ -309,10 +308,10 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
 }
 
 #[test]
-fn cpus_and_ports_that_cannot_be_are_refused() {
+fn invalid_cpus_and_ports_are_rejected() {
     let tune = ["tune", "--dry-run", "--interface", "lo", "--for", "1"];
     let refused = |more: &[&str]| AFFINITY.failure(&[&tune[..], more].concat());
-    assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which is not there or not online"));
+    assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which does not exist or is offline"));
     assert!(refused(&["--exclude-port", "0"]).contains("1..=65535"));
     assert!(refused(&["--exclude-irq", "99999999"]).contains("no such interrupt"));
     let folder = tempfile::tempdir().unwrap();
@@ -323,6 +322,6 @@ fn cpus_and_ports_that_cannot_be_are_refused() {
     assert!(told.contains("left alone: port 9"), "{told}");
     if rustix::process::geteuid().is_root() {
         let said = AFFINITY.failure(&["sweep", "--lab", "--sender", "8000"]);
-        assert!(said.contains("--sender 8000: no such CPU is online"), "{said}");
+        assert!(said.contains("--sender 8000: the CPU is not online"), "{said}");
     }
 }

@@ -1,5 +1,5 @@
-//! Options of `longma affinity` beside those of another way of measuring: each is used, or refused with what it belongs to.
-//! Not what the options do.
+//! Tests that every option of `longma affinity` is either used or rejected for each kind of measurement, with a message
+//! that names the kinds it applies to.
 
 mod typed;
 
@@ -8,7 +8,7 @@ use typed::{Group, text};
 
 const AFFINITY: Group = Group("affinity");
 
-/// Limits a command that would begin to measure after all.
+/// Runs a command that must fail, with a time limit in case it starts to measure.
 fn said(words: &[&str]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_longma"), AFFINITY.0]).args(words).current_dir("/");
@@ -17,7 +17,7 @@ fn said(words: &[&str]) -> String {
     text(&output.stderr)
 }
 
-/// The ways, each with words that end in an error of another kind, once the options have been looked at.
+/// The kinds of sweeps, each with arguments that fail after the options have been checked.
 const SWEEPS: [(char, &[&str], &[&str]); 4] = [
     ('l', &["sweep", "--lab", "--vary", "rfs=1"], &[]),
     ('c', &["sweep", "--interface", "none0", "--connect", "x"], &[]),
@@ -25,7 +25,7 @@ const SWEEPS: [(char, &[&str], &[&str]); 4] = [
     ('m', &["sweep", "--model", "no-such-machine"], &[]),
 ];
 
-/// Every option of a sweep, its value, and the ways that take it.
+/// Every option of `sweep`, its value, and the kinds that accept it.
 const OF_SWEEP: [(&str, &str, &str); 24] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "co"),
@@ -61,7 +61,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
     ('t', &["advise", "--interface", "none0"], &[]),
 ];
 
-/// What names a way belongs, beside none of them, to that way.
+/// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
 const OF_ADVICE: [(&str, &str, &str); 17] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),
@@ -85,7 +85,7 @@ const OF_ADVICE: [(&str, &str, &str); 17] = [
 fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
     for (way, before, behind) in ways {
         for (option, value, takers) in options {
-            // What the base has already.
+            // The option is part of the base command already.
             if before.contains(option) {
                 continue;
             }
@@ -95,7 +95,7 @@ fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
             words.extend(*behind);
             let said = said(&words);
             let name = option.split('=').next().unwrap();
-            let is_refused = said.contains(&format!("{name} belongs to "))
+            let is_refused = said.contains(&format!("{name} applies to "))
                 || (said.contains("cannot be used with") && said.contains(name));
             assert_eq!(is_refused, !takers.contains(*way), "{words:?}: {said}");
         }
@@ -103,16 +103,16 @@ fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn every_option_of_a_sweep_is_used_or_refused_with_what_it_belongs_to() {
+fn every_option_of_sweep_is_used_or_rejected() {
     holds(&SWEEPS, &OF_SWEEP);
 }
 
 #[test]
-fn every_option_of_advice_is_used_or_refused_with_what_it_belongs_to() {
+fn every_option_of_advise_is_used_or_rejected() {
     holds(&ADVICE, &OF_ADVICE);
 }
 
-/// An option that is new must come into the table.
+/// New options must be added to the tables.
 #[test]
 fn the_tables_have_every_option() {
     for (name, table) in [("sweep", &OF_SWEEP[..]), ("advise", &OF_ADVICE)] {
@@ -127,17 +127,17 @@ fn the_tables_have_every_option() {
 }
 
 #[test]
-fn what_is_refused_says_what_to_do() {
+fn rejected_options_name_a_remedy() {
     let refused = |words: &str| said(&words.split(' ').collect::<Vec<_>>());
     let said = refused("sweep --interface none0 --connect x --mtu 1500");
     assert!(
-        said.contains("--mtu belongs to --lab and --model, and not to --connect: vary that of an interface"),
+        said.contains("--mtu applies to --lab and --model, not to --connect: vary the MTU of an interface"),
         "{said}"
     );
     let said = refused("sweep --model sandybridge-2x6 --sender 1");
-    assert!(said.contains("--sender belongs to --lab, and not to --model: leave it out"), "{said}");
+    assert!(said.contains("--sender applies to --lab, not to --model: leave it out"), "{said}");
     let said = refused("advise --interface none0 --repeats 3");
-    assert!(said.contains("a measurement is asked for by --connect HOST or --lab"), "{said}");
+    assert!(said.contains("to measure, add --connect HOST or --lab"), "{said}");
     let said = refused("report /nowhere --lab");
     assert!(said.contains("unexpected argument"), "{said}");
 }

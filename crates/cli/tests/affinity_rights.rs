@@ -1,6 +1,5 @@
-//! `longma affinity` where a container, a filter or missing programs leave it little: what is missing is said, what works still does, nothing hangs,
-//! JSON stays JSON.
-//! Not hosts that change meanwhile: those are in `affinity_host.rs`.
+//! Tests `longma affinity` with restricted permissions: in a container, under a seccomp filter, or without helper
+//! programs. It must report what is missing, do the rest, not hang, and print valid JSON.
 //! Source: seccomp(2); Linux Documentation/userspace-api/seccomp_filter.rst.
 
 #![cfg(target_os = "linux")]
@@ -11,14 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 use typed::text;
 
-/// A command within a minute.
+/// The command with a time limit of one minute.
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words).current_dir("/");
     command
 }
 
-/// The same in a shell that has changed its mounts before, which nobody else sees.
+/// The same, in a shell with a private mount namespace that has run `before`.
 fn mounted(before: &str, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     let script = format!("{before} && exec \"$@\"");
@@ -27,7 +26,7 @@ fn mounted(before: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Has the kernel answer these calls with an error, from exec on.
+/// Installs a seccomp filter that makes these calls fail with `error`, effective after exec.
 fn refusing(command: &mut Command, calls: &[libc::c_long], error: i32) {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let (equal, back) =
@@ -35,7 +34,7 @@ fn refusing(command: &mut Command, calls: &[libc::c_long], error: i32) {
     let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut filter = vec![step(load, 0, 0)];
     for (index, call) in calls.iter().enumerate() {
-        // Over the calls that are left, and over the answer of all others.
+        // Jump over the remaining calls and the final ALLOW.
         filter.push(step(equal, (calls.len() - index) as u8, *call as u32));
     }
     filter.push(step(back, 0, libc::SECCOMP_RET_ALLOW));
@@ -53,7 +52,7 @@ fn refusing(command: &mut Command, calls: &[libc::c_long], error: i32) {
     unsafe { command.pre_exec(install) };
 }
 
-/// What may be asked for without the right to change anything.
+/// Commands that change nothing.
 const QUESTIONS: [&[&str]; 6] = [
     &["check", "--format", "json"],
     &["show", "--once", "--interface", "lo", "--format", "json"],
@@ -63,7 +62,8 @@ const QUESTIONS: [&[&str]; 6] = [
     &["advise", "--results", "/nowhere/r.jsonl", "--format", "json"],
 ];
 
-/// JSON or nothing on standard output; what went wrong on the other; no panic, no limit that was needed.
+/// Checks that standard output is JSON or empty, errors are on standard error, and neither a panic nor the time limit
+/// occurred.
 fn is_answer(words: &[&str], output: &Output) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(
@@ -88,7 +88,7 @@ fn all_answer(make: impl Fn(&[&str]) -> Command) {
     }
 }
 
-/// The finding of a subject.
+/// The finding about a subject.
 fn finding(output: &Output, subject: &str) -> serde_json::Value {
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = all.as_array().unwrap().iter().find(|finding| finding["subject"] == subject);
@@ -96,7 +96,7 @@ fn finding(output: &Output, subject: &str) -> serde_json::Value {
 }
 
 #[test]
-fn programs_that_are_missing_are_named_with_what_works_without() {
+fn missing_programs_are_named() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["sh", "cat"] {
         std::os::unix::fs::symlink(format!("/bin/{name}"), folder.path().join(name)).unwrap();
@@ -118,7 +118,7 @@ fn programs_that_are_missing_are_named_with_what_works_without() {
 }
 
 #[test]
-fn calls_that_a_filter_refuses_are_said_and_everything_else_answers() {
+fn filtered_system_calls_are_reported() {
     let calls = [libc::SYS_perf_event_open, libc::SYS_bpf, libc::SYS_unshare, libc::SYS_sched_setaffinity];
     for error in [libc::EPERM, libc::ENOSYS] {
         let make = |words: &[&str]| {
@@ -142,7 +142,7 @@ fn calls_that_a_filter_refuses_are_said_and_everything_else_answers() {
 }
 
 #[test]
-fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
+fn restricted_proc_and_sys_are_reported() {
     let tried = Command::new("unshare").args(["--mount", "true"]).output();
     if !rustix::process::geteuid().is_root() || !tried.is_ok_and(|output| output.status.success()) {
         return eprintln!("left out: it needs root and unshare");
@@ -172,7 +172,7 @@ fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
     assert_eq!(finding(&output, "other load")["weight"], "disturbs");
     let shown = text(&without(&["show", "--once", "--interface", "lo"]).stdout);
     assert!(shown.contains("? %") && !shown.contains(" 0 %"), "{shown}");
-    // A namespace of its own, whose interface has queues that cannot be written.
+    // A network namespace whose interface has queues that cannot be written.
     let script = "unshare --net sh -ec 'mount -t sysfs -o ro sysfs /sys && ip link add in0 type veth && ip link set in0 up && exec \"$@\"' sh";
     let mut check = Command::new("timeout");
     check.args(["60", "unshare", "--mount", "sh", "-ec", &format!("exec {script} \"$@\""), "sh"]);
@@ -187,7 +187,7 @@ fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
 }
 
 #[test]
-fn without_any_capability_and_without_root_everything_answers() {
+fn all_queries_work_without_capabilities() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("left out: it needs root to give it up");
     }

@@ -1,4 +1,5 @@
-//! `longma affinity tune` from the outside: real flows over a veth pair, whose readers and queue it keeps apart and puts back.
+//! Tests `longma affinity tune` with real flows over a veth pair: it separates the reader and the queue, and restores
+//! their settings.
 
 mod typed;
 mod veth;
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 use typed::text;
 use veth::{Network, signal, with_its_test};
 
-/// A test that takes longer than this has failed: nothing of it may hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of every wait.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether this host lets namespaces be made, and has two CPUs; what is missing is told, so that a test that ran nothing is seen.
+/// Whether this host can create namespaces and has two CPUs. Prints what is missing, so that a skipped test is visible.
 fn can_tune() -> bool {
     let works = |name: &str, words: &[&str]| {
         Command::new(name).args(words).output().is_ok_and(|output| output.status.success())
@@ -31,15 +32,15 @@ fn can_tune() -> bool {
     can
 }
 
-/// Makes the calling thread, and no other, one of a namespace.
+/// Moves the calling thread into a network namespace.
 fn enter(namespace: &str) {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::open(format!("/var/run/netns/{namespace}")).unwrap();
-    // SAFETY: a system call on a descriptor that is open.
+    // SAFETY: setns on an open descriptor.
     assert_eq!(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
 }
 
-/// Sends to everybody who connects, some tens of MB a second, until it is dropped.
+/// Sends some tens of MB a second to every client until dropped.
 struct Sender(Arc<AtomicBool>);
 
 impl Sender {
@@ -62,7 +63,7 @@ impl Sender {
                 }
             }
         });
-        is_ready.recv_timeout(PATIENCE).unwrap();
+        is_ready.recv_timeout(TEST_TIMEOUT).unwrap();
         Self(stop)
     }
 }
@@ -111,7 +112,7 @@ fn tune(network: &Network, words: &[&str]) -> Child {
     let mut command = network.longma(&["tune", "--interface", "in0"]);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // Its log has a line as soon as it watches.
+    // The log gets its first line when watching starts.
     wait("it does not begin", || {
         std::fs::metadata(network.path("decisions")).is_ok_and(|file| file.len() > 0)
     });
@@ -121,13 +122,13 @@ fn tune(network: &Network, words: &[&str]) -> Child {
 fn wait(what: &str, mut until: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !until() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     begin.elapsed()
 }
 
-/// Whether the queue's packets go to CPUs, none of which the reader may run on.
+/// Whether the queue's CPUs and the reader's CPUs are disjoint.
 fn are_apart(network: &Network, reader: &Reader) -> bool {
     let flow = u64::from(network.rps());
     flow != 0 && flow & reader.cpus() == 0
@@ -139,7 +140,7 @@ fn ended(child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
+fn new_flows_are_separated_from_their_readers_and_settings_are_restored() {
     if !can_tune() {
         return;
     }
@@ -157,7 +158,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
             reader = Some(new);
         }
         println!("apart after {times:?}");
-        // Others may hold up this test, but hardly three times in a row.
+        // Other load may delay this test, but hardly three times in a row.
         assert!(times.iter().min().unwrap() < &Duration::from_secs(2), "{times:?}");
         let reader = reader.unwrap();
         let bound = reader.cpus();
@@ -166,7 +167,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("moved") && said.contains("where they arrive"), "{said}");
         let last = said.rsplit("ended").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(last.contains("put back; ") && !last.contains(".;"), "{last}");
+        assert!(last.contains("restored; ") && !last.contains(".;"), "{last}");
         assert_eq!(network.settings(), before, "{said}");
         assert_ne!(reader.cpus(), bound, "{said}");
         let why = text(&network.longma(&["why"]).output().unwrap().stdout);
@@ -176,7 +177,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
 }
 
 #[test]
-fn after_sigkill_restore_brings_queue_and_reader_back() {
+fn restore_recovers_queue_and_reader_after_sigkill() {
     if !can_tune() {
         return;
     }
@@ -196,7 +197,7 @@ fn after_sigkill_restore_brings_queue_and_reader_back() {
 }
 
 #[test]
-fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
+fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
     if !can_tune() {
         return;
     }
@@ -216,8 +217,8 @@ fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
         let mut tune = tune(&network, words);
         let begin = Instant::now();
         while tune.try_wait().unwrap().is_none() {
-            assert!(begin.elapsed() < PATIENCE);
-            // Somebody has steered the queue, so that is his too.
+            assert!(begin.elapsed() < TEST_TIMEOUT);
+            // The test has steered the queue itself, so `tune` must leave it alone.
             assert_eq!((network.settings(), reader.cpus()), (settings.clone(), cpus), "{words:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -229,7 +230,7 @@ fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
 }
 
 #[test]
-fn another_hand_on_the_queue_is_seen_and_keeps_it() {
+fn a_queue_changed_by_another_program_is_left_alone() {
     if !can_tune() {
         return;
     }
@@ -250,7 +251,7 @@ fn another_hand_on_the_queue_is_seen_and_keeps_it() {
     assert_eq!(network.rps(), 3);
 }
 
-/// Its CPU time over a while with 1,000 flows from another host, some of them busy. LONGMA_TUNE_SECONDS says how long.
+/// Measures the daemon's CPU time with 1000 flows from another host, 32 of them busy, for LONGMA_TUNE_SECONDS.
 #[test]
 fn a_thousand_flows_cost_little_cpu_time() {
     if !can_tune() {
@@ -276,7 +277,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
         let mut pairs: Vec<(TcpStream, TcpStream)> = (0..1000).map(pair).collect();
         ready.send(()).unwrap();
         while !asked.load(Ordering::Relaxed) {
-            // 32 of them carry 3 MB a second each.
+            // Each of 32 flows carries 3 MB a second.
             for (sender, receiver) in pairs.iter_mut().take(32) {
                 sender.write_all(&[0; 1 << 15]).unwrap();
                 receiver.read_exact(&mut [0; 1 << 15]).unwrap();
@@ -284,7 +285,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });
-    is_ready.recv_timeout(PATIENCE).unwrap();
+    is_ready.recv_timeout(TEST_TIMEOUT).unwrap();
     let words = ["tune", "--interface", "in0", "--dry-run", "--for", &seconds, "--format", "json"];
     let output = network.longma(&words).output().unwrap();
     stop.store(true, Ordering::Relaxed);
@@ -296,6 +297,6 @@ fn a_thousand_flows_cost_little_cpu_time() {
     println!("{why}");
     assert!(why.contains("up to 1000 flows"), "{why}");
     let percent: f64 = why.rsplit_once("time, ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
-    // A build without optimisation takes several times as long, and is not what is promised.
+    // A build without optimization takes several times as long.
     assert!(percent < if cfg!(debug_assertions) { 5.0 } else { 0.5 }, "{why}");
 }

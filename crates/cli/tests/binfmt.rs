@@ -1,5 +1,5 @@
-//! `longma binfmt` from the outside: in a user and a mount namespace of its own, which have rules of their own (Linux 6.7).
-//! Not a rule of this host, which is never touched.
+//! Tests `longma binfmt` in a user and mount namespace with its own binfmt_misc (Linux 6.7). The host's rules are not
+//! touched.
 
 mod typed;
 
@@ -11,7 +11,8 @@ use typed::{Group, text};
 const BINFMT: Group = Group("binfmt");
 const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
 
-/// What a shell makes of `script` where it is root of namespaces of its own; `$longma` and `$guests` are set. `None` if this host gives none.
+/// Runs a shell script as root of new namespaces, with `$longma` and `$guests` set. `None` if the host does not allow
+/// them.
 fn inside(script: &str) -> Option<Output> {
     let unshared = |script: &str| {
         let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
@@ -29,7 +30,7 @@ fn inside(script: &str) -> Option<Output> {
 }
 
 #[test]
-fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back() {
+fn registered_architectures_run_until_unregistered() {
     let script = r#"
         run() { for it in loongarch64 aarch64 mips64el; do "$guests/$it/hello" -- --level "$it"; echo "= $?"; done; }
         run 2>/dev/null
@@ -48,14 +49,13 @@ fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back()
     let names = ["loongarch64", "aarch64", "mips64el"];
     let registered = names.map(|it| format!("{it}: programs are run by LONGMA\n")).concat();
     let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
-    let taken = names.map(|it| format!("{it}: not run by longma any more\n")).concat();
-    let expected =
-        format!("{refused}{registered}{listed}x86_64       this host's own\n{ran}{taken}{refused}");
+    let taken = names.map(|it| format!("{it}: no longer run by longma\n")).concat();
+    let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{taken}{refused}");
     assert_eq!(said, expected, "{}", text(&output.stderr));
 }
 
 #[test]
-fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
+fn signals_and_links_behave_as_on_linux() {
     let script = r#"
         $longma binfmt register loongarch64
         cd /tmp && ln -s "$guests/loongarch64/hello" "longma-binfmt-$$" && "./longma-binfmt-$$" x; rm "/tmp/longma-binfmt-$$"
@@ -71,22 +71,22 @@ fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
 }
 
 #[test]
-fn who_runs_what_is_said_where_two_do_or_none_does() {
+fn list_names_all_interpreters_and_a_disabled_binfmt_misc() {
     let script = r#"
         $longma binfmt register aarch64 >/dev/null
         $longma binfmt print aarch64 | sed 's/longma-aarch64/other/' >/proc/sys/fs/binfmt_misc/register
         $longma binfmt list | grep aarch64
         echo 0 >/proc/sys/fs/binfmt_misc/status
-        $longma binfmt list | grep -c 'follows none of these rules'
-        $longma binfmt register aarch64 | grep -c 'follows none of these rules'"#;
+        $longma binfmt list | grep -c 'binfmt_misc is disabled'
+        $longma binfmt register aarch64 | grep -c 'binfmt_misc is disabled'"#;
     let Some(output) = inside(script) else { return };
     let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
-    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); what was registered last runs them";
+    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); the last registered one runs them";
     assert_eq!(said, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
 }
 
 #[test]
-fn rules_can_be_printed_for_the_start_of_a_system() {
+fn rules_are_printed_for_binfmt_d() {
     let said =
         BINFMT.success(&["print", "aarch64", "--fixed", "--interpreter", env!("CARGO_BIN_EXE_longma")]);
     let lines: Vec<&str> = said.lines().collect();
@@ -96,7 +96,7 @@ fn rules_can_be_printed_for_the_start_of_a_system() {
 }
 
 #[test]
-fn what_would_harm_the_host_or_cannot_work_is_refused() {
+fn harmful_and_invalid_rules_are_rejected() {
     for (words, wanted) in [
         (&["print", "x86_64"][..], "this host's own architecture"),
         (&["register", "x86_64"], "this host's own architecture"),
@@ -105,7 +105,7 @@ fn what_would_harm_the_host_or_cannot_work_is_refused() {
         (&["print", "--interpreter", "/etc/passwd"], "/etc/passwd cannot be executed"),
         (
             &["print", "--interpreter", concat!(env!("CARGO_MANIFEST_DIR"), "/../../test")],
-            "is no program but a script",
+            "is not an ELF executable",
         ),
     ] {
         let said = BINFMT.failure(words);

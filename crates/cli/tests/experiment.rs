@@ -1,5 +1,5 @@
-//! `longma experiment`: what check finds before anything runs, exit statuses, and what is left of runs that the host let down.
-//! Not the tables: the lab's own tests have them.
+//! Tests `longma experiment`: problems found by `check` before a run, exit statuses, and the state left after runs that
+//! failed because of the host.
 
 mod programs;
 mod typed;
@@ -53,7 +53,7 @@ on = { "environment.dca" = 1 }
 parameters = { "wire.bytes" = 50000 }
 "#;
 
-/// A program that is quick to run.
+/// A short program.
 const QUEENS: &str = r#"
 format = 1
 name = "queens"
@@ -70,7 +70,7 @@ argument = ["4", "5"]
 unit = "instructions"
 "#;
 
-/// An experiment file in a folder of its own, with places filled in and one text replaced.
+/// An experiment file in a temporary directory, with placeholders filled in and one text replaced.
 struct Written {
     folder: TempDir,
 }
@@ -97,7 +97,7 @@ impl Written {
         self.folder.path().join("store")
     }
 
-    /// `longma experiment VERB` on it.
+    /// `longma experiment VERB` for the file.
     fn command(&self, verb: &str, words: &[&str]) -> Command {
         let mut command = EXPERIMENT.command(&[verb]);
         command.arg(self.path()).args(words).arg("--store").arg(self.store());
@@ -115,7 +115,7 @@ fn ended(output: &Output) -> (i32, String, String) {
 }
 
 #[test]
-fn check_finds_what_would_fail_or_do_nothing_later() {
+fn check_finds_errors_and_ineffective_settings() {
     let cases = [
         ("check = \"0\"", "check = \"0\"", ""),
         ("device = \"eth0\"", "device = \"eth1\"", "eth1"),
@@ -140,17 +140,17 @@ fn check_finds_what_would_fail_or_do_nothing_later() {
         let (status, said, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
         let fits = if wanted.is_empty() { 0 } else { 2 };
         assert_eq!(status, fits, "{to}: {said}{errors}");
-        // Messages are broken into lines.
+        // Messages are wrapped.
         let words: Vec<_> = said.split_whitespace().filter(|word| *word != "│").collect();
         assert!(words.join(" ").contains(wanted), "{to}: {said}{errors}");
     }
-    // Whoever has no programs here can still check the file's own words.
+    // Without the programs, the file itself can still be checked.
     let absent = Written::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
     assert_eq!(ended(&absent.output("check", &["--file-only"])).0, 0);
 }
 
 #[test]
-fn a_machine_that_cannot_run_the_program_is_refused_in_the_quick_form_too() {
+fn the_quick_form_rejects_unsuitable_machines_too() {
     let cases = [
         ("\"loongson-3a5000\"", "\"hygon-8node\""),
         ("unit = \"instructions\"", "unit = \"instructions\"\n[quick]\nmachines = [\"hygon-8node\"]"),
@@ -163,7 +163,7 @@ fn a_machine_that_cannot_run_the_program_is_refused_in_the_quick_form_too() {
 }
 
 #[test]
-fn every_experiment_that_comes_along_can_be_set_up_and_measures_what_it_says() {
+fn all_shipped_experiments_can_be_set_up() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let said = EXPERIMENT.success(&["check", "--all", "--folder", folder.to_str().unwrap()]);
     assert!(
@@ -172,7 +172,7 @@ fn every_experiment_that_comes_along_can_be_set_up_and_measures_what_it_says() {
     );
 }
 
-/// The names of all numbers below `value`, as experiments call them.
+/// Collects the names of all numbers below `value`, as experiments use them.
 fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
     match value {
         serde_json::Value::Number(_) => into.push(path.into()),
@@ -187,7 +187,7 @@ fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
 }
 
 #[test]
-fn metrics_lists_with_units_all_that_a_run_gives() {
+fn metrics_lists_all_measures_with_units() {
     let file = Written::new(RECEIVE, "[1, 2]", "[2]");
     let listed: serde_json::Value =
         serde_json::from_str(&text(&file.output("metrics", &["--format", "json"]).stdout)).unwrap();
@@ -217,7 +217,7 @@ fn metrics_lists_with_units_all_that_a_run_gives() {
 }
 
 #[test]
-fn what_a_run_without_a_model_counts_is_listed() {
+fn metrics_of_functional_runs_are_listed() {
     let done = programs::finish(
         programs::longma_run()
             .args(["--stats", "--format", "json", "--"])
@@ -242,7 +242,7 @@ fn what_a_run_without_a_model_counts_is_listed() {
 }
 
 #[test]
-fn a_failed_point_wrong_input_and_the_host_have_statuses_of_their_own() {
+fn failed_points_wrong_input_and_host_faults_have_different_statuses() {
     let run =
         |from: &str, to: &str| ended(&Written::new(QUEENS, from, to).output("run", &["--format", "json"]));
     assert_eq!(run("5", "5").0, 0);
@@ -268,7 +268,7 @@ fn a_failed_point_wrong_input_and_the_host_have_statuses_of_their_own() {
     assert!(help.contains("Exit statuses:") && help.contains("the host was at fault"), "{help}");
 }
 
-/// The command under a limit.
+/// Runs the command under a resource limit.
 fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) -> Output {
     // SAFETY: between fork and exec only setrlimit and signal are called, which are safe there.
     unsafe {
@@ -297,7 +297,7 @@ fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
         limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
     let said = text(&done.stderr);
     assert_eq!(done.status.code(), Some(124), "{said}");
-    assert!(said.contains("512 GiB of addresses") && !said.contains("give the path"), "{said}");
+    assert!(said.contains("512 GiB of address space") && !said.contains("give the path"), "{said}");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_full_disk_is_the_hosts_fault() {
     assert_eq!(ended(&file.output("run", &[])).0, 0);
 }
 
-/// Waits until `what` is so.
+/// Waits until the condition holds.
 fn wait_until(what: &dyn Fn() -> bool) {
     let begin = Instant::now();
     while !what() {
@@ -318,7 +318,7 @@ fn wait_until(what: &dyn Fn() -> bool) {
 }
 
 #[test]
-fn a_campaign_that_is_killed_leaves_nothing_in_the_temporary_folder_and_no_claim() {
+fn a_killed_campaign_leaves_no_temporary_files_and_no_claim() {
     let file = Written::new(QUEENS, "\"4\", \"5\"", "\"13\"");
     let temporary = tempdir().unwrap();
     let mut command = file.command("run", &[]);
@@ -341,7 +341,7 @@ fn a_campaign_that_is_killed_leaves_nothing_in_the_temporary_folder_and_no_claim
 }
 
 #[test]
-fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
+fn merging_contradictory_results_fails_and_shows_both() {
     let stores = ["[metrics.instructions]", "[metrics.instructions] "].map(|to| {
         let file = Written::new(QUEENS, "[metrics.instructions]", to);
         assert_eq!(ended(&file.output("run", &[])).0, 0);
@@ -352,13 +352,13 @@ fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
         ended(&EXPERIMENT.output(&["merge", from, "--store", into.to_str().unwrap()]))
     };
     assert_eq!(merge(&stores[0].store(), &stores[1].store()).0, 0);
-    // One result is another in one of them.
+    // Change one result in one of the stores.
     let segments = stores[0].store().join("segments");
     let segment = fs::read_dir(&segments).unwrap().next().unwrap().unwrap().path();
     let lines = fs::read_to_string(&segment).unwrap();
     let (_, json) = lines.lines().next().unwrap().split_once(' ').unwrap();
     let mut record: serde_json::Value = serde_json::from_str(json).unwrap();
-    // Which point's record comes first is chance.
+    // The order of the two records is random.
     let told = format!(
         "gave different results: instructions {} and 7",
         record["metrics"]["instructions"].as_f64().unwrap()
@@ -379,7 +379,7 @@ fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
 }
 
 #[test]
-fn points_whose_machine_does_not_fit_together_are_told_before_they_fail() {
+fn points_with_invalid_machines_are_reported_before_they_run() {
     let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
     let file = Written::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
     let (status, said, errors) = ended(&file.output("check", &[]));
@@ -388,7 +388,7 @@ fn points_whose_machine_does_not_fit_together_are_told_before_they_fail() {
 }
 
 #[test]
-fn a_point_fails_with_the_same_words_in_every_folder() {
+fn error_messages_do_not_depend_on_the_folder() {
     let said = ["a", "a much longer name"].map(|name| {
         let folder = tempfile::tempdir().unwrap();
         let programs = folder.path().join(name);
@@ -404,7 +404,7 @@ fn a_point_fails_with_the_same_words_in_every_folder() {
     assert_eq!(said[0], said[1]);
 }
 
-/// A record as a line of a segment.
+/// Formats a record as a line of a segment.
 fn longma_lab_line(record: &serde_json::Value) -> String {
     let json = record.to_string();
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))

@@ -1,5 +1,4 @@
-//! Who a program is when it has constant names: a user of the model's, whose calls change nothing of the host's user.
-//! Not the sandbox.
+//! Tests the user that a program with --fixed-names sees: the calls that change it do not affect the host's user.
 //! Source: setuid(2), setfsuid(2).
 
 mod programs;
@@ -9,7 +8,8 @@ use tempfile::tempdir;
 
 const USER: i32 = 1000;
 
-/// Becomes user `id` by call `number`, and exits with what creating the file that its argument names returns, or what the call did.
+/// Becomes user `id` with call `number`; exits with the result of creating the file named by its argument, or of the
+/// call if it fails.
 fn changer(number: i32, id: i32) -> Vec<u32> {
     let mut code =
         vec![add(A0, ZERO, id), add(A1, ZERO, id), add(A2, ZERO, id), add(A7, ZERO, number), SYSCALL];
@@ -21,7 +21,7 @@ fn changer(number: i32, id: i32) -> Vec<u32> {
 }
 
 #[test]
-fn a_program_that_becomes_the_user_that_it_is_told_it_is_can_still_write_its_files() {
+fn changing_to_the_reported_user_keeps_file_access() {
     let folder = tempdir().unwrap();
     let file = folder.path().join("file");
     // setregid, setgid, setreuid, setuid, setresuid, setresgid

@@ -1,4 +1,4 @@
-//! `longma machine` from the outside.
+//! Tests `longma machine`.
 
 mod typed;
 
@@ -93,14 +93,14 @@ fn a_missing_file_is_an_error_that_names_it() {
 }
 
 #[test]
-fn check_refuses_what_a_run_refuses_and_nothing_else() {
+fn check_rejects_exactly_what_a_run_rejects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("machine.toml");
     let path = path.to_str().unwrap();
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../machine/topology/machines/loongson-3a5000.toml");
     let shipped = std::fs::read_to_string(shipped).unwrap();
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");
-    // What is written, and what the complaint names; nothing for what is fine.
+    // The replaced text, its replacement, and the word that the error names; empty if the file is valid.
     for (from, to, named) in [
         ("mispredict = \"12 cycles\"", "mispredict = \"1048576 cycles\"", "mispredict"),
         ("clock = \"2.5 GHz\"            #", "clock = \"4294967296 GHz\" #", "clock"),
@@ -127,7 +127,7 @@ fn check_refuses_what_a_run_refuses_and_nothing_else() {
     }
 }
 
-/// Runs `check -` on a text.
+/// Runs `longma machine check -` on a text.
 fn check_stdin(file: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command.args(["machine", "check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -166,7 +166,7 @@ fn a_quick_measurement_is_written_as_a_machine_file_that_check_accepts() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command
         .args(["machine", "show", "hygon-8node", "--format", "json"])

@@ -1,5 +1,4 @@
-//! The program's open files beside the command's own: numbers, limits, and what becomes of both when a program executes another.
-//! Not what the files hold.
+//! Tests that the program's open files are independent of the command's own: numbers, limits, and both after execve.
 //! Source: getrlimit(2), execve(2), close_range(2).
 
 mod programs;
@@ -17,16 +16,17 @@ const fn shift_right(d: u32, j: u32, bits: u32) -> u32 {
     0x0045_0000 | bits << 10 | j << 5 | d
 }
 
-/// `beqz j`, by a number of instructions.
+/// `beqz j`, with the offset as a number of instructions.
 const fn if_zero(j: u32, by: i32) -> u32 {
     0x4000_0000 | (by as u32 & 0xffff) << 10 | j << 5 | (by as u32 >> 16 & 0x1f)
 }
 
-/// Executes its first argument, with the names that follow and without an environment; exits with why that failed.
+/// Executes its first argument with the remaining arguments and an empty environment; exits with the error if that
+/// fails.
 const EXECUTER: [u32; 7] =
     [load(A0, SP, 16), add(A1, SP, 24), add(A2, ZERO, 0), add(A7, ZERO, 221), SYSCALL, EXIT[0], EXIT[1]];
 
-/// Copies descriptor 0 until there is none left.
+/// Duplicates descriptor 0 until that fails.
 const FILLER: [u32; 5] =
     [add(A0, ZERO, 0), add(A7, ZERO, 23), SYSCALL, shift_right(A1, A0, 63), if_zero(A1, -4)];
 
@@ -37,7 +37,7 @@ fn joined(parts: &[&[u32]]) -> Vec<u8> {
     executable(&parts.concat(), &[])
 }
 
-/// Lets the command have so many open files.
+/// Sets the command's limit of open files.
 fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: setrlimit is async-signal-safe.
@@ -70,7 +70,7 @@ fn a_program_runs_however_few_files_it_may_have_open() {
     }
 }
 
-/// Writes what prlimit64 says of each limit, soft and hard, to descriptor 1.
+/// Writes the soft and hard value of each limit, from prlimit64, to descriptor 1.
 fn limits() -> Vec<u8> {
     let one = |resource| {
         let ask = [
@@ -107,7 +107,7 @@ fn a_simulated_program_is_told_the_same_limits_on_every_host() {
 }
 
 #[test]
-fn whatever_the_option_the_program_finds_the_descriptors_free_that_it_would_find_elsewhere() {
+fn descriptor_numbers_do_not_depend_on_options() {
     let folder = tempdir().unwrap();
     place(folder.path(), "opener", &executable(&OPENER, &[]));
     let at = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
@@ -145,7 +145,7 @@ fn a_program_that_closes_every_descriptor_closes_none_of_the_commands() {
 }
 
 #[test]
-fn a_program_with_as_many_open_files_as_it_may_have_executes_another_which_has_them_too() {
+fn execve_works_at_the_limit_of_open_files() {
     let folder = tempdir().unwrap();
     let executer = place(folder.path(), "executer", &joined(&[&FILLER, &EXECUTER]));
     let opener = place(folder.path(), "opener", &executable(&OPENER, &[]));

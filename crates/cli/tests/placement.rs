@@ -1,5 +1,4 @@
-//! `longma placement` as a user types it: a service is started, killed and started again, and everything is still as it was asked for.
-//! Not the API (`longma-placement-service`'s own tests).
+//! Tests `longma placement`: starts a service, kills and restarts it, and checks that all requests are kept.
 #![cfg(feature = "placement")]
 
 mod typed;
@@ -15,7 +14,7 @@ use typed::{Group, text};
 
 const PLACEMENT: Group = Group("placement");
 
-/// A service with a made-up host, of which the folder outlives the process.
+/// A service with a simulated host. Its state directory outlives the process.
 struct Service {
     state: tempfile::TempDir,
     child: Child,
@@ -28,7 +27,7 @@ fn start(state: &Path) -> Child {
     let words: Vec<&str> = words.split(' ').chain([state]).collect();
     let child = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    // The file of an earlier service may still be there, so it has to answer.
+    // The file of a previous service may still exist, so wait until the service answers.
     while !PLACEMENT.output(&["list", "--state", state]).status.success() {
         assert!(began.elapsed() < Duration::from_secs(60), "the service does not answer");
         std::thread::sleep(Duration::from_millis(50));
@@ -59,7 +58,7 @@ impl Service {
         PLACEMENT.failure(&self.words(words))
     }
 
-    /// As a power cut does, for the process.
+    /// Kills the process, as a power cut would.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -69,7 +68,7 @@ impl Service {
         self.child = start(self.state.path());
     }
 
-    /// Waits until the audit finds nothing.
+    /// Waits until the audit finds no differences.
     fn agrees(&self) {
         let began = Instant::now();
         loop {
@@ -127,7 +126,7 @@ fn from_request_to_delete_with_kills_in_between() {
     assert!(service.refuses("list").contains("longma placement serve"), "what to do is said");
     service.restart();
     assert_eq!(service.json("show db")["placement"], place, "what was promised is promised still");
-    // The fake hypervisor died with the service: its domains are made again.
+    // The fake hypervisor died with the service; its domains are created again.
     service.agrees();
 
     service.says("stop web");
@@ -149,7 +148,7 @@ fn from_request_to_delete_with_kills_in_between() {
 }
 
 #[test]
-fn requests_that_are_killed_at_any_moment_are_carried_out_once() {
+fn interrupted_requests_are_carried_out_once() {
     let mut service = Service::new();
     for round in 0..8u64 {
         let words =
@@ -160,7 +159,7 @@ fn requests_that_are_killed_at_any_moment_are_carried_out_once() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // From before it is heard to after it is made.
+        // The delays range from before the request arrives to after the machine exists.
         std::thread::sleep(Duration::from_millis(round * 6));
         service.kill();
         asking.wait().unwrap();
@@ -194,7 +193,7 @@ fn the_service_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn an_agent_of_another_machine_is_let_in_by_its_token() {
+fn a_remote_agent_is_admitted_by_its_token() {
     let service = Service::new();
     let token = service.says("token add far --role agent --host far");
     let file = service.state.path().join("far.token");
@@ -228,7 +227,7 @@ fn an_agent_of_another_machine_is_let_in_by_its_token() {
     assert!(agent.wait().unwrap().success());
     assert!(service.says("token list").contains("far") && !service.says("token list").contains("longma-"));
     service.says("quota acme --vms 1 --memory 4GiB");
-    // Nobody works there any more; after 30 s of silence the service sees that itself.
+    // The agent is gone; the service notices after 30 s of silence.
     service.says("drain far");
     service.says("drain h1 --undo");
     service.says("request a --tenant acme --vcpus 1 --memory 1GiB");
@@ -237,7 +236,7 @@ fn an_agent_of_another_machine_is_let_in_by_its_token() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn errors_name_a_remedy() {
     let nowhere = tempfile::tempdir().unwrap();
     let state = nowhere.path().to_str().unwrap();
     let said = PLACEMENT.failure(&["list", "--state", state]);
@@ -255,12 +254,18 @@ fn what_is_wrong_is_said_with_what_to_do() {
     let said = PLACEMENT.failure(&away);
     assert!(said.contains("apt-get install") && said.contains("--hypervisor fake"), "{said}");
     for (words, says) in [
-        ("--machine hygon-8node", "--machine is for this machine's agent"),
-        ("--reserved 0", "--reserved is for this machine's agent"),
-        ("--hosts 2", "without --all-in-one"),
-        ("--all-in-one --hypervisor fake --libvirt test:///default", "--libvirt says how libvirt is used"),
-        ("--all-in-one --hypervisor fake --virtualization kvm", "--virtualization says how libvirt is used"),
-        ("--images pictures", "--images pictures: images are named by their whole paths"),
+        ("--machine hygon-8node", "--machine is for the agent of this machine"),
+        ("--reserved 0", "--reserved is for the agent of this machine"),
+        ("--hosts 2", "only with --all-in-one"),
+        (
+            "--all-in-one --hypervisor fake --libvirt test:///default",
+            "--libvirt has no effect with --hypervisor fake",
+        ),
+        (
+            "--all-in-one --hypervisor fake --virtualization kvm",
+            "--virtualization has no effect with --hypervisor fake",
+        ),
+        ("--images pictures", "--images pictures: give an absolute path"),
     ] {
         let words: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--state", state]
             .into_iter()
@@ -278,9 +283,9 @@ fn what_is_wrong_is_said_with_what_to_do() {
     assert!(service.refuses("show 99").contains("there is no virtual machine 99"));
 }
 
-/// Who reads the service's words may end before it does, and their disk may be full.
+/// Standard error of the service may be closed, or be a file on a full disk.
 #[test]
-fn a_service_goes_on_and_ends_as_asked_when_nobody_reads_what_it_says() {
+fn a_service_works_with_unwritable_standard_error() {
     for into_full_disk in [false, true] {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().to_str().unwrap();
@@ -316,7 +321,7 @@ fn a_service_goes_on_and_ends_as_asked_when_nobody_reads_what_it_says() {
 }
 
 #[test]
-fn a_tokens_role_and_what_it_is_for_belong_together() {
+fn a_tokens_role_must_match_its_scope() {
     let service = Service::new();
     assert!(service.refuses("token add q --role tenant --host x").contains("--host is for the role agent"));
     assert!(
@@ -329,16 +334,16 @@ fn a_tokens_role_and_what_it_is_for_belong_together() {
     assert!(service.refuses("request a --vcpus 1 --memory 10").contains("as 8GiB"));
 }
 
-/// What a command prints into a terminal of 80 columns.
+/// The output of a command in a terminal of 80 columns.
 fn in_a_terminal(words: &[&str]) -> String {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
     let mut command = PLACEMENT.command(words);
     let mut child = command.stdout(terminal.slave).stderr(Stdio::null()).spawn().unwrap();
-    // Nobody else holds the terminal open when the child ends.
+    // Close the parent's copy, so that the terminal is closed when the child ends.
     drop(command);
     let mut bytes = Vec::new();
-    // The end of a terminal is told as an error.
+    // The end of a pseudoterminal is reported as an error.
     let _ = std::fs::File::from(terminal.master).read_to_end(&mut bytes);
     child.wait().unwrap();
     text(&bytes).replace("\r\n", "\n")
@@ -371,7 +376,7 @@ fn what_is_printed_fits_a_terminal_of_80_columns() {
         assert!(!printed.contains('…'), "nothing is cut: {printed}");
     }
     let list = in_a_terminal(&service.words("list"));
-    // In its column, and line by line whole.
+    // The name is wrapped within its column, and complete.
     let heading = list.lines().next().unwrap();
     let (from, to) = (heading.find("NAME").unwrap(), heading.find("STATE").unwrap());
     let name: String =

@@ -1,4 +1,4 @@
-//! `longma run` with what it cannot run: an exit status and a message that says what, where and what to do.
+//! Tests errors of `longma run`: the exit status, and a message with the problem, its location and a remedy.
 
 mod programs;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use programs::*;
 use tempfile::tempdir;
 
-/// The exit status and what was printed, without the folder's own name.
+/// The exit status and the output, with the folder's path removed.
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
     let done = finish(longma_run().current_dir(folder).args(arguments));
     assert!(done.stdout.is_empty());
@@ -27,7 +27,7 @@ fn altered(at: usize, bytes: &[u8]) -> Vec<u8> {
 /// A program whose dynamic linker is /lib/ld-missing.so.1.
 fn dynamic() -> Vec<u8> {
     let mut whole = executable(&SPINNER, &[]);
-    // A second program header, PT_INTERP, behind the first; the path lies behind both.
+    // A second program header, PT_INTERP, follows the first; the path follows both.
     whole[56] = 2;
     let name = b"/lib/ld-missing.so.1\0";
     let mut header = vec![3, 0, 0, 0, 4, 0, 0, 0];
@@ -42,7 +42,7 @@ fn dynamic() -> Vec<u8> {
 
 #[test]
 fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
-    // The temporary directory's real name, as messages show it.
+    // The temporary directory's canonical path, as in messages.
     let folder = tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     place(&folder, "text", b"not a program");
@@ -123,7 +123,7 @@ fn a_damaged_program_never_makes_the_command_panic_or_hang() {
     damaged.extend((0..60).map(|_| {
         let mut bytes = whole.clone();
         for _ in 0..1 + random(6) {
-            // The headers are what the loader reads.
+            // Damage only the headers, which the loader reads.
             let at = random(64 + 8 * 56);
             bytes[at] = random(256) as u8;
         }
@@ -131,7 +131,7 @@ fn a_damaged_program_never_makes_the_command_panic_or_hang() {
     }));
     for (number, bytes) in damaged.iter().enumerate() {
         place(folder.path(), "damaged", bytes);
-        // Confined: what it does is anybody's guess.
+        // Use --root: a damaged program may do anything.
         let done = finish(longma_run().arg("--root").arg(folder.path()).arg("/damaged"));
         let printed = text(&done.stderr);
         assert!(done.status.code() != Some(101) && !printed.contains("panicked"), "{number}: {printed}");

@@ -1,4 +1,4 @@
-//! Regions of interest: only they are counted, and what ran before warms the models or not, as one asks.
+//! Tests regions of interest: only they are counted, and --warm decides whether earlier code warms up the models.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ fn guest(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
 }
 
-/// What a run printed, and what it counted.
+/// The output and the statistics of a run.
 struct Counted {
     printed: String,
     said: String,
@@ -28,13 +28,13 @@ impl Counted {
         self.figure("run.instructions") as u64
     }
 
-    /// All that was counted.
+    /// The statistics and the functions.
     fn all(&self) -> (&Value, &Value) {
         (&self.result["statistics"], &self.result["functions"])
     }
 }
 
-/// Runs a guest at a level, or brings one back if there is no program.
+/// Runs a guest at a level; without a program, restores a checkpoint.
 fn run(options: &[&str], program: &[&str]) -> Counted {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("counted.json");
@@ -56,7 +56,7 @@ fn run(options: &[&str], program: &[&str]) -> Counted {
 
 #[test]
 fn only_the_region_is_counted() {
-    // 1250 rounds of eight loads, a count and a branch; around it, a clock that is read twice.
+    // 1250 rounds of eight loads, an add and a branch, with a clock read before and after.
     let chase = ["load_latency", "256", "10000"];
     for level in
         [&["--level", "cache"][..], &["--level", "timing"], &["--level", "timing", "--core", "in-order"]]
@@ -66,14 +66,14 @@ fn only_the_region_is_counted() {
         assert_eq!(whole.printed, region.printed);
         assert!((12_500..14_000).contains(&region.instructions()), "{level:?}: {}", region.instructions());
         assert!(whole.instructions() > region.instructions() + 10_000, "{level:?}: {}", whole.instructions());
-        // Making the cycle stores to each line; following it stores nothing.
+        // Building the list stores to each line; following it stores nothing.
         let stores = |counted: &Counted| counted.figure("core0.class.store") as u64;
         assert!(stores(&whole) > 512 && stores(&region) < 200, "{level:?}: {}", stores(&region));
     }
 }
 
 #[test]
-fn every_guest_whose_set_up_matters_marks_its_region() {
+fn guests_with_setup_mark_their_region() {
     let guests: [(&str, &[&str]); 15] = [
         ("integer_mix", &["20"]),
         ("bytecode", &["2"]),
@@ -102,8 +102,8 @@ fn every_guest_whose_set_up_matters_marks_its_region() {
 }
 
 #[test]
-fn a_region_begins_with_warm_caches_unless_one_asks_for_cold_ones() {
-    // The cycle was just made and fits the second level: 4096 lines.
+fn a_region_begins_with_warm_caches_by_default() {
+    // The list was just built and fits the L2 cache: 4096 lines.
     let chase = ["load_latency", "4096", "16384"];
     let warm = run(&["--level", "timing", "--roi"], &chase);
     let cold = run(&["--level", "timing", "--roi", "--warm", "0"], &chase);
@@ -112,7 +112,7 @@ fn a_region_begins_with_warm_caches_unless_one_asks_for_cold_ones() {
     assert!(from_memory(&cold) > 2000.0, "{}", from_memory(&cold));
     assert!(from_memory(&warm) < from_memory(&cold) / 20.0, "{}", from_memory(&warm));
     assert!(warm.figure("run.cycles") < cold.figure("run.cycles"));
-    // What warms is not counted.
+    // Warm-up instructions are not counted.
     assert_eq!(warm.figure("core0.class.store"), cold.figure("core0.class.store"));
 }
 
@@ -139,9 +139,9 @@ fn everything_before_a_region_can_warm_the_caches_while_it_runs() {
     assert!(!refused.status.success() && said.contains("whole number, or `all`"), "{said}");
 }
 
-/// A NIC that goes on while its host's clock jumps has brought more than its line carries.
+/// If the NIC ran on while the host's clock jumped, it would deliver more than the link carries.
 #[test]
-fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_warmed() {
+fn a_device_does_not_exceed_its_line_rate_during_warm_up() {
     let receive = |warm: &str| {
         run(
             &[
@@ -165,7 +165,7 @@ fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_wa
         )
     };
     let (all, cold) = (receive("all"), receive("0"));
-    // 128 KiB are read at once, which is 3 % of what is measured.
+    // The program reads 128 KiB at a time, 3 % of the measured bytes.
     let gbps: f64 = all.said.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok()).unwrap();
     assert!((37.0..41.2).contains(&gbps), "{gbps}");
     let reads = |counted: &Counted| counted.figure("memory.line_reads");
@@ -173,7 +173,7 @@ fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_wa
 }
 
 #[test]
-fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
+fn a_restored_run_equals_an_uninterrupted_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let saved = folder.path().join("saved");
     let saved = saved.to_str().expect("a path of text");
@@ -190,7 +190,7 @@ fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
         assert_eq!(restored.printed, plain.printed, "{program:?}");
         assert_eq!(restored.instructions(), plain.instructions(), "{program:?}");
         assert_eq!(restored.all(), plain.all(), "{program:?}");
-        // On another machine the same instructions take another time.
+        // On another machine, the same instructions take a different time.
         let options = ["--level", "timing", "--machine", "hygon-8node", "--roi", "--warm", "0"];
         let elsewhere = run(&[&options[..], &["--restore", saved]].concat(), &[]);
         assert_eq!(elsewhere.printed, plain.printed, "{program:?}");
@@ -199,8 +199,8 @@ fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
 }
 
 #[test]
-fn system_calls_take_time_that_is_the_kernels() {
-    // 2000 calls that do nothing, of 400 cycles each.
+fn system_calls_take_kernel_time() {
+    // 2000 null calls of 400 cycles each.
     let program = ["unix_syscall", "2000", "0"];
     for core in ["in-order", "out-of-order"] {
         let counted = run(&["--level", "timing", "--core", core], &program);
@@ -208,7 +208,7 @@ fn system_calls_take_time_that_is_the_kernels() {
         assert!((2000.0 * 400.0..2300.0 * 400.0).contains(&system), "{core}: {system}");
         assert!(counted.figure("run.cycles") > system);
     }
-    // Some 750 calls that also copy 7 times 64 KiB, a line in 8 cycles at best.
+    // About 750 calls, seven of which copy 64 KiB, at best one line in 8 cycles.
     let copying = run(&["--level", "timing"], &["unix_copy", "64", "1"]);
     let system = copying.figure("core0.cpi.system") * copying.instructions() as f64;
     assert!((740.0 * 400.0 + 7168.0 * 8.0..900.0 * 400.0 + 7168.0 * 40.0).contains(&system), "{system}");

@@ -1,5 +1,5 @@
-//! The same point is the same result: wherever the files are, whoever runs them, whatever they are called by.
-//! Not that two runs in one place agree: `simulated.rs` has that.
+//! Tests that the same experiment point has the same result, wherever the files are, whoever runs it, and however the
+//! program is named.
 
 mod programs;
 
@@ -11,7 +11,7 @@ use programs::*;
 use serde_json::Value;
 use tempfile::tempdir;
 
-/// An experiment of two guests at `level`, which measures `what`.
+/// An experiment with two guests at `level` that measures `what`.
 fn experiment(folder: &str, level: &str, what: &str) -> String {
     format!(
         r#"format = 1
@@ -33,10 +33,10 @@ unit = "1"
     )
 }
 
-/// Levels, and what counts at each.
+/// The levels, and the measure that must be equal at each.
 const LEVELS: [(&str, &str); 2] = [("functional", "instructions"), ("timing", "run.cycles")];
 
-/// A checkout with an experiment and the guests, as much as the experiment needs.
+/// Creates a checkout with an experiment and its guests.
 fn checkout(at: &Path, guests: &str) {
     fs::create_dir_all(at.join("experiments")).unwrap();
     fs::create_dir_all(at.join(guests)).unwrap();
@@ -49,7 +49,8 @@ fn checkout(at: &Path, guests: &str) {
     }
 }
 
-/// Runs the experiments of a checkout from the folder `from`, and gives the exports: every point with its key and results.
+/// Runs the experiments of a checkout from the folder `from` and returns the exports: every point with its key and
+/// results.
 fn exported(checkout: &Path, from: &Path, variable: &str) -> String {
     LEVELS.map(|(level, _)| exported_at(level, checkout, from, variable)).concat()
 }
@@ -91,7 +92,7 @@ fn statistics(command: &mut Command, out: &Path) -> Value {
 }
 
 #[test]
-fn a_programs_time_depends_neither_on_its_folder_nor_on_how_it_is_named_but_on_where_its_stack_begins() {
+fn cycles_depend_on_the_stack_offset_but_not_on_folder_or_name() {
     let folder = tempdir().unwrap();
     let deep = folder.path().join("a/folder/that/is/rather/deep");
     fs::create_dir_all(&deep).unwrap();
@@ -123,9 +124,9 @@ fn a_programs_time_depends_neither_on_its_folder_nor_on_how_it_is_named_but_on_w
 
 /// Exits with the lowest byte of the stack pointer.
 const STACK: [u32; 3] = [add(A0, SP, 0), EXIT[0], EXIT[1]];
-/// Exits with getuid's lowest byte.
+/// Exits with the lowest byte of getuid's result.
 const USER: [u32; 4] = [add(A7, ZERO, 174), SYSCALL, EXIT[0], EXIT[1]];
-/// Prints what getcwd says.
+/// Prints the result of getcwd.
 const WHERE: [u32; 12] = [
     add(SP, SP, -512),
     add(A0, SP, 0),
@@ -142,7 +143,7 @@ const WHERE: [u32; 12] = [
 ];
 
 #[test]
-fn a_simulated_program_knows_constant_names_and_finds_its_files_under_them() {
+fn a_simulated_program_sees_constant_names_that_work() {
     let folder = tempdir().unwrap();
     let put = |name: &str, code: &[u32]| -> PathBuf { place(folder.path(), name, &executable(code, &[])) };
     let simulated = |program: &Path, given: &[&str]| {
@@ -166,7 +167,7 @@ fn a_simulated_program_knows_constant_names_and_finds_its_files_under_them() {
 }
 
 #[test]
-fn the_stack_begins_at_the_same_place_whatever_the_lengths_and_lower_by_the_offset() {
+fn the_stack_start_depends_only_on_the_offset() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "p", &executable(&STACK, &[]));
     for (offset, expected) in [("0", 0), ("16", 256 - 16), ("48", 256 - 48)] {

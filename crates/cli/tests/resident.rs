@@ -1,13 +1,12 @@
-//! What a modelled machine takes of the host's memory, beside what its guest takes.
-//! Not the largest guests there are: bench/simulation touches every line of a gibibyte.
-//! Source: the limit is in the book's page on simulation speed.
+//! Tests how much host memory a modelled machine uses in addition to its guest. bench/simulation covers larger guests.
+//! Source: the limit is stated in the book's page on validation.
 
 use std::{
     path::Path,
     process::{Command, Stdio},
 };
 
-/// The most memory that a run of `touch` held, in MiB: of an area of 1 GiB, a word in every 1024 bytes.
+/// Peak resident memory, in MiB, of a run of `touch`, which writes a word in every 1024 bytes of 1 GiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for it and says what it held")]
 fn resident_mib(level: &[&str]) -> u64 {
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64/touch");
@@ -18,7 +17,7 @@ fn resident_mib(level: &[&str]) -> u64 {
     // SAFETY: both pointers are to values of the right type that outlive the call.
     let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, usage.as_mut_ptr()) };
     assert_eq!((waited, status), (child.id() as i32, 0), "{level:?}");
-    // SAFETY: a rusage of zeroes is valid, and the call has filled it.
+    // SAFETY: a rusage of zeros is valid, and the call has filled it.
     unsafe { usage.assume_init() }.ru_maxrss as u64 >> 10
 }
 

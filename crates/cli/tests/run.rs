@@ -1,4 +1,4 @@
-//! `longma run` as a user types it: what goes in, what comes out, how it ends.
+//! Tests `longma run`: input, output and exit statuses.
 
 mod programs;
 
@@ -42,9 +42,9 @@ fn a_program_killed_by_a_signal_kills_the_command_by_it() {
     }
 }
 
-/// The guest says which call of which child hung.
+/// The guest prints which call of which child hung.
 #[test]
-fn no_child_of_a_fork_waits_for_what_another_thread_was_in_the_middle_of() {
+fn forked_children_do_not_wait_for_locks_of_other_threads() {
     for extra in [&[][..], &["--interpret"], &["--stats"]] {
         let done = finish(longma_run().args(extra).arg(guest("fork_storm")).args(["--", "20"]));
         assert_eq!(
@@ -93,7 +93,7 @@ fn a_standard_descriptor_that_is_closed_is_closed_for_the_program_too() {
 }
 
 #[test]
-fn a_program_that_writes_to_a_pipe_nobody_reads_dies_of_sigpipe() {
+fn writing_to_a_closed_pipe_raises_sigpipe() {
     let folder = tempdir().unwrap();
     let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
     let mut child = longma_run().arg(&echo).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -108,7 +108,7 @@ fn ctrl_c_ends_a_program_and_the_command_by_sigint() {
     let endless = place(folder.path(), "endless", &executable(&[STAY], &[]));
     let child = longma_run().arg(&endless).process_group(0).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    // SAFETY: the group is the child's own.
+    // SAFETY: the process group is the child's own.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGINT) };
     assert_eq!(output(child).status.signal(), Some(libc::SIGINT));
 }
@@ -179,7 +179,7 @@ fn the_profile_gives_every_function_its_instructions() {
     assert_eq!(whole["functions"][0]["start"], SPIN);
 }
 
-/// What each function of a guest executed, most first.
+/// The instruction counts of a guest's functions, highest first.
 fn executed(name: &str, given: &[&str]) -> Vec<(String, u64)> {
     let mut command = longma_run();
     let done = finish(command.args(["--profile", "--format", "json"]).arg(guest(name)).args(given));
@@ -249,7 +249,7 @@ fn a_program_that_executes_others_keeps_the_options_and_reports_once() {
 }
 
 #[test]
-fn a_confined_program_sees_its_root_and_nothing_beside_it() {
+fn a_program_with_a_root_sees_only_its_root() {
     let outside = tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
@@ -298,20 +298,20 @@ fn a_confined_program_sees_its_root_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_thread_may_send_itself_a_fault_that_no_instruction_caused() {
+fn a_thread_can_queue_a_fault_signal_to_itself() {
     const CODE_OF_INFO: i32 = 24;
     let system_call = |number: i32| [add(A7, ZERO, number), SYSCALL];
     let code = [
-        // Blocks SIGSEGV.
+        // Block SIGSEGV.
         &[add(SP, SP, -256), add(A1, ZERO, 1 << 10), store(A1, SP, 0)],
         &[add(A0, ZERO, 0), add(A1, SP, 0), add(A2, ZERO, 0), add(A3, ZERO, 8)][..],
         &system_call(135),
-        // Its own id; a siginfo_t: SIGSEGV, SEGV_MAPERR.
+        // Queue SIGSEGV with code SEGV_MAPERR to the process itself.
         &system_call(172),
         &[add(A1, ZERO, libc::SIGSEGV), store(A1, SP, 16), add(A2, ZERO, 1), store(A2, SP, CODE_OF_INFO)],
         &[add(A2, SP, 16)],
         &system_call(138),
-        // rt_sigtimedwait gives the signal, and in the structure its code.
+        // rt_sigtimedwait returns the signal, and its code in the siginfo_t.
         &[store(ZERO, SP, CODE_OF_INFO), add(A0, SP, 0), add(A1, SP, 16), add(A2, ZERO, 0), add(A3, ZERO, 8)],
         &system_call(137),
         // add.d a0, a0, a1
@@ -328,7 +328,7 @@ fn a_thread_may_send_itself_a_fault_that_no_instruction_caused() {
     }
 }
 
-/// Forks, tells the model, after it has waited for the child or before, and ends; the child ends at once.
+/// Forks, marks the region, before or after waiting for the child, and exits; the child exits at once.
 fn forker(waits: bool) -> Vec<u32> {
     const REGION: u32 = 0x0340_0000 | 0x4c1 << 10;
     let fork = [add(A0, ZERO, libc::SIGCHLD), add(A1, ZERO, 0), add(A7, ZERO, 220), SYSCALL];
@@ -346,7 +346,7 @@ fn forker(waits: bool) -> Vec<u32> {
 }
 
 #[test]
-fn a_process_with_children_is_not_saved_and_one_that_has_waited_for_them_is() {
+fn a_process_with_unwaited_children_cannot_be_saved() {
     let folder = tempdir().unwrap();
     let saved = folder.path().join("saved");
     for waits in [false, true] {

@@ -1,5 +1,5 @@
-//! Programs whose threads share memory, in simulated time: what a memory model forbids never happens, no update is lost, and two
-//! runs give the same bytes whatever else the host does.
+//! Tests programs with shared memory in simulated time: outcomes forbidden by the memory model never occur, no update
+//! is lost, and two runs give the same bytes under any host load.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,10 +9,10 @@ use std::{
 
 use proptest::{prelude::*, test_runner::Config};
 
-/// Machines whose cores share a cache, have rings and crossbars between them, or are on several nodes.
+/// Machines with a shared cache, with rings and crossbars, and with several nodes.
 const MACHINES: [&str; 4] = ["loongson-3a5000", "godson3", "sandybridge-2x6", "hygon-8node"];
 
-/// Every way to model time.
+/// All timing models.
 const LEVELS: [&[&str]; 3] =
     [&["cache"], &["timing", "--core", "in-order"], &["timing", "--core", "out-of-order"]];
 
@@ -25,14 +25,14 @@ fn expected(name: &str) -> String {
     std::fs::read_to_string(folder.join(name).with_extension("txt")).expect("the expected output is there")
 }
 
-/// Runs a guest, for two minutes at most.
+/// Runs a guest with a time limit of two minutes.
 fn longma(options: &[&str], program: &str, given: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("120").arg(env!("CARGO_BIN_EXE_longma")).arg("run").args(options);
     command.arg(guest(program)).args(given).output().expect("the command starts")
 }
 
-/// The same at a level, quietly; what it printed and said, if it ended well.
+/// Runs a guest at a level with --quiet; returns its output and standard error if it succeeds.
 fn at_level(level: &[&str], options: &[&str], program: &str, given: &[&str]) -> (String, String) {
     let run = longma(&[&["--level"], level, &["--quiet"], options].concat(), program, given);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -50,7 +50,7 @@ fn litmus_tests_show_several_outcomes_and_no_forbidden_one() {
     for machine in MACHINES {
         let (printed, said) = at_level(&["timing"], &["--machine", machine], "litmus", &["300"]);
         assert_eq!(printed, expected("litmus"), "{machine}");
-        // Threads take turns by the quantum, and each sees all that was stored before its turn: memory is sequentially consistent.
+        // Threads run one quantum after the other, and each sees all earlier stores: memory is sequentially consistent.
         assert!(
             said.lines().count() == 12 && said.lines().all(|line| line.ends_with(" 0 weak")),
             "{machine}: {said}"
@@ -65,7 +65,7 @@ fn litmus_tests_show_several_outcomes_and_no_forbidden_one() {
 
 #[test]
 fn no_update_of_a_counter_is_lost_at_any_level() {
-    // By load-linked and store-conditional, by atomic additions, and under two kinds of locks.
+    // With load-linked and store-conditional, with atomic additions, and under two kinds of locks.
     let functional = longma(&[], "threads", &["3", "1500"]);
     assert_eq!(String::from_utf8_lossy(&functional.stdout), expected("threads"));
     for level in LEVELS {
@@ -75,7 +75,7 @@ fn no_update_of_a_counter_is_lost_at_any_level() {
     }
 }
 
-/// A run of a program that does what a seed says.
+/// A run of a program that performs pseudorandom operations.
 #[derive(Clone, Debug)]
 struct Random {
     seed: u64,
@@ -90,7 +90,7 @@ fn random() -> impl Strategy<Value = Random> {
 }
 
 impl Random {
-    /// What it prints, and everything that was counted.
+    /// The program's output, and all statistics.
     fn run(&self, operations: u32) -> (String, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("counted.json");
@@ -128,7 +128,7 @@ impl Drop for Load<'_> {
     }
 }
 
-/// Cases of each property; more with LONGMA_CASES.
+/// Number of cases per property; more with LONGMA_CASES.
 fn cases(usual: u32) -> Config {
     let wanted = std::env::var("LONGMA_CASES").ok().and_then(|text| text.parse().ok());
     Config { cases: wanted.unwrap_or(usual), failure_persistence: None, ..Config::default() }
@@ -137,7 +137,7 @@ fn cases(usual: u32) -> Config {
 proptest! {
     #![proptest_config(cases(10))]
 
-    /// The program compares every word with a flat memory that saw the same operations, and fails if one differs.
+    /// The program compares every word with a flat memory after the same operations, and fails on a difference.
     #[test]
     fn random_programs_leave_memory_as_a_flat_memory_would_be(random in random()) {
         let (printed, _) = random.run(3000);
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(cases(5))]
 
     #[test]
-    fn random_programs_count_the_same_whatever_else_the_host_does(random in random()) {
+    fn statistics_of_random_programs_do_not_depend_on_host_load(random in random()) {
         let first = random.run(2000);
         let stop = AtomicBool::new(false);
         let (second, third) = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! `longma shell` from the outside: what shells and `man` are given.
+//! Tests `longma shell`: completions and manual pages.
 
 mod typed;
 
@@ -9,12 +9,12 @@ use typed::{Group, text};
 
 const SHELL: Group = Group("shell");
 
-/// The names of the command's own commands, as its help lists them.
+/// The command names listed by `longma --help`.
 fn commands() -> BTreeSet<String> {
     let help = text(&Command::new(env!("CARGO_BIN_EXE_longma")).arg("--help").output().unwrap().stdout);
     let listed =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // A line that goes on with what a command does is indented further.
+    // Wrapped descriptions are indented further.
     let names = listed.filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
     names.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").map(Into::into).collect()
 }

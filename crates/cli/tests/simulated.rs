@@ -1,4 +1,4 @@
-//! Programs in simulated time, through the command as a user types it.
+//! Tests `longma run` with simulated time.
 
 mod data_path;
 
@@ -39,7 +39,7 @@ fn two_runs_of_a_program_with_threads_give_the_same_bytes_and_the_functional_out
             );
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
             assert!(String::from_utf8_lossy(&run.stderr).contains("cycles went to"));
-            // Which thread is the first to reach a turn is a matter of time; all else is not.
+            // The order in which threads reach a barrier depends on timing; the rest of the output does not.
             let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().count();
             assert_eq!(lines(&run.stdout), lines(&functional.stdout));
             std::fs::read(&path).unwrap()
@@ -51,7 +51,7 @@ fn two_runs_of_a_program_with_threads_give_the_same_bytes_and_the_functional_out
 }
 
 #[test]
-fn a_wider_look_at_the_same_program_counts_the_same_instructions() {
+fn all_levels_count_the_same_instructions() {
     let folder = tempfile::tempdir().unwrap();
     let instructions: Vec<serde_json::Value> = [
         vec!["--level", "cache"],
@@ -119,7 +119,7 @@ fn the_copy_engine_copies_what_memcpy_copies_and_no_tag_is_early() {
 }
 
 #[test]
-fn the_copy_engine_does_the_same_whatever_times_and_executes_the_core() {
+fn the_copy_engine_works_with_every_core_model() {
     let outputs: Vec<Vec<u8>> = [
         &["--machine", "godson3", "--level", "cache", "--quiet"][..],
         &["--machine", "godson3", "--level", "timing", "--core", "in-order", "--quiet"],
@@ -136,7 +136,7 @@ fn the_copy_engine_does_the_same_whatever_times_and_executes_the_core() {
 }
 
 #[test]
-fn a_machine_without_a_copy_engine_has_no_file_of_one() {
+fn a_machine_without_copy_engine_has_no_device_file() {
     let run = longma(&["--machine", "godson3-conventional", "--level", "timing"], "idma_check", &["1"]);
     assert_eq!(run.status.code(), Some(1));
     let told = String::from_utf8_lossy(&run.stderr).into_owned();
@@ -144,7 +144,7 @@ fn a_machine_without_a_copy_engine_has_no_file_of_one() {
 }
 
 #[test]
-fn a_wire_that_leads_nowhere_is_refused_with_what_there_is() {
+fn a_wire_for_a_missing_device_is_rejected() {
     for (options, told) in [
         (&["--level", "timing", "--machine", "godson3", "--wire", "eth7,loop"][..], "eth0, eth1"),
         (&["--level", "timing", "--machine", "loongson-3a5000", "--wire", "eth0,loop"], "has none"),
@@ -159,7 +159,7 @@ fn a_wire_that_leads_nowhere_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_no_empty_result_and_keeps_one_that_was_there() {
+fn a_failed_run_leaves_no_empty_result() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("no-program");
     std::fs::write(&program, b"not an ELF file, and no script").unwrap();
@@ -180,7 +180,7 @@ fn a_run_that_fails_leaves_no_empty_result_and_keeps_one_that_was_there() {
 }
 
 #[test]
-fn a_result_that_cannot_be_written_is_not_passed_over_by_the_exit_status() {
+fn an_unwritable_result_changes_the_exit_status() {
     let run = longma(&["--level", "cache", "--quiet", "--stats-out", "/dev/full"], "hello", &[]);
     assert_eq!(run.status.code(), Some(124), "{}", String::from_utf8_lossy(&run.stderr));
     assert!(String::from_utf8_lossy(&run.stderr).contains("cannot write the result to /dev/full"));

@@ -1,5 +1,4 @@
-//! The first thread's stack: as large as the user's limit says, which is the program's and not the command's.
-//! Not the stacks of other threads: programs map those themselves.
+//! Tests that the main thread's stack is as large as the user's limit, independent of the command's own stack use.
 //! Source: getrlimit(2), execve(2).
 
 mod programs;
@@ -11,7 +10,7 @@ use programs::*;
 use tempfile::tempdir;
 
 const KIB: u64 = 1 << 10;
-/// One page of the guest's.
+/// A page of the guest.
 const STEP_BYTES: u64 = 16 * KIB;
 
 /// `lu12i.w d, immediate`
@@ -29,7 +28,7 @@ const fn or(d: u32, j: u32, immediate: u32) -> u32 {
     0x0380_0000 | immediate << 10 | j << 5 | d
 }
 
-/// Writes to the stack at every page from its beginning `bytes` bytes down, and exits with 7.
+/// Writes to every stack page from the top to `bytes` bytes below, and exits with 7.
 fn digger(bytes: u64) -> Vec<u32> {
     let steps = (bytes / STEP_BYTES) as i32;
     let mut code = vec![upper(A0, -4), upper(A2, steps >> 12), or(A2, A2, steps as u32 & 0xfff)];
@@ -38,7 +37,7 @@ fn digger(bytes: u64) -> Vec<u32> {
     code
 }
 
-/// Sets both limits to 32 MiB, then digs.
+/// Sets both limits to 32 MiB, then writes to the stack.
 fn raiser(bytes: u64) -> Vec<u32> {
     let mut code = vec![upper(A1, 0x2000), add(SP, SP, -16), store(A1, SP, 0), store(A1, SP, 8)];
     code.extend([
@@ -53,7 +52,7 @@ fn raiser(bytes: u64) -> Vec<u32> {
     code
 }
 
-/// Lets the command have a stack of so many bytes.
+/// Sets the command's stack limit.
 fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: setrlimit is async-signal-safe.
@@ -65,7 +64,7 @@ fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     }
 }
 
-/// How a program that writes so far down ends under a limit: its status, or the signal.
+/// The exit status or signal of a program that writes this far down under a limit.
 fn end_of(code: &[u32], options: &[&str], soft: u64, hard: u64) -> Result<i32, i32> {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "digger", &executable(code, &[]));
@@ -98,7 +97,7 @@ fn a_program_runs_however_little_stack_the_user_has() {
 }
 
 #[test]
-fn a_program_has_the_stack_that_the_limit_says_and_no_more() {
+fn the_stack_size_follows_the_limit() {
     for (limit, within, beyond) in [
         (128 * KIB, 112 * KIB, 144 * KIB),
         (1024 * KIB, 992 * KIB, 1040 * KIB),
@@ -122,7 +121,7 @@ fn a_program_that_raises_its_limit_has_more_stack_at_once() {
     assert_eq!(end_of(&raiser((32 << 20) + STEP_BYTES), &[], 128 * KIB, hard), Err(libc::SIGSEGV));
 }
 
-/// A result may depend on no setting of the user's.
+/// Results must not depend on the user's limits.
 #[test]
 fn in_simulated_time_every_program_has_8_mib_of_stack() {
     for limit in [128 * KIB, 8 << 20, libc::RLIM_INFINITY] {

@@ -1,5 +1,4 @@
-//! Very many threads: as many as the host's limits let a native program have, and then clone(2) fails as there.
-//! Not what threads do.
+//! Tests many threads: as many as the host's limits allow a native program; then clone(2) fails as it does natively.
 //! Source: clone(2), getrlimit(2) (RLIMIT_NPROC), getrusage(2).
 
 mod programs;
@@ -12,13 +11,13 @@ use std::process::Command;
 use programs::*;
 use tempfile::tempdir;
 
-/// A register that system calls leave alone.
+/// A register that system calls preserve.
 const S0: u32 = 23;
-/// Nobody else has it.
+/// A user ID that is not in use.
 const USER: u32 = 54_321;
-/// How many threads the user may have.
-const MOST: u64 = 400;
-/// Where `ru_nvcsw` is in `struct rusage`.
+/// Maximum number of threads of the user.
+const MAX_THREADS: u64 = 400;
+/// Offset of `ru_nvcsw` in `struct rusage`.
 const WAITS: usize = 128;
 
 /// `lu12i.w d, immediate`
@@ -31,18 +30,18 @@ const fn or(d: u32, j: u32, immediate: u32) -> u32 {
     0x0380_0000 | immediate << 10 | j << 5 | d
 }
 
-/// `blt j, d`, by a number of instructions.
+/// `blt j, d`, with the offset as a number of instructions.
 const fn if_less(j: u32, d: u32, by: i32) -> u32 {
     0x6000_0000 | (by as u32 & 0xffff) << 10 | j << 5 | d
 }
 
-/// `b`, by a number of instructions.
+/// `b`, with the offset as a number of instructions.
 const fn jump(by: i32) -> u32 {
     0x5000_0000 | (by as u32 & 0xffff) << 10 | (by as u32 >> 16 & 0x3ff)
 }
 
-/// Makes threads that wait for nothing until that fails, or there are 2,000. Writes how many there are, what the last call returned,
-/// and the first thread's resource usage.
+/// Creates blocked threads until that fails or 2000 exist. Writes their number, the result of the last call, and the
+/// main thread's resource usage.
 const MAKER: [u32; 31] = [
     add(S0, ZERO, 0),
     add(SP, SP, -512),
@@ -55,7 +54,7 @@ const MAKER: [u32; 31] = [
     add(A7, ZERO, 220),
     SYSCALL,
     unless_zero(A0, 5),
-    // In a thread: ppoll of nothing, for ever.
+    // In a new thread: ppoll without descriptors or timeout.
     add(A1, ZERO, 0),
     add(A7, ZERO, 73),
     SYSCALL,
@@ -101,7 +100,7 @@ fn is_root() -> bool {
     own_user() == 0
 }
 
-/// How many threads this user has.
+/// Number of threads of this user.
 fn threads_of_user() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let of = |process: std::fs::DirEntry| {
@@ -115,9 +114,9 @@ fn threads_of_user() -> u64 {
     std::fs::read_dir("/proc").unwrap().flatten().map(of).sum()
 }
 
-/// A user who may have [`MOST`] threads more: for root, whom no such limit holds, another.
+/// Runs the command as a user who may create [`MAX_THREADS`] more threads. Root has no such limit, so use another user.
 fn limited(command: &mut Command) -> &mut Command {
-    let most = if is_root() { MOST } else { threads_of_user() + MOST };
+    let most = if is_root() { MAX_THREADS } else { threads_of_user() + MAX_THREADS };
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     if is_root() {
         command.uid(USER);
@@ -131,7 +130,7 @@ fn limited(command: &mut Command) -> &mut Command {
     }
 }
 
-/// The command where every user can execute it.
+/// Copies the command to a path where every user can execute it.
 fn copied(folder: &Path) -> Command {
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
     let longma = folder.join("longma");
@@ -148,13 +147,17 @@ fn a_program_has_as_many_threads_as_the_limit_allows_and_then_clone_fails() {
         let maker = place(folder.path(), "maker", &executable(&MAKER, &[]));
         let made = made(limited(copied(folder.path()).args(options).arg(&maker)));
         assert_eq!(made.last, i64::from(-libc::EAGAIN), "{options:?}");
-        assert!((MOST * 9 / 10..MOST).contains(&made.threads), "{options:?}: {} threads", made.threads);
+        assert!(
+            (MAX_THREADS * 9 / 10..MAX_THREADS).contains(&made.threads),
+            "{options:?}: {} threads",
+            made.threads
+        );
     }
 }
 
-/// On a busy host each wait takes a turn of everybody else.
+/// On a busy host, each wait would cost a scheduling round.
 #[test]
-fn whoever_makes_a_thread_does_not_wait_until_it_has_begun() {
+fn clone_does_not_wait_for_the_new_thread() {
     let folder = tempdir().unwrap();
     let maker = place(folder.path(), "maker", &executable(&MAKER, &[]));
     let made = made(longma_run().arg(&maker));

@@ -1,5 +1,4 @@
-//! Programs for other architectures through the command: started anew by execve, and in simulated time.
-//! Not what translated programs do otherwise: `longma-runner` compares that.
+//! Tests programs of other architectures with the command: execve, and simulated time.
 //! Source: execve(2); `guests/c`, `programs/pending.c`.
 
 mod programs;
@@ -15,14 +14,14 @@ fn guests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
 }
 
-/// A source among these tests' own programs.
+/// The path of a C source of these tests.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
 const MIPS_COMPILER: &str = "mips64el-linux-gnuabi64-gcc";
 
-/// Compiles a source for x86-64, statically; `None`, said on standard error, where that cannot be done.
+/// Compiles a source for x86-64, statically. `None`, with a note on standard error, if there is no compiler.
 fn for_x86(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled("cc", &["-static"], source, directory).filter(|_| cfg!(target_arch = "x86_64"))
 }
@@ -32,7 +31,7 @@ fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled(MIPS_COMPILER, &["-static"], source, directory)
 }
 
-/// The same for each architecture that there is a compiler for.
+/// The same for each architecture with a compiler.
 fn for_each_architecture(source: &Path, directory: &TempDir) -> impl Iterator<Item = PathBuf> {
     let arm = compiled("aarch64-linux-gnu-gcc", &["-static"], source, directory);
     [for_x86(source, directory), arm, for_mips(source, directory)].into_iter().flatten()
@@ -64,7 +63,7 @@ fn a_program_for_x86_executes_itself_by_every_name() {
     }
 }
 
-/// What a program prints in simulated time, its result, and how many instructions of LoongArch that took.
+/// The output of a program in simulated time, its result, and the number of LoongArch instructions.
 fn measured(
     directory: &TempDir,
     options: &[&str],
@@ -82,7 +81,7 @@ fn measured(
 }
 
 #[test]
-fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
+fn a_result_names_non_default_optimizations() {
     let directory = tempdir().unwrap();
     let program = guests().join("prebuilt/x86_64/queens");
     let with = |options: &[&str]| {
@@ -98,7 +97,7 @@ fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
 }
 
 #[test]
-fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
+fn an_unknown_optimization_is_rejected() {
     let done =
         finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
     let said = text(&done.stderr);
@@ -108,7 +107,7 @@ fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
     }
 }
 
-/// Guests of each kind (arithmetic, several threads, code that changes, several processes), and arguments that make them short.
+/// Guests of each kind (arithmetic, threads, self-modifying code, processes), with arguments for short runs.
 const SHORT: [(&str, &[&str]); 5] = [
     ("queens", &["6"]),
     ("threads", &["2", "2000"]),
@@ -118,7 +117,7 @@ const SHORT: [(&str, &[&str]); 5] = [
 ];
 
 #[test]
-fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_each_time() {
+fn translated_programs_are_deterministic_at_every_level() {
     let directory = tempdir().unwrap();
     for (guest, arguments) in SHORT {
         let source = guests().join("c").join(guest).with_extension("c");
@@ -141,7 +140,7 @@ fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_
     }
 }
 
-/// Of the programs for AArch64 that are prebuilt, with what makes them short.
+/// Prebuilt programs for AArch64, with arguments for short runs.
 const ARM: [(&str, &[&str]); 4] =
     [("hello", &[]), ("queens", &["6", "4"]), ("integer_mix", &["20"]), ("mandelbrot", &["32", "50"])];
 
@@ -163,7 +162,7 @@ fn programs_for_aarch64_do_the_same_at_every_level() {
     }
 }
 
-/// Works outside of the region of interest and in it, and asks for a checkpoint there.
+/// Works outside and inside the region of interest, and requests a checkpoint in it.
 const MARKED: &str = r#"
 #include <longma.h>
 #include <stdio.h>
@@ -190,7 +189,7 @@ int main(void)
 "#;
 
 #[test]
-fn marks_of_programs_for_other_architectures_count() {
+fn regions_work_in_translated_programs() {
     let directory = tempdir().unwrap();
     let source = place(directory.path(), "marked.c", MARKED.as_bytes());
     for program in [for_x86(&source, &directory), for_mips(&source, &directory)].into_iter().flatten() {
@@ -200,7 +199,7 @@ fn marks_of_programs_for_other_architectures_count() {
         let done = finish(command.arg(&program));
         let said = text(&done.stderr);
         let result: serde_json::Value = serde_json::from_str(&said).unwrap();
-        // Four instructions a round.
+        // Four instructions per round.
         let functions = result["functions"].as_array().unwrap();
         let instructions: u64 =
             functions.iter().map(|function| function["instructions"].as_u64().unwrap()).sum();
@@ -208,7 +207,7 @@ fn marks_of_programs_for_other_architectures_count() {
         assert_eq!(functions[0]["function"], "spin", "{said}");
         assert!(std::fs::read_to_string(&trace).unwrap().contains("7000000007"));
 
-        // What is saved of a program does not contain its translation.
+        // A checkpoint does not contain the translation.
         let checkpoint = directory.path().join("checkpoint");
         let mut command = longma_run();
         command.args(["--level", "cache", "--roi", "--quiet", "--checkpoint"]).arg(&checkpoint);
@@ -222,7 +221,7 @@ fn marks_of_programs_for_other_architectures_count() {
 }
 
 #[test]
-fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
+fn blocked_signals_stay_pending_across_execve() {
     let directory = tempdir().unwrap();
     let source = source("pending.c");
     let Some(program) = for_x86(&source, &directory) else { return };
@@ -233,9 +232,9 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     }
 }
 
-/// Who goes on in the middle of a loop has one that is as good.
+/// A loop resumed in the middle is translated as well as one entered at its start.
 #[test]
-fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
+fn a_signal_within_a_loop_costs_only_its_handler() {
     let directory = tempdir().unwrap();
     let source = source("interrupted.c");
     for program in for_each_architecture(&source, &directory) {
@@ -248,7 +247,7 @@ fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
 }
 
 #[test]
-fn strings_are_interrupted_and_go_on_as_on_the_host() {
+fn string_instructions_are_interrupted_and_resume() {
     let directory = tempdir().unwrap();
     let source = source("long_string.c");
     let Some(program) = for_x86(&source, &directory) else { return };
@@ -259,9 +258,9 @@ fn strings_are_interrupted_and_go_on_as_on_the_host() {
 }
 
 #[test]
-fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host() {
+fn a_store_to_the_next_instruction_takes_effect() {
     let directory = tempdir().unwrap();
-    let Some(program) = for_x86(&source("next.c"), &directory) else { return };
+    let Some(program) = for_x86(&source("next_instruction.c"), &directory) else { return };
     let native = finish(&mut Command::new(&program));
     assert_eq!(text(&native.stdout).lines().count(), 212);
     let options =
@@ -272,14 +271,14 @@ fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host()
     }
 }
 
-/// Several times as much code as there is room for, in a process of many threads and its child.
+/// Several times as much code as the code area holds, in a process with many threads and its child.
 #[test]
-fn room_for_translated_code_is_used_again() {
+fn the_code_area_is_reused() {
     let directory = tempdir().unwrap();
-    let source = source("room.c");
+    let source = source("rewritten_code.c");
     let mut expected = None;
     for program in for_each_architecture(&source, &directory) {
-        // What the program finds wrong, it says.
+        // The program reports its own errors.
         let done = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
         assert_eq!((text(&done.stderr), done.status.code()), (String::new(), Some(0)), "{program:?}");
         let found = text(&done.stdout);
@@ -289,9 +288,9 @@ fn room_for_translated_code_is_used_again() {
 }
 
 #[test]
-fn where_code_is_counted_by_its_place_no_room_is_used_again() {
+fn the_code_area_is_not_reused_while_counting() {
     let directory = tempdir().unwrap();
-    let source = source("room.c");
+    let source = source("rewritten_code.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let run = |rounds| {
         let done =
@@ -306,9 +305,9 @@ fn where_code_is_counted_by_its_place_no_room_is_used_again() {
     );
 }
 
-/// With the host's libraries, or those of Debian's cross compiler.
+/// With the host's libraries, or those of Debian's cross compilers.
 #[test]
-fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_own_libraries() {
+fn dynamic_programs_of_other_architectures_use_their_own_libraries() {
     let directory = tempdir().unwrap();
     for (guest, arguments) in SHORT {
         let source = guests().join("c").join(guest).with_extension("c");
@@ -331,9 +330,10 @@ fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_o
     }
 }
 
-/// A shell or a compiler for LoongArch that executes the host's own programs; a program for x86-64 that executes another keeps it here.
+/// A LoongArch shell or compiler may execute the host's programs natively; an x86-64 program that executes another
+/// keeps it in the emulator.
 #[test]
-fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_the_host() {
+fn a_native_program_executed_by_a_loongarch_program_runs_natively() {
     let directory = tempdir().unwrap();
     let source = place(directory.path(), "processor.c", PROCESSOR.as_bytes());
     let Some(processor) = for_x86(&source, &directory) else { return };
@@ -346,11 +346,11 @@ fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_th
     assert_ne!(text(&by_itself.stdout), native, "it was left to the host");
 }
 
-/// Executes its first argument without arguments of its own.
+/// Executes its first argument without further arguments.
 const EXECUTER: [u32; 7] =
     [load(A0, SP, 16), add(A1, SP, 16), add(A2, ZERO, 0), add(A7, ZERO, 221), SYSCALL, EXIT[0], EXIT[1]];
 
-/// Tells by which processor it runs, after having executed its argument if it has one.
+/// Prints which processor it runs on, after executing its argument if it has one.
 const PROCESSOR: &str = r#"
 #include <cpuid.h>
 #include <stdio.h>

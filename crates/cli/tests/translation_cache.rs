@@ -1,5 +1,5 @@
-//! Translations that are kept between runs, as a user has them: the same results with them and without, whatever the program and the files are by then.
-//! Not how units become code again: `longma-translate` tests that.
+//! Tests persistent translations: results with and without them are the same, even if the program or the cache files
+//! have changed.
 
 mod programs;
 
@@ -13,7 +13,7 @@ use tempfile::{TempDir, tempdir};
 
 const COMPILERS: [&str; 3] = ["cc", "aarch64-linux-gnu-gcc", "mips64el-linux-gnuabi64-gcc"];
 
-/// A program for each architecture that there is a compiler for.
+/// A program for each architecture with a compiler.
 struct Programs {
     folder: TempDir,
     compilers: Vec<&'static str>,
@@ -36,7 +36,7 @@ impl Programs {
         if compiler == "cc" && !cfg!(target_arch = "x86_64") {
             return false;
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/kept.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/cached.c");
         let mut command = Command::new(compiler);
         command.args(["-O2", "-w", "-static", &format!("-DVALUE={value}")]).arg(source);
         let works =
@@ -47,7 +47,7 @@ impl Programs {
         works
     }
 
-    /// What a program prints, which must be of `value`.
+    /// The output of a program; it must show `value`.
     fn run(&self, compiler: &str, cache: &Path, value: u32) -> String {
         let program = self.path(compiler);
         let done = finish(longma_run().arg("--translation-cache").arg(cache).arg(program));
@@ -67,7 +67,7 @@ fn files(cache: &Path) -> Vec<PathBuf> {
         .map_or_else(|_| Vec::new(), |found| found.map(|entry| entry.unwrap().path()).collect())
 }
 
-/// The one file that there is.
+/// The only file in the cache.
 fn only_file(cache: &Path) -> PathBuf {
     let found = files(cache);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -75,7 +75,7 @@ fn only_file(cache: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_has_changed() {
+fn restarted_and_changed_programs_behave_correctly() {
     let programs = Programs::new();
     for compiler in &programs.compilers {
         let folder = tempdir().unwrap();
@@ -85,7 +85,7 @@ fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_h
             assert!(programs.compile(compiler, value));
             printed.push(programs.run(compiler, &cache, value));
             let file = only_file(&cache);
-            // What the first starts have left is of use to those that follow, which find hardly anything that is new.
+            // Later runs use what the first ones stored and find hardly anything new.
             for _ in 0..5 {
                 assert_eq!(programs.run(compiler, &cache, value), printed[printed.len() - 1]);
             }
@@ -102,10 +102,10 @@ fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_h
 }
 
 #[test]
-fn no_thread_goes_on_while_translations_are_kept() {
+fn storing_translations_stops_all_threads() {
     let folder = tempdir().unwrap();
     let program = folder.path().join("over");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/over.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/exited.c");
     let done = Command::new("cc").args(["-O2", "-w", "-static"]).arg(source).arg("-o").arg(&program).output();
     if !cfg!(target_arch = "x86_64") || !done.is_ok_and(|done| done.status.success()) {
         eprintln!("left out: there is no compiler that links programs statically");
@@ -117,13 +117,13 @@ fn no_thread_goes_on_while_translations_are_kept() {
         let printed = text(&done.stdout);
         assert_eq!(files(&cache).len(), 1);
         let behind = printed.split("end").nth(1).unwrap().len();
-        // It writes some hundred times in a millisecond, and what is kept takes tens of them.
+        // The program writes about a hundred times in a millisecond; storing translations takes tens of milliseconds.
         assert!(behind < 100, "{behind}");
     }
 }
 
 #[test]
-fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
+fn a_damaged_cache_file_does_not_change_results() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
@@ -136,7 +136,7 @@ fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
         fs::write(&file, bytes).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(programs.run(compiler, &cache, 1), printed);
-        // In the place of one that is of no use, there is one that is.
+        // A useless file has been replaced by a valid one.
         assert!(fs::metadata(only_file(&cache)).unwrap().len() > whole.len() as u64 / 2);
     };
     for length in [0, 7, 40, 48, 56, 1000, whole.len() / 2, whole.len() - 1] {
@@ -165,7 +165,7 @@ fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
 }
 
 #[test]
-fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_costs_nothing() {
+fn a_shared_or_unusable_cache_folder_is_ignored() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_
 }
 
 #[test]
-fn translations_are_kept_only_in_a_folder_that_the_user_names() {
+fn translations_are_stored_only_in_a_given_folder() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
@@ -198,7 +198,7 @@ fn translations_are_kept_only_in_a_folder_that_the_user_names() {
     };
     let named_option = ["--translation-cache", named.to_str().unwrap()];
 
-    // Off by default, and off where code is counted, interpreted or simulated.
+    // Off by default, and off when code is counted, interpreted or simulated.
     run(&[], None);
     run(&["--translation-cache", ""], None);
     run(&["--translation-cache", "none"], Some(&named));

@@ -1,5 +1,5 @@
-//! The version of the models, which is part of every result's key: it changes with whatever can change a result, and not with
-//! what only asks, prints or tests from outside.
+//! Tests the version of the models, which is part of every result's key: it changes with every source that can change a
+//! result, and not with sources that only query, print or test.
 
 #[path = "../build/sources.rs"]
 mod sources;
@@ -12,7 +12,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A copy of everything that decides results, for changing.
+/// A copy of all sources that decide results, for modification.
 fn copy() -> tempfile::TempDir {
     let (from, to) = (repository(), tempfile::tempdir().unwrap());
     let sources = Sources::of(&from);
@@ -77,7 +77,7 @@ fn another_version_of_a_crate_changes_the_version_whatever_it_is_called_here() {
 }
 
 #[test]
-fn every_file_that_counts_is_looked_at_again_when_it_changes() {
+fn every_relevant_file_triggers_a_rebuild() {
     let root = repository();
     let sources = Sources::of(&root);
     for file in &sources.files {
@@ -87,7 +87,7 @@ fn every_file_that_counts_is_looked_at_again_when_it_changes() {
 }
 
 #[test]
-fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
+fn edits_of_queries_output_and_tests_keep_the_version() {
     let copy = copy();
     let version = Sources::of(copy.path()).digest();
     for file in [
@@ -109,7 +109,7 @@ fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
 }
 
 #[test]
-fn what_the_part_that_runs_programs_names_of_the_rest_of_the_command_is_covered() {
+fn dependencies_of_the_run_module_are_covered() {
     let root = repository();
     let sources = Sources::of(&root);
     let of_run = |path: &&PathBuf| path.starts_with("crates/cli/src/run");

@@ -1,4 +1,4 @@
-//! `longma via` from the outside, as a user types it.
+//! Tests `longma via`.
 
 mod typed;
 
@@ -9,7 +9,7 @@ use typed::Group;
 
 const VIA: Group = Group("via");
 
-/// A serving end; killed when dropped.
+/// A server process; killed when dropped.
 struct Server {
     child: Child,
     address: String,
@@ -54,7 +54,7 @@ fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
         let times = names.map(|name| row[name].as_f64().unwrap());
         assert!(times[0] > 0.0 && times.is_sorted(), "{row}");
     }
-    // The same server answers another client, and a stream.
+    // The same server accepts another client and a bandwidth measurement.
     let stream = ["--sizes", "1000", "--iterations", "2000", "--format", "json", "--time-limit", "60"];
     let result =
         VIA.json(&[&["bandwidth", "--provider", "udp", "--to", &server.address], &stream[..]].concat());
@@ -64,7 +64,7 @@ fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
 }
 
 #[test]
-fn a_server_ends_on_ctrl_c_and_a_client_says_when_nobody_serves() {
+fn a_server_ends_on_ctrl_c_and_a_client_reports_a_missing_server() {
     let mut server = Server::start(&["--provider", "udp", "--at", "127.0.0.1:0", "--wait", "sleep"]);
     let sizes = ["--sizes", "4", "--iterations", "5", "--wait", "sleep", "--time-limit", "60"];
     VIA.success(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
@@ -124,7 +124,7 @@ fn info_says_what_a_nic_can_do() {
 }
 
 #[test]
-fn a_wrong_request_is_answered_with_what_to_do() {
+fn wrong_requests_name_a_remedy() {
     let cases: [(&[&str], &str); 6] = [
         (&["ping", "--provider", "bvia", "--sizes", "200KiB"], "longer than the modelled NIC's MTU"),
         (&["ping", "--sizes", "12parsecs"], "write"),

@@ -1,5 +1,4 @@
-//! `longma zoned` as a user types it: a map in a file from format to check, and what is refused.
-//! Not the map: crates/storage/zoned/tests has that.
+//! Tests `longma zoned`: a map in a file from format to check, and rejected inputs.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,26 +9,26 @@ fn zoned(folder: &Path, words: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_longma")).arg("zoned").args(words).current_dir(folder).output().unwrap()
 }
 
-/// What it printed, if all went well.
+/// Standard output of a command that must succeed.
 fn printed(folder: &Path, words: &str) -> String {
     let output = zoned(folder, words);
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained about, if it failed.
+/// Standard error of a command that must fail.
 fn refused(folder: &Path, words: &str) -> String {
     let output = zoned(folder, words);
     assert!(!output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The same, for what might hang or take all memory: ends after a minute, and has 8 GB of address space.
+/// The same, with a time limit of a minute and 8 GB of address space, for commands that might hang or use all memory.
 fn refused_in_bounds(folder: &Path, words: &str) -> String {
     refused_after(folder, "ulimit -v 8000000", words)
 }
 
-/// The same, after a command of the shell.
+/// The same, after a shell command.
 fn refused_after(folder: &Path, before: &str, words: &str) -> String {
     let script = format!("{before}; exec timeout 60 \"$0\" zoned {words}");
     let output = Command::new("sh")
@@ -78,7 +77,7 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn invalid_requests_are_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     assert!(refused(here, "get drive x").contains("longma zoned format drive"));
@@ -86,7 +85,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(refused(here, "info other").contains("is not an emulated zoned device"));
     assert!(refused(here, "format other --force").contains("will not replace it"));
     printed(here, FORMAT);
-    assert!(refused(here, FORMAT).contains("--force replaces it"));
+    assert!(refused(here, FORMAT).contains("replace it with --force"));
     assert!(
         refused(here, "format small --zones 2 --zone-size 1MiB").contains("fewer than 6 sequential zones")
     );
@@ -95,7 +94,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(refused(here, "get drive abc --hex").contains("hexadecimal"));
     assert!(refused(here, "info /dev/null").contains("is a character device, not a regular file"));
     assert!(refused(here, "info .").contains("is a folder, not a regular file"));
-    assert!(refused(here, "get memory: x").contains("holds nothing"));
+    assert!(refused(here, "get memory: x").contains("is empty"));
     std::fs::write(here.join("lines"), "a\t1\nno tab\n").unwrap();
     assert!(refused(here, "load drive lines").contains("lines, line 2: there is no tab"));
     assert_eq!(printed(here, "scan drive"), "a\t1\n");
@@ -105,7 +104,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_map_that_no_new_one_can_take_the_place_of_stays() {
+fn a_map_is_kept_if_the_new_one_would_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     printed(here, FORMAT);
@@ -125,7 +124,8 @@ fn a_map_that_no_new_one_can_take_the_place_of_stays() {
         assert!(complaint.contains(why), "{words}: {complaint}");
         assert_eq!(std::fs::read(here.join("drive")).unwrap(), before, "{words}");
     }
-    // As if the file system knew no files that long: the limit is more than 19 MiB and less than 100, whatever the shell's unit.
+    // As on a file system with a smaller maximum file size. The limit is between 19 and 100 MiB, whatever the shell's
+    // unit.
     let words = "format drive --force --zones 96 --conventional-zones 4 --zone-size 1MiB";
     let limit = "trap '' XFSZ; ulimit -f 60000";
     assert!(refused_after(here, limit, words).contains("File too large"));
@@ -137,12 +137,12 @@ fn a_map_that_no_new_one_can_take_the_place_of_stays() {
 }
 
 #[test]
-fn what_scan_prints_load_takes_whatever_bytes_there_are() {
+fn load_accepts_the_output_of_scan() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     printed(here, FORMAT);
     printed(here, &FORMAT.replace("drive", "copy"));
-    // All pairs of bytes that mean something to somebody, and every byte.
+    // All pairs of special bytes, and every byte.
     let special =
         [b'\\', b'x', b'0', b't', b'n', b'\t', b'\n', b'\r', 0, 1, 0x7f, 0x80, 0xc3, 0xbc, 0xff, b'"'];
     let pairs = special.iter().flat_map(|first| special.iter().map(move |second| vec![*first, *second]));
@@ -168,7 +168,7 @@ fn what_scan_prints_load_takes_whatever_bytes_there_are() {
     assert_eq!(printed(here, "get copy a\\"), "1\n");
 }
 
-/// A file that never has an end of line is not read whole into memory.
+/// A file without line breaks is not read into memory as a whole.
 #[test]
 fn a_line_longer_than_any_record_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,18 +176,21 @@ fn a_line_longer_than_any_record_is_refused() {
     printed(here, FORMAT);
     printed(here, "put drive river map");
     let complaint = refused_after(here, "ulimit -v 1000000", "load drive /dev/zero");
-    assert!(complaint.contains("/dev/zero, line 1: it is longer than any key and value"), "{complaint}");
+    assert!(
+        complaint.contains("/dev/zero, line 1: the line is longer than the largest key and value"),
+        "{complaint}"
+    );
     assert_eq!(printed(here, "scan drive --count"), "1\n");
 }
 
-/// CRC-32C, as RFC 3720, appendix B.4 has it.
+/// CRC-32C (RFC 3720, appendix B.4).
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }
 
 #[test]
-fn a_header_that_speaks_of_more_zones_than_memory_can_hold_is_refused() {
+fn a_header_with_too_many_zones_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     for (conventional, sequential, end) in
@@ -203,7 +206,7 @@ fn a_header_that_speaks_of_more_zones_than_memory_can_hold_is_refused() {
         header.extend(crc.to_le_bytes());
         header.resize(2048, 0);
         std::fs::write(here.join("drive"), [&header[..], &header].concat()).unwrap();
-        // With a hole for all that it speaks of.
+        // A sparse file of the size that the header claims.
         std::fs::OpenOptions::new().write(true).open(here.join("drive")).unwrap().set_len(end).unwrap();
         for words in ["info drive", "check drive", "repair drive", "get drive x", "put drive x y"] {
             let complaint = refused_in_bounds(here, words);
@@ -244,12 +247,12 @@ fn a_workload_is_measured_on_memory() {
 }
 
 #[test]
-fn a_soak_fills_no_more_than_a_map_can_use_of_the_device_that_it_made() {
+fn a_soak_does_not_overfill_the_device() {
     let folder = tempfile::tempdir().unwrap();
-    // 12 zones of which a map can use 7: nine tenths of the device are more than that.
+    // A map can use 7 of the 12 zones; nine tenths of the device are more than that.
     let words = "soak memory: --zones 12 --conventional-zones 1 --zone-size 512KiB --seconds 0 --window-seconds 0 --cache-mib 1 --batch 50";
     let printed = printed(folder.path(), &format!("{words} --fill 0.9"));
-    assert!(printed.contains("all is well") && printed.contains("the longest batch took"), "{printed}");
+    assert!(printed.contains("passed") && printed.contains("the longest batch took"), "{printed}");
     let too_much = refused(folder.path(), "soak memory: --zones 1000000 --zone-size 64MiB");
     assert!(too_much.contains("MiB are free") && too_much.contains("--zone-size"), "{too_much}");
 }

@@ -1,5 +1,5 @@
 // Builds and drops many binary trees, some in goroutines: work for the garbage collector.
-// Here for allocation, pointer writes with barriers, and the collector's own threads and signals.
+// Exercises allocation, pointer writes with barriers, and the collector's own threads and signals.
 // Arguments: DEPTH (default 15).
 package main
 

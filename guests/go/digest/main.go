@@ -1,5 +1,5 @@
 // Compresses and expands data with deflate, and takes SHA-256, CRC-32 and AES-CTR of it.
-// Here for byte-by-byte loops, table look-ups and 32-bit rotates as Go compiles them.
+// Exercises byte-by-byte loops, table look-ups and 32-bit rotates as Go compiles them.
 // Arguments: KIBIBYTES (default 6000).
 package main
 

@@ -1,5 +1,5 @@
 // Goroutines pass messages over channels, with select, timers, mutexes and contexts.
-// Here for the scheduler: futexes, epoll, timers and signals that preempt running goroutines.
+// Exercises the scheduler: futexes, epoll, timers and signals that preempt running goroutines.
 // Arguments: MESSAGES (default 150000).
 package main
 

@@ -1,5 +1,5 @@
 // Approximates the spectral norm of an infinite matrix by the power method, then steps an orbit.
-// Here for floating-point divide, multiply and add as Go compiles them, and for package math.
+// Exercises floating-point divide, multiply and add as Go compiles them, and for package math.
 // Results are rounded in print: Go may fuse multiply and add on one machine and not on another.
 // Arguments: SIDE (default 420).
 package main

@@ -1,5 +1,5 @@
 // Fills, searches and empties maps, and sorts slices of numbers, strings and structures.
-// Here for hashing, string comparison, growing slices and the collector's scan of them.
+// Exercises hashing, string comparison, growing slices and the collector's scan of them.
 // Arguments: ENTRIES (default 100000).
 package main
 

@@ -1,5 +1,5 @@
 // Searches text with regular expressions, and writes and reads JSON.
-// Here for maps, reflection, string handling and calls through interfaces.
+// Exercises maps, reflection, string handling and calls through interfaces.
 // Arguments: REPEATS (default 36).
 package main
 

@@ -1,5 +1,4 @@
-//! canopydb, with its write-ahead log.
-//! Not its concurrent transactions: one thread writes.
+//! canopydb with its write-ahead log and a single writer.
 //! Source: canopydb 0.2's documentation.
 
 use super::{Engine, Fallible, Record, said};

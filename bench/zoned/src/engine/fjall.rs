@@ -1,5 +1,4 @@
-//! fjall.
-//! Not its transactional form: batches are atomic without it.
+//! fjall, without its transactional form: batches are atomic without it.
 //! Source: fjall 3's documentation.
 
 use super::{Engine, Fallible, Record, said};

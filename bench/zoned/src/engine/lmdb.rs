@@ -1,5 +1,4 @@
-//! LMDB through heed.
-//! Not with MDB_WRITEMAP: its writes would not be told from page faults.
+//! LMDB through heed, without MDB_WRITEMAP, whose writes could not be told from page faults.
 //! Source: lmdb.h; heed 0.22's documentation.
 
 use super::{Engine, Fallible, Record, said};
@@ -17,8 +16,8 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(64 << 30);
         let flags = if synced { EnvFlags::empty() } else { EnvFlags::NO_SYNC };
-        // SAFETY: nobody else has the files of this folder, which was made for this process, and without syncing a crash of the host only
-        // loses what is thrown away afterwards.
+        // SAFETY: the folder was created for this process, so no other process has its files open. Without syncing, a
+        // crash of the host loses only data that is discarded afterwards.
         let env = unsafe { options.flags(flags).open(folder) }.map_err(said)?;
         let mut change = env.write_txn().map_err(said)?;
         let map = env.create_database(&mut change, None).map_err(said)?;

@@ -1,5 +1,4 @@
-//! Longma's map on a zoned device in a file.
-//! Not on a zoned block device: the others know none.
+//! Longma's map on a zoned device emulated in a file, since the other engines do not support zoned block devices.
 //! Source: longma-zoned.
 
 use super::{Engine, Fallible, Record, said};
@@ -7,7 +6,7 @@ use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Batch, Durability, Options, Store};
 use std::path::Path;
 
-/// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB, of which only what is written takes space.
+/// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB in a sparse file.
 const GEOMETRY: Geometry = Geometry {
     block_bytes: 4096,
     zone_blocks: 16_384,

@@ -1,5 +1,4 @@
-//! redb.
-//! Not its two-phase commit, which is for untrusted input.
+//! redb, without its two-phase commit, which is for untrusted input.
 //! Source: redb 4's documentation.
 
 use super::{Engine, Fallible, Record, said};

@@ -1,5 +1,4 @@
-//! RocksDB through its C interface, as Debian packages it.
-//! Not a binding for others: only what the benchmark calls.
+//! RocksDB through its C interface, as packaged by Debian; declares only the calls used here.
 //! Source: rocksdb/c.h of RocksDB 7.8.
 
 use super::{Engine, Fallible, Record};
@@ -59,19 +58,19 @@ unsafe extern "C" {
     fn rocksdb_iter_destroy(iterator: *mut c_void);
 }
 
-/// A database that is open, and the options of its calls, which live as long as the process.
+/// An open database, and the options of its calls, which live as long as the process.
 pub struct RocksDb {
     database: *mut c_void,
     writing: *mut c_void,
     reading: *mut c_void,
 }
 
-/// What a call said, freed.
+/// Converts and frees the error of a call.
 fn check(error: *mut c_char) -> Fallible<()> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: RocksDB gives errors as C strings that the caller frees with rocksdb_free (c.h, "Error handling").
+    // SAFETY: RocksDB returns errors as C strings that the caller frees with rocksdb_free (c.h, "Error handling").
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         rocksdb_free(error.cast());
@@ -171,7 +170,7 @@ impl Engine for RocksDb {
 
 impl Drop for RocksDb {
     fn drop(&mut self) {
-        // SAFETY: the database is open, and nobody uses it any more.
+        // SAFETY: the database is open and not used afterwards.
         unsafe { rocksdb_close(self.database) };
     }
 }

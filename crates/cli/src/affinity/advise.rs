@@ -1,10 +1,10 @@
-//! `longma affinity advise`: the best pair of cores, and the commands that apply it.
-//! Not the choice: that is `longma-affinity`'s `advice`.
+//! `longma affinity advise`: recommends a pair of CPUs, with the commands that apply it. `longma_affinity::advice`
+//! chooses the pair.
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
-use super::sweep::{Ground, What, measure, processor};
-use super::ways::{self, Way};
+use super::option_scope::{self, Method};
+use super::sweep::{LoadOptions, Testbed, measure, processor};
+use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
 use longma_affinity::analysis::{Analysis, fastest};
@@ -27,23 +27,25 @@ use std::sync::atomic::AtomicBool;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    what: What,
-    /// Take the measurement from a file of results, and make none.
+    what: LoadOptions,
+    /// Take the measurement from this results file instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface", "command"])]
     results: Option<PathBuf>,
-    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them. With
-    /// --format json also how many pairs topology ranks there [default: 12].
+    /// Measure at most this many pairs twice in the second round [default: 12].
+    ///
+    /// The first round measures two pairs of each kind once. The second round takes the best of them and more pairs of
+    /// the same kinds. With JSON output, this is also the number of pairs listed in the topology ranking.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     candidates: Option<u32>,
-    /// How often the best four of them are measured in all [default: 5].
+    /// Measure the best four pairs this many times in total [default: 5].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: Option<u32>,
-    /// Seconds of a run [default: 1].
+    /// Length of a run [default: 1].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -53,14 +55,14 @@ impl Arguments {
         self.candidates.unwrap_or(12) as usize
     }
 
-    /// Refuses options of another way to come to advice than the one that is asked for.
-    fn fit(&self) -> Result<(), String> {
-        let way = match &self.results {
-            Some(_) => Way::Results,
-            None => self.what.way().unwrap_or(Way::Topology),
+    /// Rejects options that do not apply to the requested kind of advice.
+    fn check_options(&self) -> Result<(), String> {
+        let method = match &self.results {
+            Some(_) => Method::Results,
+            None => self.what.method().unwrap_or(Method::Topology),
         };
-        let measured = &[Way::Lab, Way::Connect, Way::Command];
-        // Beside these it says how long a list is.
+        let measured = &[Method::Lab, Method::Connect, Method::Command];
+        // With JSON output, --candidates also limits the topology ranking, so it always applies.
         let is_list = self.format == Format::Json;
         let more = [
             ("--candidates", self.candidates.is_some() && !is_list, &measured[..]),
@@ -68,26 +70,26 @@ impl Arguments {
             ("--seconds", self.seconds.is_some(), measured),
             ("--journal", self.journal.is_given(), measured),
         ];
-        ways::fit(way, &[&self.what.options()[..], &more].concat())
+        option_scope::check(method, &[&self.what.options()[..], &more].concat())
     }
 }
 
-/// What is advised.
+/// The recommendation and its basis.
 struct Advice {
-    /// Whether it was measured in a laboratory.
+    /// Whether it was measured in the --lab network namespaces.
     is_of_lab: bool,
-    /// The machine that was measured, if it is not this one.
+    /// The measured machine, if it is not this one.
     elsewhere: Option<String>,
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
     measured: Option<Measured>,
-    /// The settings of the interface that it was measured with, if they were varied.
+    /// The interface settings of the measurement, if settings were varied.
     variant: Variant,
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    arguments.fit()?;
+    arguments.check_options()?;
     let Some(advice) = advice(arguments)? else { return Ok(ExitCode::from(INTERRUPTED)) };
     let first = advice.ranking.first().map(|candidate| candidate.pair);
     let pair = advice
@@ -109,10 +111,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
-        said::cut(path, results.is_cut);
+        terminal::cut(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
-                "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
+                "{}: {nothing}; fix the cause and repeat the sweep's command to make the missing runs. For advice from topology alone, without \
                  a measurement: `longma affinity advise --interface {}`",
                 display_path(path),
                 if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
@@ -121,47 +123,50 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
             None => Ok(Some(of_results(&results))),
         };
     }
-    if arguments.what.way().is_none() {
+    if arguments.what.method().is_none() {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
     let (most, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
-    // Kinds of pairs are few: five classes, each near the NIC and far from it.
+    // There are at most ten kinds of pairs: five classes, each near the NIC or far from it.
     let runs = 64 + most as u64 * u64::from(repeats).max(2);
-    let mut ground = Ground::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
-    let ranking =
-        candidates(&ground.header.places, &ground.header.nic, &pairs_of(&ground.flows, &ground.applications));
+    let mut testbed = Testbed::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
+    let ranking = candidates(
+        &testbed.header.places,
+        &testbed.header.nic,
+        &pairs_of(&testbed.flows, &testbed.applications),
+    );
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
-    let mut results = ResultFile::open(&file, &ground.header)?;
+    let mut results = ResultFile::open(&file, &testbed.header)?;
     let mut race = Race::new(&ranking, most, repeats);
-    let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
-    // A folder in the system's place for such; nothing depends on its removal.
+    let raced = run_race(&mut race, arguments, &mut testbed, &mut results, &file, &stop);
+    // Ignore errors: the directory is in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&folder);
     let Some(results) = raced? else { return Ok(None) };
     if let Some(nothing) = results.nothing() {
         return Err(format!(
-            "nothing was measured: {nothing}; by topology alone: the same command without --lab and --connect"
+            "nothing was measured: {nothing}; for advice from topology alone, leave out --lab and --connect"
         )
         .into());
     }
     Ok(Some(Advice { ranking, ..of_results(&results) }))
 }
 
-/// Makes the runs of all rounds; none if it was stopped.
+/// Makes the runs of all rounds; returns `None` if interrupted.
 fn run_race(
     race: &mut Race<'_>,
     arguments: &Arguments,
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     results: &mut ResultFile,
     file: &Path,
     stop: &AtomicBool,
 ) -> Result<Option<Results>, Box<dyn Error>> {
-    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new(), is_cut: false };
+    let mut so_far = Results { header: testbed.header.clone(), samples: Vec::new(), is_cut: false };
     while let Some(round) = race.next(&Analysis::of(&so_far)) {
         let variants = variants(&[]);
         let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };
-        let outcome = measure(&plan, ground, &arguments.journal, results, stop)?;
+        let outcome = measure(&plan, testbed, &arguments.journal, results, stop)?;
         so_far = Results::read(file)?;
         if outcome.stopped {
             return Ok(None);
@@ -174,14 +179,14 @@ fn is_of_lab(header: &Header) -> bool {
     header.nic.name.name() == netns_testbed::RECEIVER
 }
 
-/// A new folder of this process's own.
+/// Creates a temporary directory.
 fn temporary() -> std::io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("longma-advise-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     Ok(folder)
 }
 
-/// The interface that the commands are for, if it is another than the measured one: a laboratory's is gone.
+/// The interface to apply the commands to, if it is not the measured one: the interface of --lab no longer exists.
 fn applied(header: &Header) -> Option<(Nic, Steering)> {
     let host = Tree::live();
     let name = is_of_lab(header).then(|| chosen(&host, None).ok())??;
@@ -190,7 +195,7 @@ fn applied(header: &Header) -> Option<(Nic, Steering)> {
     Some((nic, steering))
 }
 
-/// The measured machine in a few words, if its CPUs are not this one's.
+/// A short description of the measured machine, if its CPUs are not those of this host.
 fn elsewhere(header: &Header) -> Option<String> {
     let here = Tree::live();
     let is_here = header.places == here.places() && header.processor == processor(&here);
@@ -198,7 +203,7 @@ fn elsewhere(header: &Header) -> Option<String> {
 }
 
 fn of_results(results: &Results) -> Advice {
-    // Of a sweep that varied settings, those with the fastest pair.
+    // If settings were varied, take the variant with the fastest pair.
     let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
@@ -252,7 +257,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         if choice.pair != best.pair {
             let _ = write!(
                 words,
-                " {} had {:.2} Gb/s, but cannot be told from it at 95 %, and topology speaks for {}.",
+                " {} reached {:.2} Gb/s, which is not a significant difference at 95 %, and topology favours {}.",
                 best.pair, best.median_gbps, choice.pair
             );
         }
@@ -260,40 +265,44 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         if !alike.is_empty() {
             let _ = write!(
                 next,
-                "Not told apart from the highest, ({}), at 95 %: {}. ",
+                "No significant difference at 95 % from the fastest pair, ({}): {}. ",
                 best.pair,
                 alike.join(" ")
             );
         }
         if !advice.variant.is_empty() {
-            let _ =
-                write!(next, "Measured with {}, the fastest of what was varied. ", in_words(&advice.variant));
+            let _ = write!(
+                next,
+                "Measured with {}, the fastest of the varied settings. ",
+                in_words(&advice.variant)
+            );
         }
         if advice.is_of_lab {
-            let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");
+            let _ = write!(next, "The lab is removed; the commands are for {name}, which was not measured.");
         }
         if let Some(machine) = &advice.elsewhere {
-            let _ = write!(next, " It was another machine ({machine}): the CPUs below are its own.");
+            let _ =
+                write!(next, " Measured on another machine ({machine}): the CPU numbers below are its own.");
         }
     } else if let Some(first) = advice.ranking.first() {
         let near = match first.is_near {
             Some(true) => "the flow's CPU is on the NIC's NUMA node",
             Some(false) => "no CPU of the NIC's NUMA node can be used",
-            None => "the system does not say where the NIC hangs",
+            None => "the NUMA node of the NIC is unknown",
         };
         let (pair, class) = (first.pair, first.class.meaning());
         let _ = write!(
             words,
-            "By topology, not measured, for {name}: flow on CPU {}, application on CPU {}: {class}; {near}.",
+            "From topology, not measured, for {name}: flow on CPU {}, application on CPU {}: {class}; {near}.",
             pair.flow, pair.application
         );
-        next.push_str("A measurement decides: add --connect HOST, or --lab.");
+        next.push_str("To measure, add --connect HOST or --lab.");
     }
     let mut text = wrapped("", &words, width());
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));
     }
-    let _ = write!(text, "\nNow, as root:\n{}", lines(&commands.now));
+    let _ = write!(text, "\nTo apply it now, as root:\n{}", lines(&commands.now));
     let _ = write!(
         text,
         "\nFor the application's service, `systemctl edit SERVICE`:\n{}",
@@ -305,7 +314,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         lines_of(&commands.udev)
     );
     if !commands.keep.is_empty() {
-        let _ = write!(text, "\nTo keep it so:\n{}", lines(&commands.keep));
+        let _ = write!(text, "\nTo keep other programs from changing it:\n{}", lines(&commands.keep));
     }
     text
 }

@@ -1,7 +1,7 @@
-//! `longma affinity check`: what would disturb a sweep, and what to do about it.
-//! Not what is looked at: that is `preflight`.
+//! `longma affinity check`: prints conditions that would disturb a sweep, with advice, from
+//! `longma_affinity::preflight`.
 
-use super::said::{print, print_json};
+use super::terminal::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
@@ -15,18 +15,18 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The interface [default: the only one with a device that is up].
+    /// The interface [default: the only one that is up and has a device].
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<Interface>,
-    /// Look at a tree recorded on another host, with its proc and sys.
+    /// Check a recorded tree of another host, with its proc and sys directories.
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// How long other load is watched.
+/// How long other load is observed.
 const WATCHED: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         let mut text = text(&findings, width());
         if name.is_none() {
-            text.push_str("No interface was looked at: name one with --interface.\n");
+            text.push_str("No interface was checked: name one with --interface.\n");
         }
         print(&text)?;
     }
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(if prevented { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// One line a finding, and one more for what to do.
+/// One line per finding, and one for the advice.
 fn text(findings: &[Finding], width: usize) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -66,9 +66,9 @@ fn text(findings: &[Finding], width: usize) -> String {
     let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
     let (prevents, disturbs) = (count(Weight::Prevents), count(Weight::Disturbs));
     text.push_str(&match (prevents, disturbs) {
-        (0, 0) => "Nothing stands against a sweep.\n".to_string(),
-        (0, some) => format!("A sweep can be made; {some} of these would disturb it.\n"),
-        (some, _) => format!("No sweep can be made here: {some} of these prevent it.\n"),
+        (0, 0) => "Nothing would disturb a sweep.\n".to_string(),
+        (0, some) => format!("A sweep is possible; {some} of these would disturb it.\n"),
+        (some, _) => format!("No sweep is possible here: {some} of these prevent it.\n"),
     });
     text
 }
@@ -82,12 +82,13 @@ fn word(weight: Weight) -> &'static str {
     }
 }
 
-/// Letters that words have beside a label, at least.
+/// Smallest width for text to the right of a label, in characters.
 const ROOM: usize = 20;
-/// How far words are set in below a label beside which they have no room.
+/// Indentation of text that is printed below its label.
 const BELOW: &str = "  ";
 
-/// Words behind a label, in lines of at most `width`, the later ones set in under the first; below the label where that leaves no room.
+/// Prints text to the right of a label, wrapped to `width` columns and aligned; below the label if the space is too
+/// narrow.
 pub fn wrapped(label: &str, words: &str, width: usize) -> String {
     if label.len() > BELOW.len() && label.chars().count() + ROOM > width {
         let above = label.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -114,7 +115,7 @@ pub fn wrapped(label: &str, words: &str, width: usize) -> String {
     text + line.trim_end() + "\n"
 }
 
-/// Rows as columns that line up, the last of them words in lines of at most `width`.
+/// Prints rows as aligned columns; the last column is wrapped to `width`.
 pub fn listed(rows: &[Vec<String>], width: usize) -> String {
     let mut heads: Vec<Vec<String>> = rows.to_vec();
     let last: Vec<String> = heads.iter_mut().map(|row| row.pop().unwrap_or_default()).collect();
@@ -135,7 +136,7 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
     heads.iter().zip(&last).map(line).collect()
 }
 
-/// The same where there is no room for words beside the columns: these in parts, and a line of words for each row.
+/// The layout for narrow terminals: the columns without the last, followed by one line of text per row.
 fn below(heads: &[Vec<String>], last: &[String], width: usize) -> String {
     let ([names, rows @ ..], [what, words @ ..]) = (heads, last) else { return String::new() };
     let headings: Vec<(&str, &str)> = names.iter().map(|name| (name.trim(), "")).collect();
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_words_fit_into_forty_columns_and_all_of_them_are_there() {
+    fn columns_and_text_fit_forty_columns_completely() {
         let row = |words: [&str; 6]| words.map(String::from).to_vec();
         let rows = [
             row(["CPU", "SOCKET", "SHARES CACHE WITH", "BUSY", "NET_RX/s", "TAKES FROM"]),

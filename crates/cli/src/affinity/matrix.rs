@@ -1,6 +1,5 @@
-//! The matrix of all pairs in a terminal: a circle for each, fuller where more arrives.
-//! Not the page's: that is drawn by `longma-lab`.
-//! Source: the form is that of Hanford et al. 2014.
+//! Draws the throughput of all pairs as a matrix of circles in the terminal; a fuller circle is a higher rate.
+//! Source: the layout follows Hanford et al. 2014.
 
 use super::check::wrapped;
 use longma_affinity::analysis::PairResult;
@@ -8,15 +7,16 @@ use longma_affinity::pairs::Pair;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Circles by the part of the best pair's throughput from which they are used.
+/// Circles, each with the smallest fraction of the best throughput that it represents.
 const CIRCLES: [(f64, char); 5] = [(0.95, '●'), (0.75, '◕'), (0.5, '◑'), (0.25, '◔'), (0.0, '○')];
-/// Letters before the first column.
+/// Width of the row labels, in characters.
 const LABEL: usize = 10;
-/// A column with a number, and one without.
+/// Width of a column with and without a number, in characters.
 const NUMBERED: usize = 9;
 const BARE: usize = 4;
 
-/// The matrix with numbers if they have room, without if not, and words instead if there are more CPUs than columns.
+/// Draws the matrix with numbers if the width allows, otherwise without; if even that is too wide, returns a message
+/// instead.
 pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
     let cpus = |of: fn(&Pair) -> u32| pairs.iter().map(|result| of(&result.pair)).collect::<BTreeSet<u32>>();
     let (flows, applications) = (cpus(|pair| pair.flow), cpus(|pair| pair.application));
@@ -26,7 +26,7 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         (_, true) => BARE,
         _ => {
             let words = format!(
-                "{} by {} pairs have no room here: a wider terminal has, and --format json has all of them; `longma affinity report --html FILE` draws \
+                "{} by {} pairs do not fit here: use a wider terminal or --format json; `longma affinity report --html FILE` draws \
                  those of a real host.",
                 flows.len(),
                 applications.len()
@@ -58,7 +58,7 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let legend = CIRCLES.map(|(from, circle)| format!("{circle} from {:.0} %", from * 100.0));
+    let legend = CIRCLES.map(|(from, circle)| format!("{circle} >= {:.0} %", from * 100.0));
     text + &wrapped("", &format!("{} of the best", legend.join(", ")), width)
 }
 
@@ -76,14 +76,14 @@ pub mod tests {
     use longma_topology::Machine;
     use serde_json::json;
 
-    /// Pairs of the first CPUs of the published host, with rates by class.
+    /// Pairs of the first CPUs of the host in the paper, with rates by class.
     pub fn pairs(cpus: u32) -> Vec<(Pair, f64)> {
         let rate =
             |pair: Pair| if pair.flow == pair.application { 10.0 } else { 20.0 + f64::from(pair.flow) };
         all_pairs(&(0..cpus).collect::<Vec<_>>()).into_iter().map(|pair| (pair, rate(pair))).collect()
     }
 
-    /// Results as a file would hold them.
+    /// Results as read from a file.
     pub fn made_up(pairs: &[(Pair, f64)]) -> Results {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let header = json!({
@@ -119,18 +119,18 @@ pub mod tests {
     }
 
     #[test]
-    fn few_cpus_have_numbers_and_more_have_circles_alone() {
+    fn numbers_are_shown_only_if_they_fit() {
         assert!(drawn(2, 80).contains("CPU 0     ◔ 10.00  ● 20.00"), "{}", drawn(2, 80));
         let twelve = drawn(12, 80);
         assert!(twelve.contains("CPU 11    ●   ●") && twelve.contains("◔"), "{twelve}");
         assert!(twelve.lines().all(|line| line.chars().count() <= 80), "{twelve}");
         let narrow = drawn(12, 50);
-        assert!(narrow.contains("have no room"), "{narrow}");
+        assert!(narrow.contains("do not fit"), "{narrow}");
         assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
     }
 
     #[test]
-    fn a_pair_that_was_not_measured_is_a_gap() {
+    fn an_unmeasured_pair_is_left_blank() {
         let measured = [(Pair { flow: 0, application: 1 }, 5.0), (Pair { flow: 1, application: 0 }, 5.0)];
         let analysis = Analysis::of(&made_up(&measured));
         assert!(text(&analysis.pairs, 5.0, 80).contains("CPU 0              ● 5.00"));

@@ -1,19 +1,19 @@
-//! `longma affinity`: the best cores for flows and their applications on this host.
-//! Not the sweeps and the advice: those are `longma-affinity`.
+//! `longma affinity`: finds the best CPUs for network flows and their applications on this host, with
+//! `longma-affinity`.
 
 mod advise;
 mod check;
 mod matrix;
 mod modelled;
+mod option_scope;
 mod page;
 mod report;
 mod restore;
-mod said;
 mod show;
 mod sweep;
+mod terminal;
 mod tune;
 mod variants;
-mod ways;
 mod why;
 
 use clap::{Subcommand, ValueEnum};
@@ -33,7 +33,7 @@ use std::sync::atomic::AtomicBool;
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
-/// After Ctrl-C, as the shells use it.
+/// Exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
 /// `longma affinity ...`
@@ -45,47 +45,48 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum AffinityCommand {
-    /// Look for what would disturb a sweep, and say what to do about it; nothing is changed.
+    /// Check for conditions that would disturb a sweep, and advise what to do. Changes nothing.
     Check(check::Arguments),
-    /// Measure pairs of cores, flow and application; all that is changed is put back.
+    /// Measure throughput for pairs of CPUs, one for the flow and one for the application. Restores all settings
+    /// afterwards.
     Sweep(sweep::Arguments),
-    /// Show what a sweep measured: matrix, classes, costs, and what limits them.
+    /// Report the results of a sweep: throughput matrix, classes of pairs, costs and bottlenecks.
     Report(report::Arguments),
-    /// Name the best pair of cores, and the commands that apply it.
+    /// Recommend a pair of CPUs and print the commands that apply it.
     Advise(advise::Arguments),
-    /// Keep flows and their applications on one socket, on different cores that share a cache, until it is ended.
+    /// Run a daemon that keeps flows and their applications on different cores that share a cache.
     Tune(tune::Arguments),
-    /// Say what `tune` decided, and why.
+    /// Print the decisions of `tune` and their reasons.
     Why(why::Arguments),
-    /// Put back what a killed sweep or `tune` left changed.
+    /// Restore settings that a killed sweep or `tune` left changed.
     Restore(restore::Arguments),
-    /// Show the CPUs, and the interface's queues and interrupts on them.
+    /// Show the CPUs with their load and the interface's queues and interrupts.
     Show(show::Arguments),
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table or text.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// Names the journal where no option does.
+/// Environment variable that names the journal if no option does.
 const JOURNAL_VARIABLE: &str = "LONGMA_AFFINITY_JOURNAL";
 
-/// Where changes are journalled.
+/// Selects the journal of changed settings.
 #[derive(clap::Args)]
 struct JournalOption {
-    /// The journal of changes [env: LONGMA_AFFINITY_JOURNAL] [default: /run/longma/affinity.journal, without root in the user's runtime
-    /// folder].
+    /// Journal of changed settings [env: LONGMA_AFFINITY_JOURNAL] [default: /run/longma/affinity.journal for root, else
+    /// a file in the user's runtime directory].
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
 impl JournalOption {
-    /// Begins the journal. Its own folder is made; one that somebody has named must be there.
+    /// Opens the journal. Creates the default directory, but not that of a file named by the user.
     fn begin<'a>(&self, host: &'a dyn Host) -> Result<Journal<'a>, JournalError> {
         let path = self.path();
         if self.named().is_none() {
@@ -94,12 +95,13 @@ impl JournalOption {
         Journal::begin(&path, host)
     }
 
-    /// Whether it is among the command's own words. What the environment says is for every command, whether it has use for it or not.
+    /// Whether the option is on the command line. The environment variable applies to all commands, so it does not
+    /// count.
     fn is_given(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// The file that somebody has named.
+    /// The journal named by the option or the environment.
     fn named(&self) -> Option<PathBuf> {
         let environment = || std::env::var_os(JOURNAL_VARIABLE).filter(|name| !name.is_empty());
         self.journal.clone().or_else(|| environment().map(PathBuf::from))
@@ -117,29 +119,30 @@ impl JournalOption {
     }
 }
 
-/// Makes the folder that a file of this program's own is in.
+/// Creates the parent directory of a default file.
 fn own_folder(file: &Path) -> std::io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
 
-/// Where decisions are kept.
+/// Selects the log of decisions.
 #[derive(clap::Args)]
 struct StateOption {
-    /// The log of decisions [default: /var/lib/longma/affinity.decisions, without root in the user's state folder].
+    /// Log of decisions [default: /var/lib/longma/affinity.decisions for root, else a file in the user's state
+    /// directory].
     #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_STATE")]
     state: Option<PathBuf>,
 }
 
 impl StateOption {
-    /// Opens the log. Its own folder is made; one that somebody has named must be there.
+    /// Opens the log. Creates the default directory, but not that of a file named by the user.
     fn open(&self) -> Result<Log, String> {
         let path = self.path();
         let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         if let Some(folder) = missing.filter(|_| self.state.is_some()) {
             return Err(format!(
-                "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
-                display_path(&path),
-                display_path(folder)
+                "the log of decisions {}: there is no directory {}: create it, or name another file with --state",
+                shown(&path),
+                shown(folder)
             ));
         }
         own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {
@@ -175,10 +178,10 @@ pub fn run(args: Args) -> Outcome {
     outcome.map_err(|error| sanitize_lines(&error.to_string()).into())
 }
 
-/// What would end the program in the middle and can be answered; SIGALRM is left to those who set a limit with it.
+/// Signals that end the process and can be handled. SIGALRM is left to callers that set a time limit with it.
 const ENDINGS: [i32; 7] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU];
 
-/// Becomes true at Ctrl-C, SIGTERM, a closed terminal and the like, so that all is put back before the end.
+/// A flag that becomes true at any of these signals, so that settings are restored before exit.
 fn interruption() -> std::io::Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in ENDINGS {
@@ -204,7 +207,7 @@ fn pair(text: &str) -> Result<Pair, String> {
     Ok(Pair { flow, application })
 }
 
-/// The interface that is named, or the only one that there is to choose.
+/// The named interface, or the only one that is up and has a device.
 fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, String> {
     own_sys(host)?;
     if let Some(name) = named {
@@ -224,12 +227,13 @@ fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, Strin
     }
 }
 
-/// Refuses a /sys whose interfaces are others than the kernel speaks of: what is said of them would be wrong.
+/// Rejects a /sys that shows another network namespace than the kernel interfaces use: its interfaces would be the
+/// wrong ones.
 fn own_sys(host: &dyn Host) -> Result<(), String> {
     host.foreign_sysfs().map_or(Ok(()), |what| Err(JournalError::ForeignSysfs { what }.to_string()))
 }
 
-/// Columns of the terminal, and 80 of what is none.
+/// Width of the terminal in columns; 80 if standard output is not a terminal.
 fn width() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
 }

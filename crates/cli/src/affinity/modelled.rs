@@ -1,20 +1,18 @@
-//! `longma affinity sweep --model`: the pairs of a modelled host, in simulated time.
-//! Not the runs: those are a workload, `longma_workloads::pairs`.
-//! Source: Hanford et al. 2014 for what is compared.
+//! `longma affinity sweep --model`: runs and reports a sweep of a modelled host in simulated time.
+//! `longma_workloads::pairs` makes the runs.
+//! Source: Hanford et al. 2014 for the published results.
 
-mod kept;
+mod results_file;
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
-use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::pairs::{Class, Pair, classify, of_machine};
+use longma_affinity::places::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuLocation, Machine, display_path, sanitize};
-use longma_workloads::pairs::{
-    COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
-};
+use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
+use results_file::ResultsFile;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
@@ -24,38 +22,38 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A core or a link that is busy for so much of the time is full.
+/// Busy fraction from which a core or link counts as saturated.
 const FULL: f64 = 0.9;
 
-/// How many 10^6 bytes a rate can be measured over.
+/// Allowed values of `--megabytes`, in 10^6 bytes.
 pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
-/// The most cycles of a frame besides the receiver's own: they are simulated one by one.
-pub const MOST_FRAME_CYCLES: u32 = 100_000;
+/// Maximum of `--frame-cycles`. The cycles are simulated one by one.
+pub const MAX_FRAME_CYCLES: u32 = 100_000;
 
-/// The machine file of the published host.
+/// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
 
-/// Sweeps, keeps the runs in `output` if one is named, and prints what came out.
+/// Runs the sweep, writes the runs to `output` if given, and prints the report.
 pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
     let machine = Machine::open(sweep.machine).map_err(|error| sanitize(&error.to_string()))?;
     let places = of_machine(&machine);
     let nic = nic(&machine)?;
     sweep.mtu(&nic).map_err(|why| format!("{}: {why}", sanitize(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
-        [] => longma_affinity::pairs::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
-        // One that is named twice is one pair.
+        [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
+        // Remove duplicate pairs.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
-    are_there(&machine.name, &places, &pairs)?;
-    // Before a file says that this is what is swept.
-    missing_resource(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
+    check_pairs(&machine.name, &places, &pairs)?;
+    // Check the settings before the results file is created.
+    nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
-        said::note(&format!("note: {words}"));
+        terminal::note(&format!("note: {words}"));
     }
     let began = Instant::now();
-    let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
+    let kept = output.map(|path| ResultsFile::open(path, sweep, &nic, &places)).transpose()?;
     if let Some((kept, path)) = kept.as_ref().zip(output) {
-        said::cut(path, kept.is_cut);
+        terminal::cut(path, kept.is_cut);
     }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
@@ -68,20 +66,24 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
-            said::progress(&format!("{done} of {} runs", runs.len()));
+            terminal::progress(&format!("{done} of {} runs", runs.len()));
         }
         Ok(())
     };
     let fresh = measure(sweep, &nic, &places, &todo, stop, &keep);
     if bar {
-        said::progress("");
+        terminal::progress("");
     }
     let there = |count: usize| match output {
         Some(path) => {
-            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), display_path(path))
+            format!(
+                "{count} of {} runs are in {}: the same command goes on with the missing runs",
+                runs.len(),
+                shown(path)
+            )
         }
         None => format!(
-            "{count} of {} runs were made; with --output FILE they are kept, and the same command goes on",
+            "{count} of {} runs were made; with --output FILE, they are saved and the command can be continued",
             runs.len()
         ),
     };
@@ -96,24 +98,27 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         }?;
     }
     if !is_whole {
-        said::note(&format!("stopped; {}", there(measured.len())));
+        terminal::note(&format!("stopped; {}", there(measured.len())));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the runs that `file` holds, if it is one of a modelled sweep.
+/// Prints the runs in `file`. Returns `None` if it is not the file of a modelled sweep.
 pub fn report(
     file: &Path,
     has_page: bool,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
-    let Some(kept::Read { header, known, is_cut, places, nic }) = kept::read(file)? else { return Ok(None) };
-    said::cut(file, is_cut);
+    let Some(results_file::Contents { header, known, is_cut, places, nic }) = results_file::read(file)?
+    else {
+        return Ok(None);
+    };
+    terminal::cut(file, is_cut);
     if has_page {
         return Err(format!(
-            "{} is of a modelled sweep, of which there is no page: leave --html out",
-            display_path(file)
+            "{} holds a modelled sweep, for which there is no page: leave --html out",
+            shown(file)
         )
         .into());
     }
@@ -123,8 +128,8 @@ pub fn report(
     match format {
         _ if known.is_empty() => {
             return Err(format!(
-                "{} has no run yet: `{}` makes them",
-                display_path(file),
+                "{} has no runs yet: make them with `{}`",
+                shown(file),
                 header.command(file)
             )
             .into());
@@ -135,8 +140,8 @@ pub fn report(
     Ok(Some(ExitCode::SUCCESS))
 }
 
-/// Nothing is simulated for pairs of which some cannot be.
-fn are_there(machine: &str, places: &[CpuLocation], pairs: &[Pair]) -> Result<(), String> {
+/// Checks that all pairs exist, before anything is simulated.
+fn check_pairs(machine: &str, places: &[CpuLocation], pairs: &[Pair]) -> Result<(), String> {
     let Some(missing) = pairs.iter().find(|pair| classify(places, **pair).is_none()) else { return Ok(()) };
     let is_there = |cpu: u32| places.iter().any(|place| place.cpu == cpu);
     let cpu = if is_there(missing.flow) { missing.application } else { missing.flow };
@@ -148,7 +153,8 @@ fn of_class(measured: &[Measured], class: Class) -> Vec<&Measured> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
-/// Those that came out differently: pairs that are alike to the last bit are one measurement, and tell nothing of its spread.
+/// Measurements with distinct results. Pairs with bit-identical results are one measurement and say nothing about the
+/// spread.
 fn distinct<'a>(measured: &[&'a Measured]) -> Vec<&'a Measured> {
     let mut seen = BTreeSet::new();
     let bits = |one: &Measured| -> Vec<u64> {
@@ -178,11 +184,11 @@ fn as_json(measured: &[Measured]) -> Value {
         })
     };
     let pairs: Vec<Value> = measured.iter().map(pair).collect();
-    // Nothing of this host's speed: the same sweep prints the same bytes.
+    // No wall-clock times: the same sweep prints the same bytes.
     json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
 }
 
-/// The report, in lines of at most `width`; it took so long.
+/// The report, wrapped to `width` columns; `took` is the wall time of the sweep.
 fn text(
     sweep: &Sweep,
     nic: &Nic,
@@ -198,8 +204,7 @@ fn text(
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured, width);
     if sweep.seeds > 1 {
-        let words =
-            format!("The same over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
+        let words = format!("Over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
     text += &wrapped("", &told_apart(measured), width);
@@ -207,16 +212,16 @@ fn text(
     let same = all.len() - distinct(&all).len();
     if same > 0 {
         let words = format!(
-            "{same} of {} pairs came out as another one did to the last bit, and count once.",
+            "{same} of {} pairs have bit-identical results to another pair and count once.",
             all.len()
         );
         text += &wrapped("", &words, width);
     }
-    text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
+    text += "\nCycles by stage, M/Gbit: means over the pairs of a class\n";
     text += &stages(measured, width);
-    text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
+    text += "\nClasses by the sockets of flow, application and NIC: means, 95 % intervals\n";
     text += &sides(nic, places, measured, width);
-    text += "\nWhat limits them, by the cores' CPI stacks\n";
+    text += "\nBottlenecks, by the cores' CPI stacks\n";
     text += &limits(nic, mtu, measured, width);
     if sweep.machine != PUBLISHED {
         return Ok(text);
@@ -226,7 +231,7 @@ fn text(
     Ok(format!("{text}\n{}", wrapped("", published, width)))
 }
 
-/// What was swept.
+/// Describes the sweep.
 fn heading(
     sweep: &Sweep,
     nic: &Nic,
@@ -264,10 +269,10 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
     measured.iter().map(result).collect()
 }
 
-/// Something that a pair has.
+/// A measured quantity of a pair.
 type Quantity = fn(&Measured) -> f64;
 
-/// Which classes' throughputs and cycles are told apart (Welch's test, 95 %).
+/// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %).
 fn told_apart(measured: &[Measured]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
@@ -288,7 +293,7 @@ fn told_apart(measured: &[Measured]) -> String {
         }
     }
     let list = |words: &[String]| if words.is_empty() { "none".into() } else { words.join("; ") };
-    format!("Told apart at 95 %: {}. Not told apart: {}.", list(&apart), list(&not))
+    format!("Significant differences at 95 %: {}. No significant difference: {}.", list(&apart), list(&not))
 }
 
 fn stages(measured: &[Measured], width: usize) -> String {
@@ -305,7 +310,7 @@ fn stages(measured: &[Measured], width: usize) -> String {
     fitted(&headings.collect::<Vec<_>>(), 1, &rows, width)
 }
 
-/// The classes again, each by the socket of the NIC.
+/// The classes, split by whether each CPU is on the NIC's socket.
 fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measured], width: usize) -> String {
     let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
     let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
@@ -351,7 +356,7 @@ fn present(measured: &[Measured]) -> Vec<Class> {
 }
 
 fn with_half(interval: Interval) -> String {
-    // Three figures say as much of thousands.
+    // Thousands need no decimals.
     let decimals = if interval.mean.abs() < 1000.0 { 2 } else { 0 };
     match interval.half {
         Some(half) => format!("{:.decimals$} ± {half:.decimals$}", interval.mean),
@@ -375,11 +380,11 @@ fn classes(measured: &[Measured], width: usize) -> String {
     fitted(&headings.collect::<Vec<_>>(), 2, &rows, width)
 }
 
-/// The classes' means, each seed's over the same pairs, and how far a pair's throughputs lie apart at most.
+/// Means of each class over seeds, with the largest difference between the seeds of one pair.
 fn seeds(runs: &[Measured], width: usize) -> String {
     let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
     let headings =
-        [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("a pair's seeds apart at most, Gb/s", "")];
+        [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("largest range of a pair, Gb/s", "")];
     let mut rows = Vec::new();
     for class in present(runs) {
         let of = of_class(runs, class);
@@ -405,7 +410,7 @@ fn seeds(runs: &[Measured], width: usize) -> String {
     fitted(&headings, 1, &rows, width)
 }
 
-/// What is full in each class, and what most of the busier core's time goes to.
+/// The saturated resource of each class, and the main component of the busier core's CPI stack.
 fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
     let most = nic.goodput(mtu);
     let mut text = String::new();
@@ -417,9 +422,9 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
         let (core, whose) =
             if busy[0] > busy[1] { (0, "the flow's core") } else { (1, "the application's core") };
         let what = match (gbps.mean >= FULL * most, busy[core] >= FULL) {
-            (_, true) => format!("{whose} is full"),
-            (true, false) => "the link is full".into(),
-            (false, false) => "nothing is full: latencies and windows".into(),
+            (_, true) => format!("{whose} is saturated"),
+            (true, false) => "the link is saturated".into(),
+            (false, false) => "nothing is saturated: limited by latencies and windows".into(),
         };
         let causes: std::collections::BTreeMap<&str, usize> =
             of.iter().fold(Default::default(), |mut causes, one| {
@@ -428,7 +433,7 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
             });
         let most = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
         let words = format!(
-            "{what}: {:.1} Gb/s; {whose} is busy for {:.0} %, mostly `{most}`",
+            "{what}: {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{most}`",
             gbps.mean,
             busy[core] * 100.0
         );
@@ -454,7 +459,7 @@ mod tests {
         }
     }
 
-    /// As wide as it gets: all five classes, four digits, every kind of line.
+    /// The widest possible report: all five classes, four-digit numbers, every kind of line.
     #[test]
     fn the_whole_report_fits_into_eighty_columns() {
         let machine = Machine::open(PUBLISHED).unwrap();
@@ -497,36 +502,36 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_came_out_alike_are_one_measurement() {
+    fn identical_results_count_as_one_measurement() {
         let (one, other) = (run(0, 1, 10.0), run(1, 1, 12.0));
         let of = |runs: &[&Measured]| mean_of(runs, |one| one.gbps).unwrap();
         let copies: Vec<Measured> = (2..50).map(|flow| run(flow, 1, 10.0)).collect();
         let all: Vec<&Measured> = copies.iter().chain([&one, &other]).collect();
         assert_eq!(of(&all), of(&[&one, &other]));
         assert_eq!(of(&all[..48]).half, None, "nothing is random: there is no interval");
-        // As many copies as one likes tell no classes apart.
+        // Any number of identical copies must not make classes differ significantly.
         let elsewhere =
             copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
         let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
-        assert_eq!(told, "Told apart at 95 %: none. Not told apart: none.");
+        assert_eq!(told, "Significant differences at 95 %: none. No significant difference: none.");
     }
 
     #[test]
-    fn cpus_that_the_machine_has_not_are_named() {
+    fn missing_cpus_are_named() {
         let places = of_machine(&Machine::open(PUBLISHED).unwrap());
         let pairs = [Pair { flow: 0, application: 11 }, Pair { flow: 3, application: 12 }];
-        assert_eq!(are_there("it", &places, &pairs[..1]), Ok(()));
-        let refused = are_there("it", &places, &pairs).unwrap_err();
+        assert_eq!(check_pairs("it", &places, &pairs[..1]), Ok(()));
+        let refused = check_pairs("it", &places, &pairs).unwrap_err();
         assert_eq!(refused, "it has no CPU 12: give --cpus or --pair with CPUs from 0 to 11");
     }
 
     #[test]
-    fn intervals_over_seeds_are_of_the_classes_means_and_not_of_its_pairs() {
-        // Pairs far apart, seeds near each other: means of 20.5 and 19.5.
+    fn intervals_over_seeds_use_the_means_of_a_class() {
+        // Pairs differ widely, seeds little: the seeds' means are 20.5 and 19.5.
         let runs = [run(0, 1, 10.0), run(0, 2, 9.0), run(1, 1, 31.0), run(1, 2, 30.0)];
         let text = seeds(&runs, 80);
         let line = text.lines().find(|line| line.starts_with("same-cpu")).unwrap();
-        // Student's t of one degree of freedom is 12.7, times 0.5.
+        // Student's t for one degree of freedom is 12.7, times 0.5.
         assert!(line.contains("20.00 ± 6.35") && line.trim_end().ends_with("1.00"), "{text}");
     }
 }

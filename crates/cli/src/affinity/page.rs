@@ -1,5 +1,4 @@
-//! The page of a sweep: the matrix of filled circles, and a heat map for each cost, as the lab's reports draw them.
-//! Not the drawing: that is `longma-lab`'s.
+//! Writes the HTML page of a sweep: the matrix of throughputs and a heat map per cost, drawn by `longma-lab`.
 
 use super::report::setting;
 use longma_affinity::analysis::{Analysis, PairResult, fastest};
@@ -16,7 +15,7 @@ use std::path::Path;
 
 const NAME: &str = "affinity-sweep";
 
-/// What the lab is told a sweep is; it never runs one.
+/// Presents a finished sweep to `longma-lab` as a workload. It is never run.
 struct Swept([Parameter; 2]);
 
 impl Workload for Swept {
@@ -34,13 +33,13 @@ impl Workload for Swept {
     }
 }
 
-/// A thing that is drawn: its key, name, unit, and value at a pair.
+/// A plotted quantity: key, name, unit, and its value for a pair.
 type Drawn = (String, &'static str, &'static str, Box<dyn Fn(&PairResult) -> Option<f64>>);
 
-/// The page.
+/// Writes the page.
 ///
 /// # Errors
-/// If there is no result to draw.
+/// Fails if there is no result to draw.
 pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
     let variants = results.variants().len();
     let results = &fastest(results);
@@ -65,16 +64,13 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
     Ok(lay_out(&[Chapter { campaign, table, command }], crate::experiment::VERSION))
 }
 
-/// The sweep as an experiment file.
+/// Describes the sweep as an experiment file.
 fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[Drawn]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut about = setting(&results.header).join(". ") + ".";
     if let Some(sample) = results.samples.first().filter(|_| variants > 1) {
-        let _ = write!(
-            about,
-            " Of {variants} variants the one with the fastest pair: {}.",
-            words(&sample.variant)
-        );
+        let _ =
+            write!(about, " The variant with the fastest pair, of {variants}: {}.", words(&sample.variant));
     }
     for class in &analysis.classes {
         let half = class.gbps.half.map_or(String::new(), |half| format!(" ± {half:.2}"));
@@ -162,11 +158,11 @@ mod tests {
     use crate::affinity::matrix::tests::{made_up, pairs};
 
     #[test]
-    fn every_pair_is_a_circle_and_a_cell_of_each_cost() {
+    fn the_page_has_a_circle_and_a_cell_per_cost_for_every_pair() {
         let page = page(&made_up(&pairs(12)), Path::new("x.jsonl")).unwrap();
         assert_eq!(page.matches("<figure class=\"chart circles\"").count(), 1);
         assert_eq!(page.matches("<circle class=\"mark disc").count(), 144);
-        // Core time, softirq time and context switches are counted in what is made up.
+        // The test results have three costs: core time, softirq time and context switches.
         assert_eq!(page.matches("class=\"mark cell\"").count(), 3 * 144);
         assert!(page.contains("shared-cache") && page.contains("limited by"));
     }

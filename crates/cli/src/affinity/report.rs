@@ -1,8 +1,7 @@
-//! `longma affinity report`: what a sweep measured, in the terminal, as JSON, and as a page.
-//! Not what it means: that is `analysis`.
+//! `longma affinity report`: prints the results of a sweep as text or JSON, or writes an HTML page.
 
 use super::check::{listed, wrapped};
-use super::said::{self, print as put, print_json};
+use super::terminal::{self, print as put, print_json};
 use super::{Format, Outcome, matrix, modelled, page, variants, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, ClassResult};
@@ -17,13 +16,13 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The file of results.
+    /// The results file.
     #[arg(value_name = "FILE", default_value = "affinity.jsonl")]
     file: PathBuf,
-    /// Write a page with the matrix and a heat map for each cost too.
+    /// Also write an HTML page with the matrix and a heat map per cost.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -33,12 +32,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(code);
     }
     let results = Results::read(&arguments.file)?;
-    said::cut(&arguments.file, results.is_cut);
+    terminal::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         if is_one_file(path, &arguments.file) {
             let path = display_path(path);
             return Err(format!(
-                "--html: {path} holds the results, which a page would replace: name another file"
+                "--html: {path} is the results file, which the page would overwrite: name another file"
             )
             .into());
         }
@@ -49,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&results, arguments.format)
 }
 
-/// Whether both names are one file's that is there, links followed.
+/// Whether both paths name the same existing file, after following links.
 fn is_one_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
     matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
@@ -58,8 +57,8 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
-        said::note(&format!(
-            "{nothing}; once their cause is gone, the sweep's own command makes the runs that are missing"
+        terminal::note(&format!(
+            "{nothing}; fix the cause and repeat the sweep's command to make the missing runs"
         ));
     }
     let by_variant: Vec<(Variant, Analysis)> = results
@@ -78,7 +77,7 @@ pub fn print(results: &Results, format: Format) -> Outcome {
     Ok(if analysis.pairs.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What was swept, in two lines.
+/// Describes the swept host and the load in two lines.
 pub fn setting(header: &Header) -> [String; 2] {
     let load = match &header.load {
         Load::Command(words) => words.join(" "),
@@ -98,7 +97,7 @@ pub fn setting(header: &Header) -> [String; 2] {
     ]
 }
 
-/// The whole report, in lines of at most `width` where words allow it.
+/// The report, wrapped to `width` columns where words allow it.
 pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
     let mut text = String::new();
     for line in setting(header) {
@@ -117,13 +116,13 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
     text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
     text.push_str("\nClasses\n");
     text.push_str(&listed(&classes(&analysis.classes), width));
-    text.push_str("\nWhat limits them\n");
+    text.push_str("\nBottlenecks\n");
     for class in &analysis.classes {
         let words = format!("{}: {}", class.bottleneck.limit.words(), class.bottleneck.evidence);
         text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
     }
     text.push('\n');
-    text.push_str(&wrapped("", "What a Gb/s costs on the CPUs of the pair, medians", width));
+    text.push_str(&wrapped("", "Costs per Gb/s on the CPUs of the pair, medians", width));
     text.push_str(&costs(analysis, width));
     for remark in &analysis.remarks {
         text.push_str(&wrapped("note: ", remark, width));
@@ -169,7 +168,7 @@ mod tests {
     use crate::affinity::matrix::tests::{made_up, pairs};
     use longma_affinity::pairs::Class;
 
-    /// All five classes, as hosts with hardware threads and several last caches have them.
+    /// All five classes, as on hosts with hardware threads and several last-level caches.
     #[test]
     fn a_report_of_every_class_fits_too() {
         let mut results = made_up(&pairs(12));
@@ -188,7 +187,7 @@ mod tests {
         let text = text(&results.header, &Analysis::of(&results), 40);
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 40).collect();
         assert!(long.is_empty(), "{long:#?}");
-        // Lines may end between its words.
+        // The text may be wrapped between any two words.
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains("same-cpu") && words.contains("one CPU for both"), "{text}");
     }

@@ -1,7 +1,6 @@
-//! `longma affinity restore`: puts back what a killed sweep left changed.
-//! Not how: that is `journal`.
+//! `longma affinity restore`: restores settings that a killed sweep or `tune` left changed, from the journal.
 
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Journal, RestoreOutcome, Restored};
@@ -13,10 +12,12 @@ use std::process::ExitCode;
 pub struct Arguments {
     #[command(flatten)]
     journal: JournalOption,
-    /// Forget the settings of interfaces that are gone from this network namespace: they were removed, and not moved elsewhere.
+    /// Drop settings of interfaces that no longer exist in this network namespace.
+    ///
+    /// Use this for interfaces that were removed, not for ones that were moved to another namespace.
     #[arg(long)]
     forget_gone: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -25,8 +26,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (host, path) = (Tree::live(), arguments.journal.path());
     let restored = Journal::recover(&path, &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
-        said::note(
-            "only its inode number says that this is the network namespace of the journal: another has that number once its own is \
+        terminal::note(
+            "this network namespace matches the journal by inode number only, which a new namespace may reuse after the old one is \
              gone (Linux 5.14 and later tell them apart)",
         );
     }
@@ -37,42 +38,42 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else if !path.exists() {
-        // A name that was mistyped must not pass for all being as before.
-        print(&format!("There is nothing to put back: there is no journal {}.\n", display_path(&path)))?;
+        // Name the file, so that a mistyped path is not taken for a restored host.
+        print(&format!("Nothing to restore: there is no journal {}.\n", shown(&path)))?;
     } else {
         print(&text(&restored))?;
     }
     Ok(if restored.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A line for each setting that is not as it was, and a sum.
+/// One line per setting that was not restored, and a total.
 pub fn text(restored: &Restored) -> String {
     let mut text = String::new();
     let (mut put_back, mut as_before, mut ended) = (0, 0, 0);
     for (setting, fate) in &restored.settings {
         match fate {
-            RestoreOutcome::Restored => put_back += 1,
-            RestoreOutcome::AsBefore => as_before += 1,
-            RestoreOutcome::Ended => ended += 1,
-            RestoreOutcome::Gone { was } => text.push_str(&format!(
-                "{setting}: not put back: it is not here any more, and was `{was}`; the journal keeps it. Has its interface gone to another \
-                 network namespace, make it so there by hand; then, or if it was removed, `longma affinity restore --forget-gone` gives it up\n"
+            Fate::Restored => put_back += 1,
+            Fate::AsBefore => as_before += 1,
+            Fate::Ended => ended += 1,
+            Fate::Gone { was } => text.push_str(&format!(
+                "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface was moved to another \
+                 network namespace, restore the setting there by hand; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
             )),
-            RestoreOutcome::Foreign { found } => {
-                text.push_str(&format!("{setting}: somebody else made it `{found}`: left alone\n"));
+            Fate::Foreign { found } => {
+                text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
             }
-            RestoreOutcome::Failed { why } => {
-                text.push_str(&format!("{setting}: not put back: {why}; the journal keeps it\n"))
+            Fate::Failed { why } => {
+                text.push_str(&format!("{setting}: not restored: {why}; the journal keeps it\n"))
             }
         }
     }
     if restored.settings.is_empty() {
-        return "There is nothing to put back.\n".into();
+        return "Nothing to restore.\n".into();
     }
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { " is" } else { "s are" });
-    let mut sums = vec![format!("{} put back", plural(put_back, "setting"))];
-    sums.extend((as_before > 0).then(|| format!("{as_before} had not been changed")));
-    sums.extend((ended > 0).then(|| format!("{ended} ended and left nothing to put back")));
+    let mut sums = vec![format!("{} restored", plural(put_back, "setting"))];
+    sums.extend((as_before > 0).then(|| format!("{as_before} had their original values")));
+    sums.extend((ended > 0).then(|| format!("{ended} no longer exist")));
     format!("{text}{}.\n", sums.join(", "))
 }

@@ -1,9 +1,10 @@
-//! `longma affinity show`: the CPUs with what the interface puts on them, over a moment, or again and again on a terminal.
+//! `longma affinity show`: shows the CPUs with their load and the interface's queues and interrupts, once or
+//! continuously.
 
 mod live;
 
 use super::check::{listed, wrapped};
-use super::said::{print, print_json};
+use super::terminal::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
 use longma_affinity::counters::{CpuShares, Reading};
 use longma_affinity::host::{Host, Tree};
@@ -15,16 +16,18 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The interface [default: the only one with a device that is up].
+    /// The interface [default: the only one that is up and has a device].
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<Interface>,
-    /// Look once, as where the output is no terminal; otherwise the picture is renewed until q or Ctrl-C.
+    /// Print once and exit, as when the output is not a terminal.
+    ///
+    /// Otherwise, the display is refreshed until q or Ctrl-C is pressed.
     #[arg(long)]
     once: bool,
-    /// How long to look, in seconds.
+    /// Length of an observation.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -64,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .to_vec();
     let row = |place: longma_topology::CpuLocation| {
         let shares = counts.cpus.get(&place.cpu);
-        // What the kernel does not show is not nothing.
+        // Print `?`, not 0, for values that the kernel does not report.
         let percent =
             |share: Option<f64>| share.map_or("  ? %".into(), |share| format!("{:>3.0} %", share * 100.0));
         let received = counts.receptions.get(&place.cpu).map(|count| *count as f64 / counts.seconds);
@@ -102,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&format!("{}\n{}", wrapped("", &words, width()), listed(&rows, width())))
 }
 
-/// The CPUs that a queue's packets are spread over, as a list.
+/// The CPUs that RPS distributes a queue's packets to, as a list.
 fn rps(host: &Tree, nic: &Nic, queue: u32) -> Option<String> {
     let mask = Setting::Rps { interface: nic.name.clone(), queue }.read(host).ok()?;
     Some(longma_affinity::cpus::CpuSet::from_mask(&mask).ok()?.to_string())

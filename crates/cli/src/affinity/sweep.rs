@@ -1,10 +1,10 @@
-//! `longma affinity sweep`: measures pairs of CPUs, and puts everything back.
-//! Not the measurement: that is `longma-affinity`.
+//! `longma affinity sweep`: measures the throughput of pairs of CPUs and restores all settings. The measurement itself
+//! is in `longma-affinity`.
 
-use super::ways::{self, Limited, Way};
+use super::option_scope::{self, Method, ScopedOption};
 use super::{
     Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
-    report, restore, said,
+    report, restore, terminal,
 };
 use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
@@ -31,121 +31,133 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    what: What,
+    what: LoadOptions,
     #[command(flatten)]
-    which: Which,
+    which: RunOptions,
     #[command(flatten)]
-    model: Model,
-    /// The file of results; a sweep that was stopped goes on where it was [default: affinity.jsonl, and none with --model].
+    model: ModelOptions,
+    /// Write results to this file. If it holds an interrupted sweep, continue that sweep [default: affinity.jsonl; none
+    /// with --model].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// A model in place of this host.
+/// Options for sweeping a modelled machine.
 #[derive(clap::Args)]
-struct Model {
-    /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report and what --output names.
+struct ModelOptions {
+    /// Sweep this modelled machine, in simulated time, instead of this host.
+    ///
+    /// Writes no files except the one given with --output.
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "command"])]
     model: Option<String>,
-    /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
-    /// some 3000 frames a pair: 100000 take as long as everything else [default: 0].
-    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)))]
+    /// Extra cycles per frame for kernel work that the model leaves out [default: 0].
+    ///
+    /// These cycles are simulated one by one, for about 3000 frames per pair; 100000 cycles double the run time.
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MAX_FRAME_CYCLES)))]
     frame_cycles: Option<u32>,
-    /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it [default: 1].
+    /// Measure each modelled pair with this many random seeds, starting at --seed [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: Option<u32>,
-    /// What the modelled NIC and kernel do besides, as `rfs=1`; may be repeated: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded,
-    /// napi, ring, delay_ns, frames, budget, near, before.
+    /// Set an option of the modelled NIC or kernel, for example rfs=1. May be repeated.
+    ///
+    /// Names: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded, napi, ring, delay_ns, frames, budget, near,
+    /// before.
     #[arg(long = "with", value_name = "NAME=VALUE")]
     with: Vec<Offload>,
-    /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began [default: 8].
+    /// Measure the rate of each pair over this many megabytes (10^6 bytes) [default: 8].
+    ///
+    /// 19 MB before them warm up caches and buffers. The measurement may be up to 2 MB longer, so that it ends with the
+    /// same amount of buffered data as it began with.
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES))]
     megabytes: Option<u64>,
 }
 
 /// The network and the load.
 #[derive(clap::Args)]
-pub struct What {
-    /// Make two network namespaces on this host with an iperf3 server in one, and take them down afterwards.
+pub struct LoadOptions {
+    /// Create two network namespaces on this host with an iperf3 server in one, and remove them afterwards.
     #[arg(long, conflicts_with_all = ["interface", "connect"])]
     pub lab: bool,
-    /// The interface that the flows come in by.
+    /// The interface that receives the flows.
     #[arg(long, value_name = "NAME", value_parser = interface)]
     pub interface: Option<Interface>,
-    /// The host where `iperf3 --server` runs.
+    /// Host on which `iperf3 --server` runs.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub connect: Option<String>,
-    /// UDP and not TCP.
+    /// Send UDP instead of TCP.
     #[arg(long)]
     udp: bool,
-    /// Flows at once [default: 1].
+    /// Number of concurrent flows [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=128))]
     flows: Option<u32>,
-    /// The sender copies its data; otherwise it sends from the page cache.
+    /// Copy the sender's data instead of sending from the page cache (zero-copy).
     #[arg(long)]
     copy: bool,
-    /// This host sends; otherwise it receives.
+    /// Send from this host instead of receiving.
     #[arg(long)]
     forward: bool,
-    /// Steer packets in software (RPS) even if the NIC has interrupts.
+    /// Steer packets in software (RPS), even if the NIC has interrupts to steer.
     #[arg(long)]
     pub software: bool,
-    /// With --lab: the sender's CPU [default: the last; of three or more CPUs it is kept out of the pairs].
+    /// CPU of the sender, with --lab [default: the last CPU; excluded from the pairs if there are three or more CPUs].
     #[arg(long, value_name = "CPU")]
     sender: Option<u32>,
-    /// With --lab or --model: bytes of a packet [default: 9000, or the modelled NIC's].
+    /// MTU in bytes, with --lab or --model [default: 9000 with --lab, else the modelled NIC's].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: Option<u32>,
-    /// A load instead of iperf3: a command that prints a rate such as `12.5 Gbit/s`; {seconds} stands for a run's length.
+    /// Run this command as the load instead of iperf3. It must print a rate such as `12.5 Gbit/s`; {seconds} is
+    /// replaced with the length of a run.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect"])]
     command: Vec<String>,
 }
 
-/// The runs.
+/// The runs to make.
 #[derive(clap::Args)]
-struct Which {
-    /// A pair to measure; may be repeated [default: all pairs].
+struct RunOptions {
+    /// Measure this pair of CPUs; may be repeated [default: all pairs].
     #[arg(long = "pair", value_name = "FLOW,APPLICATION", value_parser = pair)]
     pairs: Vec<Pair>,
-    /// Only pairs of these CPUs.
+    /// Measure only pairs of these CPUs.
     #[arg(long, value_name = "LIST", value_parser = cpus, conflicts_with = "pairs")]
     cpus: Option<CpuSet>,
-    /// Measure every pair with each of these values of a setting of the interface, as `gro=1,0`: gro, lro, tso, gso, rx-ring, rx-usecs,
-    /// mtu, threaded, busy-poll, rfs, xps (a mask). May be repeated: all combinations are measured.
+    /// Measure each pair with each of these values of an interface setting, for example gro=1,0. May be repeated.
+    ///
+    /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs, mtu,
+    /// threaded, busy-poll, rfs, xps (a mask).
     #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
-    /// How often each pair is measured [default: 3].
+    /// Measure each pair this many times [default: 3].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
-    /// Seconds of a run [default: 2].
+    /// Length of a run [default: 2].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Decides the order of the runs.
+    /// Seed of the random order of the runs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 }
 
-/// A network to measure in, set up.
-pub struct Ground {
-    lab: Option<NetnsTestbed>,
+/// The prepared network and host for a sweep.
+pub struct Testbed {
+    lab: Option<Lab>,
     host: Tree,
-    /// What all runs have in common.
+    /// The properties common to all runs.
     pub header: Header,
-    /// The CPUs that flows are steered to: a cpuset does not bind those.
+    /// CPUs that flows are steered to. The process's cpuset does not restrict them.
     pub flows: Vec<u32>,
-    /// The CPUs that applications are bound to.
+    /// CPUs that applications may be bound to.
     pub applications: Vec<u32>,
-    /// The CPUs that a program may be bound to; none if the kernel does not say.
+    /// The CPUs in the process's cpuset; `None` if the kernel does not report them.
     allowed: Option<CpuSet>,
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    arguments.fit()?;
+    arguments.check_options()?;
     let stop = interruption()?;
     let which = &arguments.which;
     if let Some(machine) = &arguments.model.model {
@@ -153,14 +165,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
             Some(only) => all_pairs(&only.iter().collect::<Vec<_>>()),
             None => which.pairs.clone(),
         };
-        let Model { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
+        let ModelOptions { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
         for (index, offload) in with.iter().enumerate() {
             if with[..index].iter().any(|other| other.name == offload.name) {
                 return Err(format!("--with {} is given twice", offload.name).into());
             }
         }
         let sweep = Sweep {
-            // This very file, though another one takes its name meanwhile.
+            // The running executable, even if its path names another file by now.
             longma: Path::new("/proc/self/exe"),
             machine,
             pairs,
@@ -176,53 +188,50 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let variants = which.variants(arguments.what.lab)?;
     let (repeats, seconds) = (which.repeats.unwrap_or(3), which.seconds.unwrap_or(2));
     let rounds = u64::from(repeats) * which.pairs.len().max(4096) as u64 * variants.len() as u64;
-    let mut ground = Ground::set_up(&arguments.what, seconds, rounds)?;
-    if let Some(beyond) = vary::beyond(&ground.host, &ground.header.nic, &variants) {
+    let mut testbed = Testbed::set_up(&arguments.what, seconds, rounds)?;
+    if let Some(beyond) = vary::beyond(&testbed.host, &testbed.header.nic, &variants) {
         return Err(format!("--vary {beyond}").into());
     }
-    let pairs = which.pairs(&ground)?;
-    for words in vary::idle(&which.variations, &ground.header.nic, &ground.header.load, &pairs) {
-        said::note(&format!("note: --vary {words}"));
+    let pairs = which.pairs(&testbed)?;
+    for words in vary::idle(&which.variations, &testbed.header.nic, &testbed.header.load, &pairs) {
+        terminal::note(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
-    // What a killed sweep left changed is said before what it makes differ from the file's other runs.
-    drop(arguments.journal.begin(&ground.host)?);
+    // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
+    drop(arguments.journal.begin(&testbed.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
-    let mut results = ResultFile::open(output, &ground.header)?;
-    said::cut(output, results.is_cut);
-    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
-        .map_err(|error| kept(&error.to_string(), &results, output))?;
-    drop((results, ground));
+    let mut results = ResultFile::open(output, &testbed.header)?;
+    terminal::cut(output, results.is_cut);
+    let outcome = measure(&plan, &mut testbed, &arguments.journal, &mut results, &stop)
+        .map_err(|error| with_progress(&error.to_string(), &results, output))?;
+    drop((results, testbed));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        said::note("stopped; the same command goes on with the runs that are missing");
+        terminal::note("stopped; the same command goes on with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
-        said::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
+        terminal::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
     }
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// An error with what of the sweep is there in spite of it.
-fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
+/// Adds to an error how many runs are already in the results file.
+fn with_progress(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
-    format!(
-        "{error}; {good} {plural} in {}: the same command goes on with those that are missing",
-        display_path(file)
-    )
+    format!("{error}; {good} {plural} in {}: the same command goes on with the missing runs", shown(file))
 }
 
-/// Makes the runs, and puts the settings back whatever happens.
+/// Makes the runs and restores all settings, also after errors.
 pub fn measure(
     plan: &Plan,
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     journal: &JournalOption,
     results: &mut ResultFile,
     stop: &AtomicBool,
 ) -> Result<sweep::Outcome, Box<dyn Error>> {
-    let Ground { lab, host, header, .. } = ground;
+    let Testbed { lab, host, header, .. } = testbed;
     let mut journal = journal.begin(host)?;
     let namespace = lab.as_ref().map(NetnsTestbed::receiver);
     let mut after_failure = || match lab.as_mut().map(NetnsTestbed::restart_server)? {
@@ -235,102 +244,103 @@ pub fn measure(
     let mut tell = |sample: &Sample, done: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
-            said::progress(&format!(
+            terminal::progress(&format!(
                 "{done} of {all}: flow on {}, application on {}: {rate}",
                 sample.pair.flow, sample.pair.application
             ));
         }
         if let Some(failure) = &sample.failure
-            // A combination that is refused is said once, not for each of its runs.
+            // Report a rejected combination of settings once, not for each of its runs.
             && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
         {
             if bar {
-                said::progress("");
+                terminal::progress("");
             }
-            said::note(&format!("pair {}: {failure}", sample.pair));
+            terminal::note(&format!("pair {}: {failure}", sample.pair));
         }
     };
     let outcome = sweep::run(plan, &mut setup, &mut journal, results, &mut tell);
     if bar {
-        said::progress("");
+        terminal::progress("");
     }
     let restored = journal.restore()?;
     if !restored.is_whole() {
-        said::lines(&restore::text(&restored));
+        terminal::lines(&restore::text(&restored));
     }
     match outcome {
-        Ok(_) if !restored.is_whole() => Err(NOT_BACK.into()),
+        Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            let gone = ground.lab.as_mut().and_then(NetnsTestbed::gone);
-            Err(in_words(&error, gone, &ground.header, restored.is_whole()).into())
+            let gone = testbed.lab.as_mut().and_then(Lab::gone);
+            Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into())
         }
     }
 }
 
-/// What is said where a setting could not be put back.
-const NOT_BACK: &str = "not all settings are as before: see above";
+/// Message if a setting could not be restored.
+const NOT_RESTORED: &str = "not all settings are restored: see above";
 
-/// Why a sweep ended early, and whether the host is as it was.
-fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
+/// Describes why a sweep ended early and whether all settings are restored.
+fn describe_failure(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
-        (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
+        (_, Some(gone)) => format!("{gone}; repeat the command to create it again ({error})"),
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
             if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) =>
         {
             format!("interrupt {irq} cannot be moved from here ({error}): steer in software with --software")
         }
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _) => format!(
-            "interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software"
+            "interrupt {irq} cannot be moved ({error}): its driver manages it; steer in software with --software"
         ),
         (SweepError::Load { .. }, _) if header.sender.is_none() => match &header.load {
             Load::Iperf(iperf) => {
                 format!(
-                    "{error}; look whether `iperf3 --server --port {}` runs on {}",
+                    "{error}; check that `iperf3 --server --port {}` runs on {}",
                     iperf.port, iperf.server
                 )
             }
             Load::Command(words) => {
-                format!("{error}; look what `{}` says by itself", sanitize(&words.join(" ")))
+                format!("{error}; check the output of `{}`", sanitize(&words.join(" ")))
             }
         },
         _ => error.to_string(),
     };
-    format!("{why}; {}", if is_whole { "all settings are as before" } else { NOT_BACK })
+    format!("{why}; {}", if is_whole { "all settings are restored" } else { NOT_RESTORED })
 }
 
-impl Which {
-    /// Every combination of what is varied.
+impl RunOptions {
+    /// All combinations of the varied settings.
     fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
         for (index, variation) in self.variations.iter().enumerate() {
             let knob = variation.knob;
             if self.variations[..index].iter().any(|other| other.knob == knob) {
                 return Err(format!("--vary {knob} is given twice: give all its values at once"));
             }
-            // What a killed sweep leaves in the laboratory is gone with it; this would not be.
+            // A killed sweep's namespaces disappear together with their settings; a setting of the whole host would
+            // stay changed.
             if is_lab && knob.is_of_host() {
                 return Err(format!(
-                    "{knob} is the whole host's and not the laboratory's: vary it with --interface"
+                    "{knob} is a setting of the whole host, not of --lab: vary it with --interface"
                 ));
             }
         }
         Ok(variants(&self.variations))
     }
 
-    /// The pairs that are asked for, each once.
-    fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
+    /// The requested pairs, without duplicates.
+    fn pairs(&self, testbed: &Testbed) -> Result<Vec<Pair>, String> {
         let mut pairs = match (&self.pairs[..], &self.cpus) {
-            ([], None) => pairs_of(&ground.flows, &ground.applications),
+            ([], None) => pairs_of(&testbed.flows, &testbed.applications),
             ([], Some(only)) => all_pairs(&only.iter().collect::<Vec<_>>()),
             (chosen, _) => chosen.to_vec(),
         };
         pairs.sort_unstable();
         pairs.dedup();
         for pair in &pairs {
-            if classify(&ground.header.places, *pair).is_none() {
-                return Err(format!("the pair {pair} names a CPU that is not there or not online"));
+            if classify(&testbed.header.places, *pair).is_none() {
+                return Err(format!("the pair {pair} names a CPU that does not exist or is offline"));
             }
-            if ground.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
+            if testbed.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
                 let cpu = pair.application;
                 return Err(format!(
                     "nothing can be bound to CPU {cpu}: it is outside this process's cpuset"
@@ -341,15 +351,15 @@ impl Which {
     }
 }
 
-impl Ground {
-    /// Looks whether a sweep can be made, and sets up what it needs for `runs` runs of `seconds`.
-    pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
+impl Testbed {
+    /// Checks that a sweep is possible and sets up the network for `runs` runs of `seconds`.
+    pub fn set_up(what: &LoadOptions, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
         let live = Tree::live();
         let name = match what.lab {
             true => netns_testbed::RECEIVER.parse()?,
             false => chosen(&live, what.interface.as_ref())?,
         };
-        complain(&live, (!what.lab).then_some(&name))?;
+        check_host(&live, (!what.lab).then_some(&name))?;
         let places = live.places();
         let allowed = allowed(&live);
         let usable = |cpu: u32| allowed.as_ref().is_none_or(|set| set.contains(cpu));
@@ -358,7 +368,7 @@ impl Ground {
         if let Some(sender) = what.sender.filter(|sender| !applications.contains(sender)) {
             let open: CpuSet = applications.into_iter().collect();
             return Err(format!(
-                "--sender {sender}: no such CPU is online and open to this process: there are {open}"
+                "--sender {sender}: the CPU is not online or not available to this process; available are {open}"
             )
             .into());
         }
@@ -375,9 +385,7 @@ impl Ground {
         let host = lab.as_ref().map_or_else(Tree::live, NetnsTestbed::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
         if let Some(asked) = what.mtu.filter(|asked| Some(u64::from(*asked)) != nic.mtu) {
-            return Err(
-                format!("--mtu {asked}: {name} has {} bytes in spite of it", nic.mtu.unwrap_or(0)).into()
-            );
+            return Err(format!("--mtu {asked}: {name} still has {} bytes", nic.mtu.unwrap_or(0)).into());
         }
         let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
         let header = Header {
@@ -396,16 +404,16 @@ impl Ground {
 }
 
 impl Arguments {
-    /// Refuses options of another way to sweep than the one that is asked for.
-    fn fit(&self) -> Result<(), String> {
-        let way = match self.model.model {
-            Some(_) => Way::Model,
-            None => self.what.way().unwrap_or(Way::Connect),
+    /// Rejects options that do not apply to the requested kind of sweep.
+    fn check_options(&self) -> Result<(), String> {
+        let method = match self.model.model {
+            Some(_) => Method::Model,
+            None => self.what.method().unwrap_or(Method::Connect),
         };
-        let real = &[Way::Lab, Way::Connect, Way::Command];
-        let model = &[Way::Model];
-        let Model { model: _, frame_cycles, seeds, with, megabytes } = &self.model;
-        let Which { pairs: _, cpus: _, variations, repeats, seconds, seed: _ } = &self.which;
+        let real = &[Method::Lab, Method::Connect, Method::Command];
+        let model = &[Method::Model];
+        let ModelOptions { model: _, frame_cycles, seeds, with, megabytes } = &self.model;
+        let RunOptions { pairs: _, cpus: _, variations, repeats, seconds, seed: _ } = &self.which;
         let more = [
             ("--frame-cycles", frame_cycles.is_some(), &model[..]),
             ("--seeds", seeds.is_some(), model),
@@ -416,23 +424,24 @@ impl Arguments {
             ("--seconds", seconds.is_some(), real),
             ("--journal", self.journal.is_given(), real),
         ];
-        ways::fit(way, &[&self.what.options()[..], &more].concat())
+        option_scope::check(method, &[&self.what.options()[..], &more].concat())
     }
 }
 
-impl What {
-    /// What is measured; none if nothing says so.
-    pub fn way(&self) -> Option<Way> {
+impl LoadOptions {
+    /// The kind of measurement that the options select; `None` if they select none.
+    pub fn method(&self) -> Option<Method> {
         match (self.lab, self.connect.is_some(), self.has_command()) {
-            (true, ..) => Some(Way::Lab),
-            (_, true, _) => Some(Way::Connect),
-            (.., true) => Some(Way::Command),
+            (true, ..) => Some(Method::Lab),
+            (_, true, _) => Some(Method::Connect),
+            (.., true) => Some(Method::Command),
             _ => None,
         }
     }
 
-    /// Its options, whether each is given, and the ways that it belongs to. Those that name a way are refused beside each other before.
-    pub fn options(&self) -> [Limited; 7] {
+    /// The options that apply to some kinds of measurement only, and whether each is given. clap already rejects
+    /// conflicting options that select a kind.
+    pub fn options(&self) -> [ScopedOption; 7] {
         let Self {
             lab: _,
             interface: _,
@@ -446,19 +455,19 @@ impl What {
             mtu,
             command: _,
         } = self;
-        let (lab, iperf) = (&[Way::Lab], &[Way::Lab, Way::Connect]);
+        let (lab, iperf) = (&[Method::Lab], &[Method::Lab, Method::Connect]);
         [
             ("--udp", *udp, iperf),
             ("--flows", flows.is_some(), iperf),
             ("--copy", *copy, iperf),
             ("--forward", *forward, iperf),
-            ("--software", *software, &[Way::Lab, Way::Connect, Way::Command, Way::Topology]),
+            ("--software", *software, &[Method::Lab, Method::Connect, Method::Command, Method::Topology]),
             ("--sender", sender.is_some(), lab),
-            ("--mtu", mtu.is_some(), &[Way::Lab, Way::Model]),
+            ("--mtu", mtu.is_some(), &[Method::Lab, Method::Model]),
         ]
     }
 
-    /// Whether a load other than iperf3 is given.
+    /// Whether a load command is given.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
     }
@@ -471,7 +480,7 @@ impl What {
             (_, true) => (netns_testbed::SERVER_ADDRESS.into(), netns_testbed::PORT),
             (Some(place), _) => address(place)?,
             _ => return Err(
-                "say where `iperf3 --server` runs with --connect HOST, or --lab, or give a load: -- COMMAND"
+                "give --connect HOST to name the host where `iperf3 --server` runs, or --lab, or a load command after `--`"
                     .into(),
             ),
         };
@@ -487,9 +496,9 @@ impl What {
     }
 }
 
-/// HOST, HOST:PORT or [ADDRESS]:PORT.
+/// Parses HOST, HOST:PORT or [ADDRESS]:PORT.
 fn address(place: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{}` is no HOST or HOST:PORT", sanitize(place));
+    let wrong = || format!("`{}` is not HOST or HOST:PORT", sanitize(place));
     let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
     if place.is_empty() || place.starts_with('-') {
         return Err(wrong());
@@ -502,15 +511,15 @@ fn address(place: &str) -> Result<(String, u16), String> {
     }
 }
 
-/// The processor's name, as /proc/cpuinfo has it.
+/// The processor's name from /proc/cpuinfo.
 pub fn processor(host: &dyn Host) -> String {
     let info = host.read("proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.to_ascii_lowercase().starts_with("model name"));
     line.and_then(|line| line.split(':').nth(1)).map_or("unknown".into(), |name| name.trim().into())
 }
 
-/// Tells what would disturb, and refuses what cannot be.
-fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
+/// Reports conditions that would disturb the measurement; fails on conditions that prevent it.
+fn check_host(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
     let before = Reading::now(host);
     std::thread::sleep(Duration::from_millis(300));
     for finding in check(host, name, Some((&before, &Reading::now(host)))) {
@@ -519,7 +528,7 @@ fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>>
             Weight::Prevents => {
                 return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
             }
-            Weight::Disturbs => said::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
+            Weight::Disturbs => terminal::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
             Weight::Good | Weight::Note => {}
         }
     }
@@ -531,7 +540,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_may_have_a_port_and_six_has_brackets() {
+    fn a_server_address_may_have_a_port_and_ipv6_needs_brackets() {
         assert_eq!(address("10.0.0.1"), Ok(("10.0.0.1".into(), 5201)));
         assert_eq!(address("far:99"), Ok(("far".into(), 99)));
         assert_eq!(address("[fe80::1]:99"), Ok(("fe80::1".into(), 99)));

@@ -1,7 +1,7 @@
-//! `longma affinity tune`: the daemon that keeps flows and their applications near each other.
-//! Not what it decides: that is `longma-affinity`'s `tune`.
+//! `longma affinity tune`: a daemon that keeps flows and their applications on nearby CPUs. `longma_affinity::tune`
+//! makes the decisions.
 
-use super::said::{self, print, print_json_line};
+use super::terminal::{self, print, print_json_line};
 use super::why::line;
 use super::{
     Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, own_sys, restore,
@@ -22,37 +22,39 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// An interface whose flows are watched; may be repeated [default: the only one with a device that is up].
+    /// Watch flows of this interface; may be repeated [default: the only interface that is up and has a device].
     #[arg(long = "interface", value_name = "NAME", value_parser = interface)]
     interfaces: Vec<Interface>,
-    /// Say what would be done, and do nothing.
+    /// Print decisions without carrying them out.
     #[arg(long)]
     dry_run: bool,
-    /// Use these CPUs only.
+    /// Use only these CPUs.
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuSet>,
-    /// Leave an interrupt alone; may be repeated.
+    /// Leave this interrupt alone; may be repeated.
     #[arg(long = "exclude-irq", value_name = "NUMBER")]
     irqs: Vec<u32>,
-    /// Leave a process alone, by number, by the name of any of its threads, or by its program's; may be repeated.
+    /// Leave this process alone; may be repeated.
+    ///
+    /// Give its process ID, the name of one of its threads, or the name of its program.
     #[arg(long = "exclude-process", value_name = "NUMBER|NAME")]
     processes: Vec<String>,
-    /// Leave flows with this port at either end alone; may be repeated.
+    /// Leave flows with this local or remote port alone; may be repeated.
     #[arg(long = "exclude-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// End after so many seconds [default: at Ctrl-C or SIGTERM].
+    /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
     #[command(flatten)]
     state: StateOption,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print: with `json` a line for each decision.
+    /// Output format; `json` prints one line per decision.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// How long a sleep may be that nothing but the clock ends.
+/// Interval at which a sleep checks for a request to stop.
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -61,15 +63,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let interfaces = watched(&host, &arguments.interfaces)?;
     let online: CpuSet = host.places().iter().map(|place| place.cpu).collect();
     if let Some(cpu) = arguments.cpus.iter().flat_map(CpuSet::iter).find(|cpu| !online.contains(*cpu)) {
-        return Err(
-            format!("--cpus names CPU {cpu}, which is not there or not online: there are {online}").into()
-        );
+        return Err(format!(
+            "--cpus names CPU {cpu}, which does not exist or is offline; online are {online}"
+        )
+        .into());
     }
     if let Some(irq) = arguments.irqs.iter().find(|irq| host.names(&format!("proc/irq/{irq}")).is_empty()) {
         return Err(format!("--exclude-irq {irq}: there is no such interrupt in /proc/irq").into());
     }
     if !arguments.dry_run && !rustix::process::geteuid().is_root() {
-        return Err("not root: interrupts and other users' threads cannot be moved; run it with sudo, or add --dry-run to see what it would do for your own programs".into());
+        return Err("not root: cannot move interrupts and other users' threads; run with sudo, or add --dry-run to see the decisions for your own programs".into());
     }
     let mut journal = match arguments.dry_run {
         true => None,
@@ -89,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-/// What has become of the settings, as the first part of a sentence.
+/// Describes what was restored, as the first part of a sentence.
 fn back(restored: Option<&Restored>) -> String {
     match restored.filter(|restored| !restored.settings.is_empty()) {
         None => "nothing was changed".into(),
@@ -97,7 +100,7 @@ fn back(restored: Option<&Restored>) -> String {
     }
 }
 
-/// The interfaces that are named, or the one that there is to choose.
+/// The named interfaces, or the only candidate.
 fn watched(host: &dyn Host, named: &[Interface]) -> Result<Vec<Interface>, String> {
     own_sys(host)?;
     if let Some(missing) = named.iter().find(|name| interfaces::read(host, name).is_none()) {
@@ -112,7 +115,7 @@ struct Session<'a> {
     log: Log,
     begin: Instant,
     looks: u64,
-    /// The most connections that were seen at once.
+    /// The largest number of connections seen in one look.
     most: usize,
 }
 
@@ -130,7 +133,7 @@ impl Session<'_> {
         self.tell(&Decision::new(Act::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
-        // The first look has no rates: nothing can be decided on it.
+        // The first look has no rates, so nothing can be decided on it.
         self.most = watch.look(host).connections;
         let mut next = CONFIRM_INTERVAL;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
@@ -148,7 +151,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sleeps; false if it was asked to end.
+    /// Sleeps; returns false if asked to stop.
     fn nap(&self, pause: Duration, stop: &AtomicBool) -> bool {
         let until = Instant::now() + pause;
         while !stop.load(Ordering::Relaxed) {
@@ -161,10 +164,10 @@ impl Session<'_> {
         false
     }
 
-    /// What it was told to leave alone, in words.
+    /// Describes the excluded objects.
     fn left_alone(&self) -> String {
         let Arguments { cpus, irqs, processes, ports, .. } = self.arguments;
-        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs but {cpus}")).collect();
+        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs except {cpus}")).collect();
         words.extend(irqs.iter().map(|irq| format!("interrupt {irq}")));
         words.extend(processes.iter().map(|process| format!("process {process}")));
         words.extend(ports.iter().map(|port| format!("port {port}")));
@@ -180,11 +183,12 @@ impl Session<'_> {
         }
     }
 
-    /// Prints a decision and keeps it. A log that cannot be written, as on a full disk, does not end the watching.
+    /// Prints a decision and writes it to the log. A failed write to the log, for example on a full disk, does not end
+    /// the daemon.
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
-            said::note(&format!("the log of decisions {}: {error}", display_path(&path)));
+            terminal::note(&format!("the log of decisions {}: {error}", shown(&path)));
         }
         match self.arguments.format {
             Format::Json => print_json_line(&serde_json::to_value(decision)?),
@@ -193,12 +197,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What the watching itself cost.
+    /// The daemon's own CPU time.
     fn used(&self) -> String {
         let seconds = self.begin.elapsed().as_secs_f64();
         let cpu = cpu_seconds();
         format!(
-            "{} looks in {seconds:.1} s at up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
+            "{} observations in {seconds:.1} s of up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
             self.looks,
             self.most,
             cpu / seconds.max(1e-3) * 100.0
@@ -206,7 +210,7 @@ impl Session<'_> {
     }
 }
 
-/// CPU time of this process, seconds (getrusage).
+/// CPU time of this process in seconds (getrusage).
 fn cpu_seconds() -> f64 {
     let time = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     let seconds = |of: nix::sys::time::TimeVal| of.tv_sec() as f64 + of.tv_usec() as f64 / 1e6;
@@ -220,14 +224,14 @@ mod tests {
     use longma_affinity::setting::Setting;
 
     #[test]
-    fn what_was_put_back_is_the_first_part_of_a_sentence() {
+    fn restored_settings_start_the_final_message() {
         assert_eq!(back(None), "nothing was changed");
         assert_eq!(back(Some(&Restored::default())), "nothing was changed");
         let foreign = RestoreOutcome::Foreign { found: "1".into() };
         let settings = vec![(Setting::Irq(7), RestoreOutcome::Restored), (Setting::Irq(8), foreign)];
         assert_eq!(
             back(Some(&Restored { settings, may_be_another: false })),
-            "/proc/irq/8/smp_affinity_list: somebody else made it `1`: left alone; 1 setting is put back"
+            "/proc/irq/8/smp_affinity_list: another program changed it to `1`: left unchanged; 1 setting is restored"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! What settings of the interface change, in a sweep that varied them.
-//! Not the pairs: each variant's own report has those.
+//! Reports a sweep that varied interface settings: throughput of each variant, effect of each setting, and Shapley
+//! values.
 
 use super::check::wrapped;
-use super::said::{print as put, print_json};
+use super::terminal::{print as put, print_json};
 use super::{Format, Outcome, report, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
@@ -14,14 +14,14 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-/// What going from one value of a knob to another gives, over all pairs and all values of the other knobs.
+/// The effect of changing one setting, over all pairs and all values of the other settings.
 struct Effect {
     knob: Knob,
     from: u64,
     to: u64,
-    /// Gb/s, differences of medians.
+    /// Difference of the medians, Gb/s.
     gbps: Interval,
-    /// Core-milliseconds a Gbit; none where they were not counted.
+    /// Difference in core-milliseconds per Gbit; `None` if they were not counted.
     core_ms: Option<Interval>,
 }
 
@@ -58,7 +58,7 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
     Ok(if has_result { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Of each knob, its first value against each other one: only what differs in nothing else is compared.
+/// Compares the first value of each setting with each of its other values, among variants that are otherwise equal.
 fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
     let mut values: BTreeMap<Knob, BTreeSet<u64>> = BTreeMap::new();
     for (knob, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
@@ -101,7 +101,11 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     text += &wrapped("", "Throughput by variant, means over the pairs of a class, and the best pair", width);
     text += &throughputs(by_variant, width);
     text.push('\n');
-    text += &wrapped("", "What a setting changes, all pairs and all else alike, with 95 % intervals", width);
+    text += &wrapped(
+        "",
+        "Effect of each setting over all pairs, with all other settings equal, with 95 % intervals",
+        width,
+    );
     let with_half = |interval: &Interval| match interval.half {
         Some(half) => format!("{:+.2} ± {half:.2}", interval.mean),
         None => format!("{:+.2}", interval.mean),
@@ -126,7 +130,7 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     }
 }
 
-/// The classes' means by variant. Where the words of a variant take too much room they stand above, with a number.
+/// Means of the classes by variant. Long descriptions of variants are listed above the table and referred to by number.
 fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
     let longest = by_variant.iter().map(|(variant, _)| words(variant).chars().count()).max().unwrap_or(0);
     let has_room = longest <= width / 3;
@@ -158,7 +162,7 @@ fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
     text + &fitted(&headings, 2, &rows, width)
 }
 
-/// What a setting has of the change from all settings' first values to all last ones.
+/// The Shapley value of a setting: its share of the change from the first values of all settings to their last values.
 #[derive(Debug)]
 struct Share {
     knob: Knob,
@@ -168,8 +172,8 @@ struct Share {
     core_ms: Option<Contribution>,
 }
 
-/// Each knob's part, over all orders in which they may be changed, from its first value to its last; means over the pairs that have all.
-/// Or why there are none.
+/// The share of each setting, averaged over all orders of changing the settings and over the pairs measured in all
+/// variants. Returns the reason if it cannot be computed.
 fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
     let mut values: BTreeMap<Knob, BTreeSet<u64>> = BTreeMap::new();
     for (knob, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
@@ -226,8 +230,7 @@ fn in_table(shares: &[Share], width: usize) -> String {
         let (from, to) = (share.from.to_string(), share.to.to_string());
         vec![share.knob.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
     };
-    let words =
-        "Each setting's part over all orders (Shapley value), alone, and after all others, means over pairs";
+    let words = "Share of each setting: over all orders (Shapley value), alone, and after all others; means over pairs";
     let rows: Vec<Vec<String>> = shares.iter().map(row).collect();
     format!("\n{}{}", wrapped("", words, width), fitted(&headings, 3, &rows, width))
 }
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
     use crate::affinity::matrix::tests::{made_up, pairs};
 
-    /// A sweep in which the rate is so much in each combination of two settings.
+    /// A sweep whose rate depends on two settings as given by `rate`.
     fn varied(rate: impl Fn(u64, u64) -> Option<f64>) -> Vec<(Variant, Analysis)> {
         let mut all = Vec::new();
         for (gro, mtu) in [(0, 1500), (0, 9000), (1, 1500), (1, 9000)] {
@@ -256,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn each_settings_part_is_its_mean_over_all_orders_and_together_they_are_all() {
-        // Merging brings 4, or 1 once packets are large; those bring 6, or 3 once it merges.
+    fn shapley_values_are_means_over_all_orders_and_add_up() {
+        // GRO adds 4 Gb/s, or 1 with large packets; large packets add 6, or 3 with GRO.
         let rate = |gro, mtu| {
             Some(match (gro, mtu) {
                 (0, 1500) => 2.0,
@@ -275,7 +278,7 @@ mod tests {
         assert!(in_table(&shares, 80).contains("+4.50"));
     }
 
-    /// Every knob in each variant, with five digits where they can have them.
+    /// All settings in each variant, with values of five digits where possible.
     #[test]
     fn the_tables_of_many_settings_fit_into_eighty_columns() {
         let results = made_up(&pairs(12));
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_combination_has_no_result_there_are_none_and_it_is_named() {
+    fn a_combination_without_result_prevents_shapley_values() {
         let rate = |gro, mtu| (gro == 0 || mtu == 1500).then_some(1.0);
         assert_eq!(shares(&varied(rate)).unwrap_err(), "gro=1 mtu=9000 has no result");
     }

@@ -1,8 +1,7 @@
-//! `longma affinity why`: the log of what `tune` decided.
-//! Not who writes it: that is `tune`.
+//! `longma affinity why`: prints the log of decisions that `tune` writes.
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::log::{self, Decision};
 use longma_topology::display_path;
@@ -10,15 +9,15 @@ use serde_json::json;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only decisions that name this: an interrupt, a queue, a program, an address.
+    /// Print only decisions whose text contains this word: an interrupt, a queue, a program or an address.
     #[arg(value_name = "WORD")]
     word: Option<String>,
-    /// How many, the newest ones.
+    /// Print this many of the latest decisions.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     last: u32,
     #[command(flatten)]
     state: StateOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -28,12 +27,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (mut decisions, lost) =
         log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", display_path(&path)))?;
     if lost > 0 && decisions.is_empty() {
-        return Err(
-            format!("{} is no log of decisions: none of its lines is one", display_path(&path)).into()
-        );
+        return Err(format!("{} is not a log of decisions: none of its lines is one", shown(&path)).into());
     } else if lost > 0 {
-        let lines = if lost == 1 { "line is no decision and is" } else { "lines are no decisions and are" };
-        said::note(&format!("{lost} {lines} left out of what {} holds: it was damaged", display_path(&path)));
+        let lines =
+            if lost == 1 { "line is not a decision and is" } else { "lines are not decisions and are" };
+        terminal::note(&format!("{lost} {lines} ignored in {}: the file is damaged", shown(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));
@@ -44,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if newest.is_empty() {
         return print(&format!(
-            "Nothing was decided{}: `longma affinity tune` writes {}.\n",
+            "No decisions{}: `longma affinity tune` writes {}.\n",
             if arguments.word.is_some() { " about that" } else { "" },
             display_path(&path)
         ));
@@ -52,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&newest.iter().map(|decision| line(decision, width())).collect::<String>())
 }
 
-/// A decision for people.
+/// Formats a decision for the table.
 pub fn line(decision: &Decision, width: usize) -> String {
     let moved = match (&decision.from, &decision.to) {
         (Some(from), Some(to)) => format!(" from {from} to {to}"),
@@ -62,7 +60,7 @@ pub fn line(decision: &Decision, width: usize) -> String {
     wrapped(&format!("{}  {:11}", time(decision.at), decision.act.word()), &words, width)
 }
 
-/// Universal time, to the second.
+/// Formats a time in UTC, to the second.
 fn time(at: f64) -> String {
     let seconds = if at.is_finite() && at >= 0.0 { at as u64 } else { 0 };
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -70,10 +68,10 @@ fn time(at: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The date of a day since 1970 in the Gregorian calendar.
+/// The Gregorian date of a day counted from 1970-01-01.
 fn date(mut day: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // A log of a clock that went astray is no reason to count for ever.
+    // Bounds the loop if the log holds a time from a wrong clock.
     day = day.min(3_000_000);
     let mut year = 1970;
     while day >= 365 + u64::from(leap(year)) {

@@ -1,15 +1,16 @@
-//! The command line, also where the kernel wrote it: it runs a program by this command with the program's path, the name that it was called
-//! by, and its arguments.
-//! Source: Linux Documentation/admin-guide/binfmt-misc.rst, flag P; include/uapi/linux/binfmts.h (AT_FLAGS_PRESERVE_ARGV0).
+//! The arguments of the command, rewritten when the kernel started it through binfmt_misc. The kernel then passes the
+//! program's path, its argv[0] and its arguments.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst, flag P; include/uapi/linux/binfmts.h
+//! (AT_FLAGS_PRESERVE_ARGV0).
 
 use std::ffi::OsString;
 
-/// The bit of AT_FLAGS that says so, since Linux 5.12.
+/// Bit of AT_FLAGS that the kernel sets when it passes argv[0], since Linux 5.12.
 const PRESERVE_ARGV0: u64 = 1;
 
-/// The words of the command line; those of `longma run` where the kernel calls this command for a program.
+/// The command line, or the equivalent `longma run` command line if binfmt_misc started the command.
 pub fn command_line() -> Vec<OsString> {
-    // SAFETY: it reads what the kernel has put on the stack.
+    // SAFETY: getauxval has no preconditions; it reads the auxiliary vector that the kernel put on the stack.
     let flags = unsafe { libc::getauxval(libc::AT_FLAGS) };
     of(flags & PRESERVE_ARGV0 != 0, std::env::args_os().collect())
 }
@@ -18,7 +19,7 @@ fn of(is_by_kernel: bool, mut words: Vec<OsString>) -> Vec<OsString> {
     if is_by_kernel && words.len() >= 3 {
         let mut name = OsString::from("--argv0=");
         name.push(&words[2]);
-        // Behind the separator, a program may be called like an option.
+        // After `--`, the name of a program may look like an option.
         words.splice(1..3, ["run".into(), name, "--".into(), words[1].clone()]);
     }
     words
@@ -33,13 +34,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_writes_is_a_run_of_the_program_under_its_name() {
+    fn a_binfmt_command_line_becomes_a_run() {
         let by_kernel = of(true, words("/usr/bin/longma /opt/tool tool -x -- y"));
         assert_eq!(by_kernel, words("/usr/bin/longma run --argv0=tool -- /opt/tool -x -- y"));
     }
 
     #[test]
-    fn what_a_user_writes_stays() {
+    fn other_command_lines_are_unchanged() {
         assert_eq!(of(false, words("longma run x y")), words("longma run x y"));
     }
 }

@@ -1,5 +1,6 @@
-//! `longma binfmt`: the kernel runs programs of other architectures by this command, as if they were the host's.
-//! Not running them (see `run`), and nothing that outlasts a restart: `print` makes what systemd-binfmt registers at each start.
+//! `longma binfmt`: registers longma with the kernel's binfmt_misc, so that programs of other architectures run like
+//! native ones. Registration lasts until the next boot; `print` writes rules that systemd-binfmt registers at each
+//! boot.
 //! Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
 
 mod invoked;
@@ -15,7 +16,7 @@ use rules::{Architecture, Rule};
 
 pub use invoked::command_line;
 
-/// Where the kernel keeps its rules.
+/// Mount point of binfmt_misc.
 const RULES: &str = "/proc/sys/fs/binfmt_misc";
 
 #[derive(clap::Args)]
@@ -26,49 +27,54 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List the architectures, and what runs their programs.
+    /// List the architectures and the interpreters registered for them.
     List,
-    /// Have the kernel run programs of these architectures by this command. For root; until the next restart.
+    /// Register longma as the interpreter of other architectures' programs.
+    ///
+    /// Needs root. The registration lasts until the next boot.
     Register {
-        /// The architectures; without any, all that are not the host's.
+        /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
-        how: How,
+        how: InterpreterOptions,
     },
-    /// Take back what `register` did.
+    /// Remove the rules that `register` added.
     Unregister {
-        /// The architectures; without any, all.
+        /// The architectures [default: all].
         architectures: Vec<Architecture>,
     },
-    /// Print the rules, for a file in /etc/binfmt.d.
+    /// Print the rules in the format of files in /etc/binfmt.d.
     Print {
-        /// The architectures; without any, all that are not the host's.
+        /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
-        how: How,
+        how: InterpreterOptions,
     },
 }
 
 #[derive(clap::Args)]
-struct How {
-    /// The command that runs the programs; without it, this one.
+struct InterpreterOptions {
+    /// The interpreter to register [default: this command].
     #[arg(long, value_name = "PATH")]
     interpreter: Option<PathBuf>,
-    /// Open the command now and not when a program is run: it is found in containers and other roots, too. Needs a static longma there.
+    /// Open the interpreter when registering it, not each time a program starts.
+    ///
+    /// It then also works in containers and chroots that do not contain it. Needs a statically linked longma.
     #[arg(long)]
     fixed: bool,
 }
 
-const ALL_OFF: &str = "the kernel follows none of these rules now: `echo 1 >/proc/sys/fs/binfmt_misc/status`, as root, has it do so";
+const DISABLED: &str =
+    "binfmt_misc is disabled: enable it with `echo 1 >/proc/sys/fs/binfmt_misc/status` as root";
 
-/// What does not work, and what to do about it.
+/// Errors of `longma binfmt`, with advice.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(
-        "the kernel's rules are not at {RULES}: mount them as root, with `mount -t binfmt_misc binfmt_misc {RULES}`"
+        "binfmt_misc is not mounted at {RULES}: mount it as root, with `mount -t binfmt_misc binfmt_misc {RULES}`"
     )]
     NotMounted,
-    #[error("{0} is this host's own architecture: the kernel would run every program on it by longma")]
+    #[error("{0} is this host's own architecture: the kernel would run all programs of the host with longma")]
     Own(Architecture),
     #[error("{0}; give another with --interpreter")]
     Interpreter(String),
@@ -76,19 +82,19 @@ enum Problem {
     Refused { what: &'static str, name: String, error: io::Error },
 }
 
-/// What to do about an error of the kernel's.
+/// Advice for an error of the kernel.
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "it takes root, in the namespace that mounted them",
-        io::ErrorKind::ReadOnlyFilesystem => "they are mounted for reading only",
-        _ => "`longma binfmt list` says what is registered now",
+        io::ErrorKind::PermissionDenied => "this needs root, in the user namespace that mounted binfmt_misc",
+        io::ErrorKind::ReadOnlyFilesystem => "binfmt_misc is mounted read-only",
+        _ => "`longma binfmt list` shows what is registered",
     }
 }
 
-/// Carries out `longma binfmt`.
+/// Runs `longma binfmt`.
 ///
 /// # Errors
-/// The kernel's rules are not there or may not be changed, or no rule can be made of what was asked for.
+/// Fails if binfmt_misc is not mounted or cannot be changed, or if no valid rule can be made from the options.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match args.action {
         Action::List => list()?,
@@ -101,7 +107,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Problem> {
+fn rules_of(architectures: &[Architecture], how: &InterpreterOptions) -> Result<Vec<Rule>, Problem> {
     if let Some(own) = architectures.iter().find(|it| it.is_host()) {
         return Err(Problem::Own(*own));
     }
@@ -117,7 +123,7 @@ fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Prob
     foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
 }
 
-/// Fails unless the kernel's rules are there.
+/// Fails unless binfmt_misc is mounted.
 fn mounted() -> Result<(), Problem> {
     if Path::new(RULES).join("register").exists() { Ok(()) } else { Err(Problem::NotMounted) }
 }
@@ -126,13 +132,13 @@ fn register(rules: &[Rule]) -> Result<(), Problem> {
     mounted()?;
     for rule in rules {
         let refused = |what, error| Problem::Refused { what, name: rule.name(), error };
-        // One of an earlier longma may name another path.
+        // Replace a rule of the same name: it may name another interpreter.
         remove(&rule.name()).map_err(|error| refused("replace", error))?;
-        tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
+        write_file("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
     }
     if is_off() {
-        println!("{ALL_OFF}");
+        println!("{DISABLED}");
     }
     Ok(())
 }
@@ -142,23 +148,23 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
     for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
         let name = architecture.rule_name();
         if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error })? {
-            println!("{architecture}: not run by longma any more");
+            println!("{architecture}: no longer run by longma");
         }
     }
     Ok(())
 }
 
-/// Removes a rule; false if there is none.
+/// Removes a rule; returns false if it does not exist.
 fn remove(name: &str) -> io::Result<bool> {
-    match tell(name, "-1") {
+    match write_file(name, "-1") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Writes to one of the kernel's files, which is there or is not: these cannot be made.
-fn tell(name: &str, what: &str) -> io::Result<()> {
+/// Writes to a file of binfmt_misc. Opens without `create`: the file system does not allow new files.
+fn write_file(name: &str, what: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(Path::new(RULES).join(name))?.write_all(what.as_bytes())
 }
 
@@ -166,26 +172,29 @@ fn list() -> Result<(), Problem> {
     mounted()?;
     let known = known();
     if is_off() {
-        println!("{ALL_OFF}");
+        println!("{DISABLED}");
     }
     for architecture in Architecture::ALL {
         let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
-        let told: Vec<String> = of_it.map(|(name, status)| told(name, status)).collect();
-        let nobody =
-            if architecture.is_host() { "this host's own" } else { "nothing: `longma binfmt register`" };
-        let newest = if told.len() > 1 { "; what was registered last runs them" } else { "" };
-        let told = if told.is_empty() { nobody.into() } else { told.join("; ") };
-        println!("{:<12} {told}{newest}", architecture.to_string());
+        let interpreters: Vec<String> = of_it.map(|(name, status)| shown_rule(name, status)).collect();
+        let fallback = if architecture.is_host() {
+            "native"
+        } else {
+            "no interpreter: register with `longma binfmt register`"
+        };
+        let newest = if interpreters.len() > 1 { "; the last registered one runs them" } else { "" };
+        let shown = if interpreters.is_empty() { fallback.into() } else { interpreters.join("; ") };
+        println!("{:<12} {shown}{newest}", architecture.to_string());
     }
     Ok(())
 }
 
-/// Whether the kernel follows none of its rules.
+/// Whether binfmt_misc is disabled as a whole.
 fn is_off() -> bool {
     fs::read_to_string(Path::new(RULES).join("status")).is_ok_and(|status| status.starts_with("disabled"))
 }
 
-/// The rules that there are, with what the kernel says of each.
+/// The registered rules: name and status text of each.
 fn known() -> Vec<(String, String)> {
     let entries = fs::read_dir(RULES).into_iter().flatten().flatten();
     let rules = entries.filter_map(|entry| {
@@ -198,7 +207,7 @@ fn known() -> Vec<(String, String)> {
     rules
 }
 
-fn told(name: &str, status: &str) -> String {
+fn shown_rule(name: &str, status: &str) -> String {
     let interpreter = status.lines().find_map(|line| line.strip_prefix("interpreter ")).unwrap_or("?");
     let off = if status.starts_with("disabled") { ", disabled" } else { "" };
     format!("{interpreter} ({name}{off})")

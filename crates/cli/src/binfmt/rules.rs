@@ -1,7 +1,6 @@
-//! What the kernel is told of an architecture's programs: how their files begin, and which command runs them.
-//! Not telling it.
-//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; ELF-64 Object File Format 1.5; the machine numbers of LoongArch, AArch64,
-//! MIPS and x86-64 in Linux include/uapi/linux/elf-em.h.
+//! binfmt_misc rules: the magic bytes of each architecture's ELF files and the interpreter that runs them.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; ELF-64 Object File Format 1.5; `e_machine` values in Linux
+//! include/uapi/linux/elf-em.h.
 
 use std::fmt;
 use std::fs::File;
@@ -11,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-/// The longest path of a command that the kernel takes; linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
-const MOST_PATH_BYTES: usize = 127;
+/// Maximum length of an interpreter path, in bytes. linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
+const MAX_PATH_BYTES: usize = 127;
 
-/// Bits that decide: class, byte order and version; not the system and the version of its calling convention (MIPS has several), not between
-/// a program and one that can lie anywhere; the machine.
+/// Header bits to compare: class, byte order, version, type and machine. Ignored are the OS ABI and its version (MIPS
+/// uses several), and the bit that separates ET_EXEC from ET_DYN, so that position-independent executables match too.
 const MASK: [u8; 20] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff,
     0xff, 0xff,
@@ -32,18 +31,18 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
+    /// All architectures.
     pub const ALL: &[Self] = &[Self::Loongarch64, Self::Aarch64, Self::Mips64el, Self::X86_64];
 
-    /// True if it is what this command itself was built for.
+    /// True if this command was built for the architecture.
     pub fn is_host(self) -> bool {
         self == Self::X86_64
     }
 
-    /// `e_machine` of its files.
+    /// Low byte of `e_machine`.
     const fn machine(self) -> u8 {
         match self {
-            // 258, whose upper byte is `MACHINE_HIGH`.
+            // 258: `magic` adds the high byte.
             Self::Loongarch64 => 2,
             Self::Aarch64 => 183,
             Self::Mips64el => 8,
@@ -51,7 +50,7 @@ impl Architecture {
         }
     }
 
-    /// How its files begin.
+    /// The first 20 bytes of the architecture's ELF files.
     fn magic(self) -> [u8; 20] {
         let mut magic = [0; 20];
         magic[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -60,7 +59,7 @@ impl Architecture {
         magic
     }
 
-    /// The name of its rule.
+    /// The name of the architecture's rule.
     pub fn rule_name(self) -> String {
         format!("longma-{self}")
     }
@@ -72,7 +71,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// What the kernel is told.
+/// A binfmt_misc rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub architecture: Architecture,
@@ -81,34 +80,37 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// That programs of `architecture` are run by `interpreter`, which is opened at once if it is `fixed`.
+    /// Makes a rule that runs programs of `architecture` with `interpreter`. The kernel opens a `fixed` interpreter at
+    /// registration.
     ///
     /// # Errors
-    /// The kernel would not take such a path; the text says why.
+    /// Fails if the kernel would reject the path; the text says why.
     pub fn new(architecture: Architecture, interpreter: &Path, fixed: bool) -> Result<Self, String> {
         let Some(path) = interpreter.to_str() else {
-            return Err(format!("{} is no text, which a rule is", interpreter.display()));
+            return Err(format!("{} is not valid UTF-8, which a rule must be", interpreter.display()));
         };
         if path.contains([':', '\n']) {
-            return Err(format!("{path} has a colon or a line's end in it, which end a rule's parts"));
+            return Err(format!(
+                "{path} contains a colon or a line break, which separate the fields of rules"
+            ));
         }
-        if path.len() > MOST_PATH_BYTES {
-            return Err(format!("{path} is longer than the {MOST_PATH_BYTES} bytes that the kernel takes"));
+        if path.len() > MAX_PATH_BYTES {
+            return Err(format!("{path} is longer than the kernel's limit of {MAX_PATH_BYTES} bytes"));
         }
         Ok(Self { architecture, interpreter: interpreter.into(), fixed })
     }
 
-    /// Its name.
+    /// The rule's name.
     pub fn name(&self) -> String {
         self.architecture.rule_name()
     }
 }
 
-/// Fails unless `path` is a program of this host's that can be executed: the kernel takes any file, and then runs nothing. A script would
-/// not be told that the kernel calls it.
+/// Checks that `path` is an executable ELF file. The kernel accepts any file at registration, and running a program
+/// then fails. A script does not work either: the kernel does not set AT_FLAGS for it.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Returns a description of the problem.
 pub fn check_interpreter(path: &Path) -> Result<(), String> {
     let told = |what: &str| Err(format!("{} {what}", path.display()));
     let about = match path.metadata() {
@@ -121,12 +123,12 @@ pub fn check_interpreter(path: &Path) -> Result<(), String> {
     let mut begin = [0; 4];
     match File::open(path).and_then(|mut file| file.read_exact(&mut begin)) {
         Ok(()) if begin == *b"\x7fELF" => Ok(()),
-        Ok(()) => told("is no program but a script or the like"),
+        Ok(()) => told("is not an ELF executable"),
         Err(error) => told(&format!("cannot be read: {error}")),
     }
 }
 
-/// As the file `register` takes it, and files in /etc/binfmt.d have it: P for the name that a program was called by.
+/// The line to write to `register` or to a file in /etc/binfmt.d. Flag P passes the program's argv[0].
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let escaped = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
@@ -136,7 +138,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// True if a rule, of which the kernel says `status`, decides who runs programs of `architecture`.
+/// True if the rule with this status text matches programs of `architecture`.
 pub fn is_for(status: &str, architecture: Architecture) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let bytes = |text: &str| -> Option<Vec<u8>> {
@@ -146,7 +148,7 @@ pub fn is_for(status: &str, architecture: Architecture) -> bool {
     let Some(magic) = field("magic ").and_then(bytes) else { return false };
     let mask = field("mask ").and_then(bytes).unwrap_or_else(|| vec![0xff; magic.len()]);
     let own = architecture.magic();
-    // One that looks at less than the machine's number is not about an architecture.
+    // A rule whose magic is shorter does not check the machine number, so it is not for one architecture.
     field("offset ").is_none_or(|offset| offset == "0")
         && magic.len() == own.len()
         && magic.iter().zip(&mask).zip(own).all(|((magic, mask), own)| magic & mask == own & mask)
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_has_the_bytes_that_files_begin_with() {
+    fn a_rule_has_magic_and_mask() {
         let rule = Rule::new(Architecture::Aarch64, Path::new("/usr/bin/longma"), false).unwrap();
         let zeros = "\\x00".repeat(9);
         let ones = "\\xff".repeat(7);
@@ -170,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_would_be_read_otherwise_are_refused() {
+    fn paths_that_break_a_rule_are_rejected() {
         for path in ["/a:b", "/a\nb", &format!("/{}", "a".repeat(127))] {
             assert!(Rule::new(Architecture::Aarch64, Path::new(path), false).is_err(), "{path}");
         }
     }
 
     #[test]
-    fn a_rule_of_somebody_else_is_seen_by_the_machine_that_it_names() {
+    fn rules_of_other_programs_are_matched_by_architecture() {
         let status = |machine: &str| {
             let (magic, mask) = (format!("7f454c46020101{}0200{machine}00", "00".repeat(9)), "ff".repeat(20));
             format!("enabled\ninterpreter /usr/bin/qemu\nflags: \noffset 0\nmagic {magic}\nmask {mask}\n")

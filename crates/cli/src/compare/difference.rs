@@ -1,5 +1,4 @@
-//! What differs between two results, and how it is shown.
-//! Not the reading of results.
+//! Computes and formats the differences between two results.
 
 use std::fmt::Write;
 
@@ -7,21 +6,21 @@ use serde_json::{Value, json};
 
 use super::reading::{Figure, Figures};
 
-/// Groups that stand first, changed or not: what a reader asks before all else.
+/// Prefix of the figures that are listed first and shown even if unchanged.
 const HEADLINE: &str = "run.";
 
 /// One figure in both results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     pub name: String,
-    /// In the first result, if it is there.
+    /// In the first result, if present.
     pub before: Option<Figure>,
-    /// In the second result, if it is there.
+    /// In the second result, if present.
     pub after: Option<Figure>,
 }
 
 impl Difference {
-    /// True if it is shown even when it did not change.
+    /// True if the figure is shown even when it did not change.
     pub fn is_headline(&self) -> bool {
         self.name.starts_with(HEADLINE)
     }
@@ -30,7 +29,8 @@ impl Difference {
         figure.as_ref().and_then(|figure| figure.value)
     }
 
-    /// By how much of the first it changed; `None` if there is no first, or it is zero and the second is not.
+    /// The change in percent of the first value. `None` if a value is missing, or if the first is zero and the second
+    /// is not.
     pub fn percent(&self) -> Option<f64> {
         match (Self::value(&self.before)?, Self::value(&self.after)?) {
             (before, after) if before == after => Some(0.0),
@@ -43,7 +43,7 @@ impl Difference {
         self.after.as_ref().or(self.before.as_ref()).map_or("", |figure| &figure.unit)
     }
 
-    /// How far up it stands: headlines first, then what is in one result only, then by the size of the change.
+    /// Sort key: headlines first, then figures that only one result has, then by size of the change.
     fn rank(&self) -> (u8, f64) {
         match (self.is_headline(), self.percent()) {
             (true, _) => (0, 0.0),
@@ -53,7 +53,7 @@ impl Difference {
     }
 }
 
-/// Every figure of either result, the most telling first.
+/// All figures of either result, sorted by rank.
 pub fn differences(before: &Figures, after: &Figures) -> Vec<Difference> {
     let mut names: Vec<&String> = before.figures.keys().chain(after.figures.keys()).collect();
     names.sort();
@@ -72,7 +72,7 @@ pub fn differences(before: &Figures, after: &Figures) -> Vec<Difference> {
     all
 }
 
-/// What was run differently: `(key, before, after)`.
+/// Manifest entries that differ: `(key, before, after)`.
 fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, String)> {
     let mut keys: Vec<&String> = before.manifest.keys().chain(after.manifest.keys()).collect();
     keys.sort();
@@ -85,11 +85,10 @@ fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, Str
         .collect()
 }
 
-/// For people. `total` is the number of figures there are.
+/// The differences as a table. `total` is the number of figures before filtering.
 pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: usize) -> String {
     let mut text = String::new();
     for (key, before, after) in changed_inputs(before, after) {
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{key}: {before} -> {after}");
     }
     let width = shown.iter().map(|d| d.name.len()).max().unwrap_or(0).max(6);
@@ -106,7 +105,7 @@ pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: us
         );
     }
     if shown.len() < total {
-        let _ = writeln!(text, "{} of {total} figures; --all prints every one", shown.len());
+        let _ = writeln!(text, "{} of {total} figures; --all prints all of them", shown.len());
     }
     text
 }
@@ -129,7 +128,7 @@ fn number(figure: &Option<Figure>) -> String {
     }
 }
 
-/// For programs.
+/// The differences as JSON.
 pub fn object(before: &Figures, after: &Figures, shown: &[&Difference]) -> Value {
     let inputs: Vec<Value> = changed_inputs(before, after)
         .into_iter()

@@ -1,5 +1,4 @@
-//! `longma compare`: two results of `longma run --stats-out`, figure by figure.
-//! Not a judgement which is better: some figures should grow, others should not.
+//! `longma compare`: prints the differences between two results of `longma run --stats-out`.
 
 mod difference;
 mod reading;
@@ -14,17 +13,17 @@ use reading::Figures;
 /// Arguments of `longma compare`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A result that `longma run --stats-out` wrote.
+    /// A result written by `longma run --stats-out`.
     before: PathBuf,
 
-    /// The result to hold against it.
+    /// The result to compare it with.
     after: PathBuf,
 
-    /// Leave out figures that changed by less than this, in percent.
+    /// Hide figures that changed by less than this, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
 
-    /// The most figures to print.
+    /// Print at most this many figures.
     #[arg(long, value_name = "N", default_value_t = 40)]
     top: usize,
 
@@ -32,24 +31,24 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["threshold", "top"])]
     all: bool,
 
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table.
     #[default]
     Table,
-    /// For programs: one object.
+    /// One JSON object.
     Json,
 }
 
-/// Prints what differs. The exit status says only whether both files could be read.
+/// Prints the differences. The exit status is success if both files could be read, whatever the differences.
 ///
 /// # Errors
-/// A file that cannot be read or is not a result.
+/// Fails if a file cannot be read or is not a result.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.threshold.is_nan() || arguments.threshold < 0.0 {
         return Err(format!("--threshold is {}: give a percentage of 0 or more", arguments.threshold));

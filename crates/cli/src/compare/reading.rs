@@ -1,26 +1,26 @@
-//! The figures of a result file, by hierarchical name.
-//! Not the types that wrote them: a result of another version is read as far as it has figures.
-//! Source: the book's page on levels and simulated runs.
+//! Reads the figures of a result file by their hierarchical names. The file is not parsed into the types that wrote it,
+//! so that results of other versions can be read too.
+//! Source: the book's chapter on simulated runs (results).
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::{Map, Value};
 
-/// One figure: what `a.b.c` is, and in which unit.
+/// The value and unit of one figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The value; `None` for a rate without denominator.
+    /// The value; `None` for a rate whose denominator is zero.
     pub value: Option<f64>,
     /// Its unit.
     pub unit: String,
 }
 
-/// A result's figures and what it is a result of.
+/// The figures and the manifest of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Figures by name.
+    /// Figures by hierarchical name, for example `core0.cycles`.
     pub figures: BTreeMap<String, Figure>,
-    /// What was run and how, as one line a key.
+    /// The manifest: what was run and how, one line per key.
     pub manifest: BTreeMap<String, String>,
 }
 
@@ -61,7 +61,7 @@ fn in_one_line(value: &Value) -> String {
     }
 }
 
-/// Adds every figure below `group` under its full name. The depth is bounded by the JSON parser's.
+/// Adds all figures below `group` under their full names. The JSON parser bounds the recursion depth.
 fn flatten(prefix: &str, group: &Map<String, Value>, figures: &mut BTreeMap<String, Figure>) {
     for (key, value) in group {
         let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_with_what_to_give() {
+    fn a_file_that_is_not_a_result_is_rejected() {
         for text in ["", "[1]", "{}", r#"{"statistics": 3}"#] {
             let problem = Figures::parse(text).unwrap_err();
             assert!(problem.contains("--stats-out"), "{text}: {problem}");

@@ -1,9 +1,8 @@
-//! `longma placement token` and `quota`.
-//! Not what roles may do: that is the service's.
+//! `longma placement token` and `longma placement quota`.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, heading, mib, say};
-use super::reach::{Form, Reach, explained};
 use crate::zoned::size;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
@@ -18,41 +17,41 @@ pub struct TokenArguments {
     action: TokenAction,
 }
 
-/// What all of them take.
+/// Options common to all token commands.
 #[derive(clap::Args)]
 struct Common {
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 #[derive(Subcommand)]
 enum TokenAction {
-    /// Make a token and print it: it is shown this once.
+    /// Make a token and print it. The secret is shown only once.
     Add {
-        /// Its name.
+        /// The token's name.
         name: String,
-        /// What its bearer may do.
+        /// What the bearer of the token may do.
         #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent"]))]
         role: String,
-        /// The tenant, for a tenant's token.
+        /// The tenant that a tenant token is for.
         #[arg(long, conflicts_with = "host")]
         tenant: Option<String>,
-        /// The host, for an agent's token.
+        /// The host that an agent token is for.
         #[arg(long)]
         host: Option<String>,
         #[command(flatten)]
         common: Common,
     },
-    /// List tokens; their secrets are kept nowhere.
+    /// List tokens. Their secrets are not stored and cannot be shown.
     List {
         #[command(flatten)]
         common: Common,
     },
     /// Remove a token.
     Remove {
-        /// Its name.
+        /// The token's name.
         name: String,
         #[command(flatten)]
         common: Common,
@@ -62,30 +61,30 @@ enum TokenAction {
 /// Arguments of `longma placement quota`.
 #[derive(clap::Args)]
 pub struct QuotaArguments {
-    /// The tenant whose quota is set; without one all are listed.
+    /// The tenant whose quota to set; without it, list the quotas of all tenants.
     #[arg(requires = "bounds")]
     tenant: Option<String>,
     #[command(flatten)]
     bounds: Bounds,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 #[derive(clap::Args)]
 #[group(id = "bounds", multiple = true, requires = "tenant")]
 struct Bounds {
-    /// At most so many virtual machines.
+    /// Allow at most this many virtual machines.
     #[arg(long, value_name = "COUNT")]
     vms: Option<u32>,
-    /// At most so many virtual CPUs.
+    /// Allow at most this many virtual CPUs.
     #[arg(long, value_name = "COUNT")]
     vcpus: Option<u32>,
-    /// At most so much memory: 64GiB.
+    /// Allow at most this much memory, for example 64GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Forget the other bounds that it has.
+    /// Remove all limits that are not given with this command.
     #[arg(long)]
     unlimited: bool,
 }
@@ -97,7 +96,7 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             let wanted_role = role.as_str();
             let fits = |role: &str, scope: &Option<String>, option: &str| match scope {
                 Some(_) if wanted_role != role => {
-                    Err(format!("{option} is for the role {role}, and not for {wanted_role}"))
+                    Err(format!("{option} is for the role {role}, not for {wanted_role}"))
                 }
                 _ => Ok(()),
             };
@@ -106,12 +105,12 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             let scope = tenant.clone().or_else(|| host.clone());
             let wanted = NewToken { name: name.clone(), role: role.clone(), scope };
             let made: MadeToken =
-                common.reach.client()?.post("/v1/tokens", None, &wanted).map_err(explained)?;
-            if common.form.json { print::json(&made) } else { print::command(&made.token) }
+                common.connection.client()?.post("/v1/tokens", None, &wanted).map_err(with_advice)?;
+            if common.format.json { print::json(&made) } else { print::command(&made.token) }
         }
         TokenAction::List { common } => {
-            let tokens: Tokens = common.reach.client()?.get("/v1/tokens").map_err(explained)?;
-            if common.form.json {
+            let tokens: Tokens = common.connection.client()?.get("/v1/tokens").map_err(with_advice)?;
+            if common.format.json {
                 return print::json(&tokens.items);
             }
             let mut rows = vec![heading(["NAME", "ROLE", "FOR"])];
@@ -124,8 +123,12 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             print::table(&rows)
         }
         TokenAction::Remove { name, common } => {
-            common.reach.client()?.delete::<()>(&format!("/v1/tokens/{}", part(name))).map_err(explained)?;
-            if common.form.json {
+            common
+                .connection
+                .client()?
+                .delete::<()>(&format!("/v1/tokens/{}", part(name)))
+                .map_err(with_advice)?;
+            if common.format.json {
                 return print::json(&serde_json::json!({ "removed": name }));
             }
             say(&format!("{name} is removed"))
@@ -135,10 +138,10 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
 
 /// Runs `longma placement quota`.
 pub fn quota(arguments: &QuotaArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     if let Some(tenant) = &arguments.tenant {
         let bounds = &arguments.bounds;
-        let known: Tenants = client.get("/v1/tenants").map_err(explained)?;
+        let known: Tenants = client.get("/v1/tenants").map_err(with_advice)?;
         let known = known.items.into_iter().find(|t| t.tenant == *tenant && !bounds.unlimited);
         let kept = known.map(|t| t.quota).unwrap_or_default();
         let quota = Quota {
@@ -146,10 +149,10 @@ pub fn quota(arguments: &QuotaArguments) -> Outcome {
             vcpus: bounds.vcpus.or(kept.vcpus),
             memory_mib: bounds.memory.map(|bytes| bytes >> 20).or(kept.memory_mib),
         };
-        client.put(&format!("/v1/tenants/{}/quota", part(tenant)), &quota).map_err(explained)?;
+        client.put(&format!("/v1/tenants/{}/quota", part(tenant)), &quota).map_err(with_advice)?;
     }
-    let tenants: Tenants = client.get("/v1/tenants").map_err(explained)?;
-    if arguments.form.json {
+    let tenants: Tenants = client.get("/v1/tenants").map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&tenants.items);
     }
     let of =

@@ -1,9 +1,8 @@
-//! `longma placement explain`: why there, why not there.
-//! Not the reasons: those are the scheduler's.
+//! `longma placement explain`: prints why the scheduler accepts or rejects each host and node for a request.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed};
-use super::reach::{Form, Reach, explained};
 use super::request::Wanted;
 use longma_placement::scheduler::{Explanation, HostVerdict, Refusal, Weighed};
 use longma_placement_service::client::part;
@@ -13,16 +12,16 @@ use longma_placement_service::client::part;
 pub struct Arguments {
     #[command(flatten)]
     wanted: Wanted,
-    /// Only this host.
+    /// Explain this host only.
     #[arg(long)]
     host: Option<String>,
-    /// At most so many hosts; all are counted.
+    /// Print at most this many hosts; the totals cover all hosts.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 fn refused(refusals: &[Refusal]) -> String {
@@ -43,7 +42,7 @@ fn verdict(page: &mut Page, host: &HostVerdict) {
             format!("{name} fits, node {}, score {score:.3}{speaks}", listed(&host.nodes_chosen))
         }
         None if host.refused.is_empty() => {
-            format!("{name} does not fit: no node, or not enough of them, will do")
+            format!("{name} does not fit: too few of its nodes are suitable")
         }
         None => format!("{name} does not fit: {}", refused(&host.refused)),
     });
@@ -66,8 +65,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let host = arguments.host.as_ref().map(|h| format!("&host={}", part(h))).unwrap_or_default();
     let path = format!("/v1/explain?limit={}{host}", arguments.limit);
     let said: Explanation =
-        arguments.reach.client()?.post(&path, None, &arguments.wanted.body()?).map_err(explained)?;
-    if arguments.form.json {
+        arguments.connection.client()?.post(&path, None, &arguments.wanted.body()?).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&said);
     }
     let nodes = match said.virtual_nodes {
@@ -76,10 +75,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let hosts = |n: u32| if n == 1 { "1 host".to_string() } else { format!("{n} hosts") };
     let mut page = Page::new();
-    page.line(&format!("looked at with {nodes}; it fits {}", hosts(said.fitting)));
+    page.line(&format!("checked with {nodes}; it fits {}", hosts(said.fitting)));
     said.hosts.iter().for_each(|host| verdict(&mut page, host));
     for (filter, refused) in &said.refused_by {
-        page.line(&format!("{filter} refuses {} or nodes there", hosts(*refused)));
+        page.line(&format!("{filter} rejects {} or nodes of them", hosts(*refused)));
     }
     page.print()
 }

@@ -1,9 +1,8 @@
 //! `longma placement hosts`, `drain`, `alarms`, `audit` and `defragment`.
-//! Not virtual machines.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
-use super::reach::{Form, Reach, explained};
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
@@ -13,64 +12,64 @@ use std::process::ExitCode;
 /// Arguments of `longma placement hosts`.
 #[derive(clap::Args)]
 pub struct HostsArguments {
-    /// Only this host.
+    /// Show this host only.
     host: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement drain`.
 #[derive(clap::Args)]
 pub struct DrainArguments {
-    /// The host.
+    /// The host to drain.
     host: String,
-    /// Let it take virtual machines again.
+    /// Let the host accept virtual machines again.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement alarms`.
 #[derive(clap::Args)]
 pub struct AlarmsArguments {
-    /// Also those that are cleared.
+    /// Also list cleared alarms.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement audit`.
 #[derive(clap::Args)]
 pub struct AuditArguments {
-    /// Only this host.
+    /// Audit this host only.
     #[arg(long)]
     host: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement defragment`.
 #[derive(clap::Args)]
 pub struct DefragmentArguments {
-    /// Only this host.
+    /// Plan moves for this host only.
     host: Option<String>,
-    /// At most so many moves on a host.
+    /// Plan at most this many moves per host.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     moves: u32,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
@@ -98,11 +97,11 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// All hosts, page by page.
+/// Fetches all hosts, page by page.
 fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
     while let Some(after) = next {
-        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(explained)?;
+        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(with_advice)?;
         hosts.extend(page.items);
         next = page.next;
     }
@@ -111,22 +110,24 @@ fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
 
 /// Runs `longma placement hosts`.
 pub fn hosts(arguments: &HostsArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let hosts = match &arguments.host {
-        Some(host) => vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(explained)?],
+        Some(host) => {
+            vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(with_advice)?]
+        }
         None => all(&client)?,
     };
-    if arguments.form.json {
+    if arguments.format.json {
         return print::json(&hosts);
     }
     if hosts.is_empty() {
-        return say("no hosts; longma placement agent brings one");
+        return say("no hosts; run `longma placement agent` on a host to add it");
     }
     let mut page = Page::new();
     page.table(&host_rows(&hosts));
     for host in &hosts {
         if !host.foreign.is_empty() {
-            page.line(&format!("{}: made by others: {}", host.name, host.foreign.join(", ")));
+            page.line(&format!("{}: domains not created by longma: {}", host.name, host.foreign.join(", ")));
         }
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.name)));
     }
@@ -137,23 +138,23 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
 pub fn drain(arguments: &DrainArguments) -> Outcome {
     let word = if arguments.undo { "undrain" } else { "drain" };
     let path = format!("/v1/hosts/{}/{word}", part(&arguments.host));
-    let drained: Drained = arguments.reach.client()?.post(&path, None, &()).map_err(explained)?;
-    if arguments.form.json {
+    let drained: Drained = arguments.connection.client()?.post(&path, None, &()).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&drained);
     }
     let host = &arguments.host;
     if arguments.undo {
-        return say(&format!("{host} takes virtual machines again"));
+        return say(&format!("{host} accepts virtual machines again"));
     }
     let mut page = Page::new();
-    page.line(&format!("{host} takes no more virtual machines; {} stay on it", drained.left.len()));
+    page.line(&format!("{host} accepts no more virtual machines; {} stay on it", drained.left.len()));
     for vm in &drained.left {
         page.line(&format!("  {} ({}, {})", vm.id, vm.request.name, vm.state));
     }
     page.print()
 }
 
-/// Seconds since 1970 as how long ago that was.
+/// Formats a time in seconds since 1970 as its age.
 fn ago(at: i64) -> String {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
@@ -167,8 +168,8 @@ fn ago(at: i64) -> String {
 /// Runs `longma placement alarms`.
 pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
     let path = format!("/v1/alarms?all={}", arguments.all);
-    let alarms: Alarms = arguments.reach.client()?.get(&path).map_err(explained)?;
-    if arguments.form.json {
+    let alarms: Alarms = arguments.connection.client()?.get(&path).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&alarms.items);
     }
     if alarms.items.is_empty() {
@@ -188,8 +189,8 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
     print::table(&rows)
 }
 
-/// What an audit found, and how old that is.
-fn audited(audit: &Audit, good: bool) -> Page {
+/// Formats the findings of an audit and their age.
+fn audit_page(audit: &Audit, good: bool) -> Page {
     let mut page = Page::new();
     let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
     for (host, finding) in audit.hosts.iter().flat_map(|h| h.findings.iter().map(move |f| (&h.host, f))) {
@@ -202,12 +203,12 @@ fn audited(audit: &Audit, good: bool) -> Page {
     for host in &audit.hosts {
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.host)));
         let looked = match host.age_s {
-            Some(s) => format!("was looked at {s} s ago"),
-            None => "was not looked at: its agent has not reported to this service".into(),
+            Some(s) => format!("was audited {s} s ago"),
+            None => "was not audited: its agent has not reported to this service".into(),
         };
         let foreign = match host.foreign.len() {
             0 => String::new(),
-            n => format!("; {n} domains of others are left alone"),
+            n => format!("; {n} domains not created by longma are ignored"),
         };
         page.line(&format!("{} {looked}{foreign}", host.host));
     }
@@ -218,23 +219,24 @@ fn audited(audit: &Audit, good: bool) -> Page {
     page
 }
 
-/// Runs `longma placement audit`; its status is 1 if something is not as intended.
+/// Runs `longma placement audit`; exits with status 1 if the audit found a difference.
 pub fn audit(arguments: &AuditArguments) -> Outcome {
     let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
-    let audit: Audit = arguments.reach.client()?.get(&format!("/v1/audit{query}")).map_err(explained)?;
+    let audit: Audit =
+        arguments.connection.client()?.get(&format!("/v1/audit{query}")).map_err(with_advice)?;
     let good = audit.database.is_empty()
         && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty() && h.age_s.is_some());
-    if arguments.form.json {
+    if arguments.format.json {
         print::json(&audit)?;
     } else {
-        audited(&audit, good).print()?;
+        audit_page(&audit, good).print()?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs `longma placement defragment`.
 pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let names = match &arguments.host {
         Some(host) => vec![host.clone()],
         None => all(&client)?.into_iter().map(|host| host.name).collect(),
@@ -242,24 +244,24 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     let mut plans = Vec::new();
     for name in names {
         let path = format!("/v1/hosts/{}/defragmentation?moves={}", part(&name), arguments.moves);
-        plans.push(client.get::<Defragmentation>(&path).map_err(explained)?);
+        plans.push(client.get::<Defragmentation>(&path).map_err(with_advice)?);
     }
-    if arguments.form.json {
+    if arguments.format.json {
         return print::json(&plans);
     }
     let mut page = Page::new();
     for plan in &plans {
         let now = percent(plan.score_before);
         page.line(&format!(
-            "{}: {now} of the free memory could not be used by virtual machines of common sizes",
+            "{}: {now} of the free memory cannot be used by virtual machines of common sizes",
             plan.host
         ));
         if plan.moves.is_empty() {
-            page.line("  no move between its nodes makes that less");
+            page.line("  no move between its nodes reduces that");
             continue;
         }
         let after = percent(plan.score_after);
-        page.line(&format!("  {after} after these moves, which nobody has made yet:"));
+        page.line(&format!("  {after} after these moves (not made yet):"));
         for step in &plan.moves {
             page.command(&format!("  longma placement rebind {} --nodes {}", step.vm, listed(&step.to)));
         }

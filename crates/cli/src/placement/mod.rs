@@ -1,11 +1,11 @@
-//! `longma placement`: the service, its agents, and its client.
-//! Not the service: that is `longma-placement-service`; here words are read and answers printed.
+//! `longma placement`: runs the service and its agents (`longma-placement-service`), and is the service's command-line
+//! client.
 
 mod access;
+mod connection;
 mod explain;
 mod hosts;
 mod print;
-mod reach;
 mod request;
 mod serve;
 mod vms;
@@ -26,45 +26,50 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum PlacementCommand {
-    /// Run the service: API, scheduler, monitor and switcher; with --all-in-one this machine's agent too.
+    /// Run the placement service: API, scheduler, monitor and switcher.
+    ///
+    /// With --all-in-one, also run the agent of this machine.
     Serve(serve::ServeArguments),
-    /// Run the agent of this host for a service on another machine.
+    /// Run the agent of this host, for a service on another machine.
     Agent(serve::AgentArguments),
-    /// Ask for a virtual machine.
+    /// Request a virtual machine.
     Request(request::Arguments),
     /// List virtual machines.
     List(vms::ListArguments),
     /// Show one virtual machine.
-    Show(vms::One),
-    /// Start a virtual machine that was stopped or has failed.
-    Start(vms::One),
-    /// Stop a virtual machine; it keeps its place.
-    Stop(vms::One),
+    Show(vms::VmArguments),
+    /// Start a stopped or failed virtual machine.
+    Start(vms::VmArguments),
+    /// Stop a virtual machine. It keeps its placement.
+    Stop(vms::VmArguments),
     /// Delete a virtual machine.
-    Delete(vms::One),
-    /// Give a stopped virtual machine another size, on its host.
+    Delete(vms::VmArguments),
+    /// Change the size of a stopped virtual machine, on the same host.
     Resize(vms::ResizeArguments),
-    /// Move a running virtual machine to other nodes of its host, live.
+    /// Move a running virtual machine to other NUMA nodes of its host, live.
     Rebind(vms::RebindArguments),
-    /// Say why a request would lie where, and why not elsewhere, host by host and node by node.
+    /// Explain where a request would be placed, host by host and node by node.
     Explain(explain::Arguments),
-    /// List hosts: how full and how busy their nodes are.
+    /// List hosts with the allocation and load of their nodes.
     Hosts(hosts::HostsArguments),
-    /// Let a host take no more virtual machines, or take them again.
+    /// Stop placing virtual machines on a host, or resume.
     Drain(hosts::DrainArguments),
     /// List alarms.
     Alarms(hosts::AlarmsArguments),
-    /// Say what is not as intended: threads, memory, domains, sums.
+    /// Report differences between the intended and the actual state: threads, memory, domains, totals.
     Audit(hosts::AuditArguments),
-    /// Plan moves that make a host's free memory usable; nothing is moved.
+    /// Plan moves that make fragmented free memory of hosts usable. Moves nothing.
     Defragment(hosts::DefragmentArguments),
-    /// Print what happens, as it happens.
+    /// Print events as they happen.
     Events(watch::EventsArguments),
-    /// Look at the virtual machines of this libvirt host, whoever made them: who runs remote, what it costs, what mends it.
+    /// Observe all virtual machines of this libvirt host and report remote memory accesses.
+    ///
+    /// Reports which virtual machines access remote memory, the cost, and the commands that fix it. Also covers virtual
+    /// machines that longma did not create.
     Watch(watch::WatchArguments),
-    /// Tokens: who may call the service.
+    /// Manage access tokens.
     Token(access::TokenArguments),
-    /// Quotas: what each tenant has and may have.
+    /// Show or set the quotas of tenants.
     Quota(access::QuotaArguments),
 }
 

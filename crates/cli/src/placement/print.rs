@@ -1,5 +1,4 @@
-//! What the commands print: lines and tables that fit the terminal, without what it would take for orders; and the words for what is in them.
-//! Not JSON: that is the service's own.
+//! Output of the placement commands: lines and tables that fit the terminal, with control characters removed.
 
 use super::Outcome;
 use crate::machine::{columns, print};
@@ -13,11 +12,11 @@ use std::error::Error;
 use std::io::IsTerminal;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
-/// Between two columns.
+/// Columns between two table columns.
 const GAP: u16 = 2;
 
-/// What a command prints. Names and reasons come from other tenants, agents and hypervisors: all of them go through here, and whatever a
-/// terminal would take for an order is taken out. In a pipe nothing is wrapped.
+/// The output of a command. Names and reasons may come from other tenants, agents and hypervisors, so every text is
+/// stripped of control characters. Output to a pipe is not wrapped.
 #[derive(Debug)]
 pub struct Page {
     text: String,
@@ -25,7 +24,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty one, as wide as the terminal.
+    /// An empty page as wide as the terminal.
     pub fn new() -> Self {
         Self::of_width(if std::io::stdout().is_terminal() { columns().max(1) } else { usize::MAX })
     }
@@ -34,7 +33,7 @@ impl Page {
         Self { text: String::new(), width }
     }
 
-    /// A line; what does not fit goes on below, further in.
+    /// Adds a line. Wrapped lines are indented by two more columns.
     pub fn line(&mut self, text: &str) {
         let text = sanitize(text);
         if self.width == usize::MAX {
@@ -52,13 +51,13 @@ impl Page {
         }
     }
 
-    /// A command to be copied: it stays one line, however long.
+    /// Adds a command for the user to copy; it is never wrapped.
     pub fn command(&mut self, text: &str) {
         let text = sanitize(text);
         self.put(&text);
     }
 
-    /// Rows, the first of them the headings. What does not fit into a column goes on in the next line of its row.
+    /// Adds a table whose first row holds the headings. Cells that are too wide are wrapped within their column.
     pub fn table(&mut self, rows: &[Vec<String>]) {
         let mut table = Table::new();
         table.load_style(NOTHING);
@@ -82,13 +81,13 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// What it has so far.
+    /// The text so far.
     #[cfg(test)]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Prints it.
+    /// Prints the page to standard output.
     pub fn print(&self) -> Outcome {
         print(&self.text)
     }
@@ -101,7 +100,7 @@ pub fn say(line: &str) -> Outcome {
     page.print()
 }
 
-/// Prints one line that is to be copied.
+/// Prints a line for the user to copy; it is never wrapped.
 pub fn command(line: &str) -> Outcome {
     let mut page = Page::new();
     page.command(line);
@@ -115,25 +114,25 @@ pub fn table(rows: &[Vec<String>]) -> Outcome {
     page.print()
 }
 
-/// Headings.
+/// Makes a row of headings.
 pub fn heading<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(String::from).to_vec()
 }
 
-/// JSON as the service sent it.
+/// Prints the service's answer as indented JSON.
 pub fn json(value: &impl Serialize) -> super::Outcome {
     let value = serde_json::to_value(value).map_err(Box::<dyn Error>::from)?;
-    print(&format!("{}\n", without_orders(&format!("{value:#}"))))
+    print(&format!("{}\n", without_control_characters(&format!("{value:#}"))))
 }
 
-/// The same in one line.
+/// Prints JSON on one line.
 pub fn json_line(value: &impl Serialize) -> Outcome {
     let text = serde_json::to_string(value).map_err(Box::<dyn Error>::from)?;
-    print(&format!("{}\n", without_orders(&text)))
+    print(&format!("{}\n", without_control_characters(&text)))
 }
 
-/// JSON that means the same, without what a terminal takes for orders: JSON itself lets some of them stand in texts.
-fn without_orders(json: &str) -> String {
+/// Escapes terminal control characters that JSON allows unescaped in strings. The value stays the same.
+fn without_control_characters(json: &str) -> String {
     let one = |c: char| match c {
         '\n' => c.to_string(),
         c if sanitize(c.encode_utf8(&mut [0; 4])).contains(c) => c.to_string(),
@@ -142,7 +141,7 @@ fn without_orders(json: &str) -> String {
     json.chars().map(one).collect()
 }
 
-/// MiB in the unit that people would use.
+/// Formats an amount of memory given in MiB.
 pub fn mib(mib: u64) -> String {
     match mib {
         0..1024 => format!("{mib} MiB"),
@@ -151,18 +150,18 @@ pub fn mib(mib: u64) -> String {
     }
 }
 
-/// A part as per cent.
+/// Formats a fraction as a percentage.
 pub fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Numbers as people list them.
+/// Formats items as a comma-separated list; an empty list is `-`.
 pub fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|i| i.to_string()).collect();
     if items.is_empty() { "-".into() } else { items.join(",") }
 }
 
-/// A word of the API for an enum.
+/// The name of an enum variant as in the API.
 pub fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -171,13 +170,13 @@ pub fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// Nodes of a placement.
+/// Formats the nodes of a placement.
 pub fn nodes(placement: &Placement) -> String {
     list(placement.cells.iter().map(|c| c.node))
 }
 
-/// Where a virtual machine is, in a few words.
-pub fn place(vm: &Vm) -> (String, String) {
+/// Formats the host and the nodes of a virtual machine.
+pub fn location(vm: &Vm) -> (String, String) {
     let Some(placement) = &vm.placement else { return ("-".into(), "-".into()) };
     let nodes = match &vm.target {
         Some(target) => format!("{} to {}", nodes(placement), self::nodes(target)),
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_goes_on_below_and_nothing_of_it_is_lost() {
+    fn long_cells_and_lines_are_wrapped_completely() {
         let why = "a very long text that has no room beside the other columns";
         let rows = vec![heading(["ID", "WHAT"]), vec!["1".into(), why.into()], vec!["2".into(), "b".into()]];
         let mut page = Page::of_width(20);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_order_the_terminal() {
+    fn names_cannot_control_the_terminal() {
         let name = "x\u{1b}[2J\u{9b}31m\u{202e}\u{7}\nh1: all is well";
         let mut page = Page::of_width(80);
         page.table(&[heading(["NAME"]), vec![name.into()]]);
@@ -218,7 +217,7 @@ mod tests {
         page.command(name);
         assert!(!page.text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']), "{:?}", page.text);
         assert_eq!(page.text.lines().count(), 4, "no line of its own: {}", page.text);
-        let json = without_orders(&serde_json::to_string_pretty(&[name]).unwrap());
+        let json = without_control_characters(&serde_json::to_string_pretty(&[name]).unwrap());
         assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json:?}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [name]);
     }

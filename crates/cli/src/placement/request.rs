@@ -1,9 +1,9 @@
-//! `longma placement request`, and the words that describe a request, which `explain` reads too.
-//! Not what is checked: the service does that and names the field.
+//! `longma placement request`, and the request options that `explain` shares. The service validates the request and
+//! names the field at fault.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print;
-use super::reach::{Form, Reach, explained};
 use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
@@ -15,71 +15,81 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What is asked for.
+/// The requested virtual machine.
 #[derive(clap::Args)]
 pub struct Wanted {
-    /// Its name.
+    /// Name of the virtual machine.
     #[arg(required_unless_present = "file")]
     name: Option<String>,
-    /// The whole request as JSON, from this file or, with `-`, from standard input; other words replace what it says.
+    /// Read the request as JSON from this file, or from standard input with `-`.
+    ///
+    /// Other options override fields of the file.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     #[arg(long, value_name = "COUNT", required_unless_present = "file")]
     vcpus: Option<u32>,
-    /// Memory: 4GiB, 512MiB.
+    /// Amount of memory, for example 4GiB or 512MiB.
     #[arg(long, value_name = "SIZE", required_unless_present = "file", value_parser = size)]
     memory: Option<u64>,
-    /// Whose it is [default: the token's tenant, or "default"].
+    /// Tenant that owns the virtual machine [default: the token's tenant, or "default"].
     #[arg(long)]
     tenant: Option<String>,
-    /// Its CPUs: any of its node, one of its own each, or any of the host.
+    /// CPU policy.
+    ///
+    /// `range`: all CPUs of its NUMA node that are not exclusive. `exclusive`: one physical CPU per virtual CPU.
+    /// `none`: all CPUs of the host that are not exclusive.
     #[arg(long, value_parser = PossibleValuesParser::new(["range", "exclusive", "none"]))]
     cpu: Option<String>,
-    /// Its memory: on its own node only, or there as far as there is room.
+    /// Memory policy.
+    ///
+    /// `strict`: only memory of its own node. `preferred`: memory of its own node first, then of other nodes.
     #[arg(long, value_parser = PossibleValuesParser::new(["strict", "preferred"]))]
     memory_policy: Option<String>,
-    /// With preferred memory, the farthest node that may be used: 10 is its own, 255 any.
+    /// Largest NUMA distance of nodes to take memory from, with --memory-policy preferred.
+    ///
+    /// 10 allows the virtual machine's own node only; 255 allows any node.
     #[arg(long, value_name = "DISTANCE", requires = "memory_policy")]
     within_distance: Option<u32>,
-    /// Size of its huge pages: 2MiB, 1GiB.
+    /// Size of huge pages: 2MiB or 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     huge_pages: Option<u64>,
-    /// Virtual NUMA nodes, each on a physical node of its own [default: as few as will do].
+    /// Number of virtual NUMA nodes, each on a different physical node [default: as few as possible].
     #[arg(long, value_name = "COUNT")]
     virtual_nodes: Option<u32>,
-    /// Hardware threads of a core, with exclusive CPUs.
+    /// Use of a core's hardware threads, for exclusive CPUs.
     #[arg(long, value_parser = PossibleValuesParser::new(["prefer", "avoid", "require"]))]
     smt: Option<String>,
     /// Where the emulator's own threads run.
     #[arg(long, value_parser = PossibleValuesParser::new(["shared", "isolated", "with-vcpus"]))]
     emulator: Option<String>,
-    /// Be where the others of this group are: GROUP for the host, GROUP:node for the node. May be repeated.
+    /// Place it with the members of a group: GROUP for the same host, GROUP:node for the same node. May be repeated.
     #[arg(long, value_name = "GROUP")]
     affinity: Vec<String>,
-    /// Be where none of this group is: GROUP or GROUP:node. May be repeated.
+    /// Place it apart from the members of a group: GROUP for another host, GROUP:node for another node. May be
+    /// repeated.
     #[arg(long, value_name = "GROUP")]
     anti_affinity: Vec<String>,
-    /// A device: nic or gpu, or nic:local, gpu:local for one on its own node. May be repeated.
+    /// Attach a device: nic or gpu; nic:local or gpu:local for one on its own node. May be repeated.
     #[arg(long, value_name = "KIND")]
     device: Vec<String>,
-    /// The image that it starts from: an absolute path on the host.
+    /// Boot from this disk image: an absolute path on the host.
     #[arg(long, value_name = "PATH", conflicts_with = "template")]
     disk: Option<String>,
-    /// Format of the image.
+    /// Format of the disk image.
     #[arg(long, default_value = "qcow2", value_parser = PossibleValuesParser::new(["raw", "qcow2"]))]
     disk_format: String,
-    /// Your own libvirt domain XML, into which CPUs, memory and their binding are written.
+    /// Use this libvirt domain XML, with CPUs, memory and their binding filled in.
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
 }
 
-/// A whole number of `unit`s, which are as many bytes.
+/// Converts bytes to a whole number of units of `unit` bytes.
 fn whole(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
     match bytes % unit {
         0 => Ok(bytes / unit),
         _ => Err(format!(
-            "{what}: {bytes} bytes are not a whole number of {}iB; give one with its unit, as 8GiB",
+            "{what}: {bytes} bytes are not a whole number of {}iB; give a size with its unit, such as 8GiB",
             if unit == 1 << 20 { 'M' } else { 'K' }
         )),
     }
@@ -135,7 +145,7 @@ impl Wanted {
         let device = |text: &String| match text.split_once(':') {
             Some((kind, "local")) => Ok(json!({ "kind": kind, "local": true })),
             None => Ok(json!({ "kind": text })),
-            Some(_) => Err(format!("--device {text}: nic, gpu, nic:local or gpu:local")),
+            Some(_) => Err(format!("--device {text}: use nic, gpu, nic:local or gpu:local")),
         };
         let devices = self.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
         put("devices", (!devices.is_empty()).then(|| json!(devices)));
@@ -155,45 +165,45 @@ impl Wanted {
 pub struct Arguments {
     #[command(flatten)]
     wanted: Wanted,
-    /// A key of yours: the same request with the same key is carried out once.
+    /// Idempotency key: the service carries out a request with the same key only once.
     #[arg(long)]
     key: Option<String>,
-    /// Do not wait until it runs.
+    /// Return without waiting until the virtual machine runs.
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait until it runs.
+    /// How long to wait until the virtual machine runs.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Runs `longma placement request`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let body = arguments.wanted.body()?;
-    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(explained)?;
+    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(with_advice)?;
     let until = Instant::now() + Duration::from_secs(arguments.patience);
     let under_way = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
     while !arguments.no_wait && under_way(&vm) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
-        vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(explained)?;
+        vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(with_advice)?;
     }
     let failed = vm.state == VmState::Failed;
-    if arguments.form.json {
+    if arguments.format.json {
         print::json(&vm)?;
     } else {
-        let (host, nodes) = print::place(&vm);
+        let (host, nodes) = print::location(&vm);
         let (id, name) = (vm.id, &vm.request.name);
         print::say(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
     }
     if failed {
         let why = sanitize(&vm.problem.unwrap_or_default());
-        eprintln!("longma: {why}\n  it keeps its place: mend the cause and start it, or delete it");
+        eprintln!("longma: {why}\n  it keeps its placement: fix the cause and start it, or delete it");
     } else if !arguments.no_wait && under_way(&vm) {
-        eprintln!("longma: it does not run yet; longma placement audit says what is in the way");
+        eprintln!("longma: it does not run yet; see the reason with: longma placement audit");
         return Ok(ExitCode::FAILURE);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -1,8 +1,7 @@
-//! `longma placement serve` and `agent`.
-//! Not the service.
+//! `longma placement serve` and `longma placement agent`.
 
 use super::Outcome;
-use super::reach::token_in;
+use super::connection::read_token;
 use clap::ValueEnum;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
@@ -20,48 +19,48 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// What drives virtual machines.
+/// The hypervisor.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// libvirt with QEMU, on this machine.
+    /// libvirt with QEMU on this machine.
     Libvirt,
-    /// Nothing: virtual machines are made up, in memory. For trying it out.
+    /// Simulated virtual machines, in memory; for trying the service out.
     Fake,
 }
 
-/// What a virtual CPU is.
+/// How virtual CPUs are executed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Virtual {
-    /// KVM if /dev/kvm can be opened, else software.
+    /// KVM if /dev/kvm can be opened, otherwise QEMU's software emulation.
     Auto,
     /// KVM.
     Kvm,
-    /// QEMU's emulation.
+    /// QEMU's software emulation.
     Software,
 }
 
-/// The host and its hypervisor.
+/// Options that describe the host and its hypervisor.
 #[derive(clap::Args)]
 struct HostArguments {
-    /// What drives virtual machines [default: libvirt].
+    /// The hypervisor [default: libvirt].
     #[arg(long, value_enum)]
     hypervisor: Option<Kind>,
-    /// What libvirt's virtual machines run on [default: auto].
+    /// How libvirt executes virtual CPUs [default: auto].
     #[arg(long, value_enum)]
     virtualization: Option<Virtual>,
-    /// libvirt's address [default: qemu:///system].
+    /// Connection URI of libvirt [default: qemu:///system].
     #[arg(long, value_name = "URI")]
     libvirt: Option<String>,
-    /// With the fake hypervisor, a machine to take for the host (see `longma machine list`) instead of this one.
+    /// Take the host's topology from this machine instead (see `longma machine list`). Needs --hypervisor fake.
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-    /// With the fake hypervisor, a folder that keeps the virtual machines that it makes up, so that they outlive this command.
+    /// Keep simulated virtual machines in this directory across restarts. Needs --hypervisor fake.
     #[arg(long, value_name = "FOLDER")]
     domains: Option<PathBuf>,
     /// The host's name [default: this machine's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// CPUs that the host keeps for itself: 0,64 [default: none].
+    /// CPUs reserved for the host, for example 0,64 [default: none].
     #[arg(long, value_name = "LIST")]
     reserved: Option<CpuSet>,
 }
@@ -69,36 +68,41 @@ struct HostArguments {
 /// Arguments of `longma placement serve`.
 #[derive(clap::Args)]
 pub struct ServeArguments {
-    /// Also run this machine's agent.
+    /// Also run the agent of this machine.
     #[arg(long)]
     all_in_one: bool,
     #[command(flatten)]
     host: HostArguments,
-    /// With the fake hypervisor, so many hosts [default: 1].
+    /// Number of simulated hosts [default: 1]. Needs --hypervisor fake.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: Option<u32>,
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: SocketAddr,
-    /// File with the certificate and those that vouch for it (PEM).
+    /// PEM file with the certificate chain.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// File with its key (PEM).
+    /// PEM file with the private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen to other machines without TLS: tokens are sent in the clear unless something else encrypts.
+    /// Accept connections from other machines without TLS.
+    ///
+    /// Tokens are then sent unencrypted, unless a proxy or tunnel encrypts the connection.
     #[arg(long)]
     plain: bool,
-    /// Folder for the database and the first token [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
+    /// Directory for the database and the first token [default: /var/lib/longma/placement for root, else
+    /// ~/.local/state/longma/placement].
     #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
     state: Option<PathBuf>,
-    /// URL of a PostgreSQL database, which several services may share: postgresql://USER:PASSWORD@HOST/NAME [default: a SQLite file in the folder].
+    /// PostgreSQL database, as postgresql://USER:PASSWORD@HOST/NAME [default: a SQLite file in the state directory].
+    ///
+    /// Several services may share a database.
     #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_DATABASE", hide_env_values = true)]
     database: Option<String>,
-    /// Folder of images: a tenant may start from those in the folder of its name there.
+    /// Directory of disk images. A tenant may boot images in the subdirectory that has the tenant's name.
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libvirt/images")]
     images: PathBuf,
-    /// Virtual CPUs of the policies range and none on a hundred CPUs.
+    /// Virtual CPUs with policy `range` or `none` per 100 physical CPUs.
     #[arg(long, value_name = "PERCENT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     overcommit: u32,
 }
@@ -109,22 +113,23 @@ pub struct AgentArguments {
     /// Address of the service.
     #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL")]
     server: String,
-    /// File with the agent's token: longma placement token add NAME --role agent --host HOST.
+    /// File with the agent's token, made with `longma placement token add NAME --role agent --host HOST`.
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_TOKEN_FILE")]
     token_file: PathBuf,
-    /// File with the certificate (PEM) to trust [default: the system's].
+    /// PEM file with the certificate to trust [default: the system's certificates].
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_CERTIFICATE")]
     certificate: Option<PathBuf>,
     #[command(flatten)]
     host: HostArguments,
 }
 
-/// Says something on standard error; whether anybody can read it must change nothing of what the service does.
+/// Writes a line to standard error. Write errors are ignored, so that a closed standard error does not stop the
+/// service.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "longma placement: {}", sanitize(line));
 }
 
-/// The service's words.
+/// The service's log: standard error.
 fn log() -> Log {
     Arc::new(say)
 }
@@ -139,7 +144,7 @@ impl HostArguments {
         self.hypervisor.unwrap_or(Kind::Libvirt)
     }
 
-    /// Options that were given, which say something of this machine's agent.
+    /// The host options present on the command line.
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("--hypervisor", self.hypervisor.is_some()),
@@ -153,15 +158,14 @@ impl HostArguments {
         all.into_iter().filter(|option| option.1).map(|option| option.0).collect()
     }
 
-    /// Refuses what would say nothing beside the rest.
+    /// Rejects options that have no effect together with the others.
     fn check(&self) -> Result<(), Box<dyn Error>> {
         let of_libvirt =
             [("--libvirt", self.libvirt.is_some()), ("--virtualization", self.virtualization.is_some())];
         match of_libvirt.into_iter().find(|option| option.1) {
-            Some((option, _)) if self.kind() == Kind::Fake => Err(format!(
-                "{option} says how libvirt is used, and --hypervisor fake uses none: leave one of them out"
-            )
-            .into()),
+            Some((option, _)) if self.kind() == Kind::Fake => {
+                Err(format!("{option} has no effect with --hypervisor fake: leave one of them out").into())
+            }
             _ => Ok(()),
         }
     }
@@ -172,7 +176,7 @@ impl HostArguments {
             return Ok(Description::Read { root: "/".into(), name, reserved });
         };
         if self.kind() != Kind::Fake {
-            return Err("--machine takes a machine file for the host, which needs --hypervisor fake".into());
+            return Err("--machine replaces the host's topology, which needs --hypervisor fake".into());
         }
         let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
         host.reserved = reserved;
@@ -180,7 +184,7 @@ impl HostArguments {
         Ok(Description::Fixed(Box::new(host)))
     }
 
-    /// The hypervisor of the host called `name`.
+    /// Connects to the hypervisor of the host `name`.
     fn hypervisor(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
         match (&self.domains, self.kind()) {
             (None, Kind::Fake) => return Ok(Box::new(FakeHypervisor::new())),
@@ -190,7 +194,7 @@ impl HostArguments {
                 return Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?));
             }
             (Some(_), Kind::Libvirt) => {
-                return Err("--domains is for --hypervisor fake: libvirt keeps its own".into());
+                return Err("--domains is for --hypervisor fake: libvirt stores its domains itself".into());
             }
             (None, Kind::Libvirt) => {}
         }
@@ -203,7 +207,7 @@ impl HostArguments {
         let libvirt = Libvirt::connect(address, virtualization).map_err(|error| {
             format!(
                 "{error}\n  install libvirt and start libvirtd (Debian: apt-get install libvirt-daemon-system qemu-system-x86), \
-                 or try it out with --hypervisor fake"
+                 or try the service with --hypervisor fake"
             )
         })?;
         Ok(Box::new(libvirt))
@@ -211,29 +215,26 @@ impl HostArguments {
 }
 
 impl ServeArguments {
-    /// Refuses what would say nothing beside the rest.
+    /// Rejects options that have no effect together with the others.
     fn check(&self) -> Result<(), Box<dyn Error>> {
         let given = self.host.given().into_iter().chain(self.hosts.map(|_| "--hosts"));
         if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one) {
-            let why = "this machine's agent, and none runs without --all-in-one";
+            let why = "the agent of this machine, which runs only with --all-in-one";
             return Err(
                 format!("{option} is for {why}: give it to `longma placement agent` on the host").into()
             );
         }
         if !self.images.is_absolute() {
             let given = self.images.display();
-            return Err(format!(
-                "--images {given}: images are named by their whole paths: name the folder so, from / on"
-            )
-            .into());
+            return Err(format!("--images {given}: give an absolute path").into());
         }
         if self.hosts.is_some_and(|hosts| hosts > 1) && self.host.kind() != Kind::Fake {
-            return Err("--hosts makes hosts up, which needs --hypervisor fake".into());
+            return Err("--hosts simulates hosts, which needs --hypervisor fake".into());
         }
         self.host.check()
     }
 
-    /// The hosts whose agents run here.
+    /// The hosts whose agents run in this process.
     fn own_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
         let (of, count) = (&self.host, self.hosts.unwrap_or(1));
         let host = |number: u32| {
@@ -267,14 +268,17 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     };
     let alone = options.hosts.is_empty();
     run_service(options, |url, home| {
-        say(&format!("serving {url}; how to reach it is in {}", Access::file(home).display()));
+        say(&format!(
+            "serving {url}; clients on this machine find it through {}",
+            Access::file(home).display()
+        ));
         if alone {
-            say("no agent runs here: start one on each host, or use --all-in-one");
+            say("no agent runs in this process: start one on each host, or use --all-in-one");
         }
     })
     .map_err(|error| match error {
         longma_placement_service::ServeError::Address(..) => {
-            format!("{error}\n  --listen 127.0.0.1:0 takes a free port")
+            format!("{error}\n  --listen 127.0.0.1:0 picks a free port")
         }
         error => error.to_string(),
     })?;
@@ -283,7 +287,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
 
 /// Runs `longma placement agent`.
 pub fn agent(arguments: AgentArguments) -> Outcome {
-    let token = token_in(&arguments.token_file)?;
+    let token = read_token(&arguments.token_file)?;
     let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
     arguments.host.check()?;
     let name = arguments.host.own_name();

@@ -1,9 +1,8 @@
 //! `longma placement list`, `show`, `start`, `stop`, `delete`, `resize` and `rebind`.
-//! Not `request`.
 
 use super::Outcome;
-use super::print::{self, heading, list as listed, mib, place, say, word};
-use super::reach::{Form, Reach, explained};
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
+use super::print::{self, heading, list as listed, location, mib, say, word};
 use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
@@ -12,42 +11,42 @@ use longma_placement_service::wire::{Rebind, Resize, VmPage, sanitize};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Virtual machines that are asked for at once.
+/// Virtual machines per page when listing.
 const PAGE: usize = 500;
 
 /// Arguments of `longma placement list`.
 #[derive(clap::Args)]
 pub struct ListArguments {
-    /// Only of this tenant.
+    /// List virtual machines of this tenant only.
     #[arg(long)]
     tenant: Option<String>,
-    /// Only on this host.
+    /// List virtual machines on this host only.
     #[arg(long)]
     host: Option<String>,
-    /// Also those that are deleted.
+    /// Also list deleted virtual machines.
     #[arg(long)]
     deleted: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
-/// A virtual machine that is named.
+/// Selects a virtual machine.
 #[derive(clap::Args)]
-pub struct One {
-    /// Its number or its name.
+pub struct VmArguments {
+    /// Number or name of the virtual machine.
     vm: String,
-    /// Its tenant, for a name.
+    /// Tenant of the virtual machine, when it is selected by name.
     #[arg(long)]
     tenant: Option<String>,
-    /// How long to wait until it is so.
+    /// How long to wait for the new state.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement resize`.
@@ -55,11 +54,11 @@ pub struct One {
 #[group(id = "size", required = true, multiple = true, args = ["vcpus", "memory"])]
 pub struct ResizeArguments {
     #[command(flatten)]
-    one: One,
-    /// Virtual CPUs.
+    one: VmArguments,
+    /// New number of virtual CPUs.
     #[arg(long, value_name = "COUNT")]
     vcpus: Option<u32>,
-    /// Memory: 4GiB, 512MiB.
+    /// New amount of memory, for example 4GiB or 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
 }
@@ -68,34 +67,34 @@ pub struct ResizeArguments {
 #[derive(clap::Args)]
 pub struct RebindArguments {
     #[command(flatten)]
-    one: One,
-    /// Nodes that it may use: 2 or 2,3 [default: any that it is not on].
+    one: VmArguments,
+    /// Nodes that it may use, for example 2 or 2,3 [default: all that it is not on].
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<u32>,
 }
 
-impl One {
+impl VmArguments {
     fn path(&self, rest: &str) -> String {
         let query = self.tenant.as_ref().map(|t| format!("?tenant={}", part(t))).unwrap_or_default();
         format!("/v1/vms/{}{rest}{query}", part(&self.vm))
     }
 
     fn print(&self, vm: &Vm) -> Outcome {
-        if self.form.json {
+        if self.format.json {
             return print::json(vm);
         }
         print::table(&described(vm))
     }
 
-    /// Waits until the virtual machine is in the state that was asked for, or cannot become so.
+    /// Waits until the virtual machine reaches the wanted state, or has failed and cannot reach it.
     fn until(&self, client: &Client, id: i64, wanted: VmState) -> Outcome {
         let end = Instant::now() + Duration::from_secs(self.patience);
         loop {
-            let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(explained)?;
-            // One that failed and is to stop or to go still does.
+            let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(with_advice)?;
+            // A failed virtual machine can still be stopped or deleted.
             let has_failed = vm.state == VmState::Failed && vm.intent == Intent::Run;
             if vm.state == wanted || has_failed || Instant::now() > end {
-                if self.form.json {
+                if self.format.json {
                     print::json(&vm)?;
                 } else {
                     say(&format!("virtual machine {id} ({}): {}", vm.request.name, vm.state))?;
@@ -103,8 +102,7 @@ impl One {
                 if vm.state == wanted {
                     return Ok(ExitCode::SUCCESS);
                 }
-                let why =
-                    vm.problem.unwrap_or_else(|| "longma placement audit says what is in the way".into());
+                let why = vm.problem.unwrap_or_else(|| "see the reason with: longma placement audit".into());
                 return Err(format!("it is not {wanted} yet: {}", sanitize(&why)).into());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -114,7 +112,7 @@ impl One {
 
 /// Runs `longma placement list`.
 pub fn list(arguments: &ListArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let mut all: Vec<Vm> = Vec::new();
     let mut after = 0;
     loop {
@@ -122,23 +120,23 @@ pub fn list(arguments: &ListArguments) -> Outcome {
         for (key, value) in [("tenant", &arguments.tenant), ("host", &arguments.host)] {
             path += &value.as_ref().map(|v| format!("&{key}={}", part(v))).unwrap_or_default();
         }
-        let page: VmPage = client.get(&path).map_err(explained)?;
+        let page: VmPage = client.get(&path).map_err(with_advice)?;
         all.extend(page.items);
         match page.next {
             Some(next) => after = next,
             None => break,
         }
     }
-    if arguments.form.json {
+    if arguments.format.json {
         return print::json(&all);
     }
     if all.is_empty() {
-        return say("no virtual machines; longma placement request asks for one");
+        return say("no virtual machines; request one with: longma placement request");
     }
     let mut rows =
         vec![heading(["ID", "TENANT", "NAME", "STATE", "VCPUS", "MEMORY", "CPU", "HOST", "NODES"])];
     rows.extend(all.iter().map(|vm| {
-        let (host, nodes) = place(vm);
+        let (host, nodes) = location(vm);
         let request = &vm.request;
         vec![
             vm.id.to_string(),
@@ -155,7 +153,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
     print::table(&rows)
 }
 
-/// What a virtual machine is, row by row.
+/// Formats a virtual machine, one property per row.
 fn described(vm: &Vm) -> Vec<Vec<String>> {
     let request = &vm.request;
     let mut rows = Vec::new();
@@ -178,7 +176,7 @@ fn described(vm: &Vm) -> Vec<Vec<String>> {
         row(&format!("{what}host"), placement.host.clone());
         for (at, cell) in placement.cells.iter().enumerate() {
             let cpus =
-                if cell.cpus.is_empty() { "any that is nobody's own".into() } else { listed(&cell.cpus) };
+                if cell.cpus.is_empty() { "any that is not exclusive".into() } else { listed(&cell.cpus) };
             let memory =
                 cell.memory.iter().map(|s| format!("{} on node {}", mib(s.mib), s.node)).collect::<Vec<_>>();
             let text = format!(
@@ -201,29 +199,29 @@ fn described(vm: &Vm) -> Vec<Vec<String>> {
 }
 
 /// Runs `longma placement show`.
-pub fn show(one: &One) -> Outcome {
-    let vm: Vm = one.reach.client()?.get(&one.path("")).map_err(explained)?;
+pub fn show(one: &VmArguments) -> Outcome {
+    let vm: Vm = one.connection.client()?.get(&one.path("")).map_err(with_advice)?;
     one.print(&vm)
 }
 
 /// Runs `longma placement start`.
-pub fn start(one: &One) -> Outcome {
-    let client = one.reach.client()?;
-    let vm: Vm = client.post(&one.path("/start"), None, &()).map_err(explained)?;
+pub fn start(one: &VmArguments) -> Outcome {
+    let client = one.connection.client()?;
+    let vm: Vm = client.post(&one.path("/start"), None, &()).map_err(with_advice)?;
     one.until(&client, vm.id, VmState::Running)
 }
 
 /// Runs `longma placement stop`.
-pub fn stop(one: &One) -> Outcome {
-    let client = one.reach.client()?;
-    let vm: Vm = client.post(&one.path("/stop"), None, &()).map_err(explained)?;
+pub fn stop(one: &VmArguments) -> Outcome {
+    let client = one.connection.client()?;
+    let vm: Vm = client.post(&one.path("/stop"), None, &()).map_err(with_advice)?;
     one.until(&client, vm.id, VmState::Stopped)
 }
 
 /// Runs `longma placement delete`.
-pub fn delete(one: &One) -> Outcome {
-    let client = one.reach.client()?;
-    let vm: Vm = client.delete(&one.path("")).map_err(explained)?;
+pub fn delete(one: &VmArguments) -> Outcome {
+    let client = one.connection.client()?;
+    let vm: Vm = client.delete(&one.path("")).map_err(with_advice)?;
     one.until(&client, vm.id, VmState::Deleted)
 }
 
@@ -231,17 +229,17 @@ pub fn delete(one: &One) -> Outcome {
 pub fn resize(arguments: &ResizeArguments) -> Outcome {
     let one = &arguments.one;
     if arguments.memory.is_some_and(|bytes| bytes % (1 << 20) != 0) {
-        return Err("--memory: it is given in whole MiB".into());
+        return Err("--memory: give a whole number of MiB".into());
     }
     let body = Resize { vcpus: arguments.vcpus, memory_mib: arguments.memory.map(|bytes| bytes >> 20) };
-    let vm: Vm = one.reach.client()?.post(&one.path("/resize"), None, &body).map_err(explained)?;
-    if one.form.json {
+    let vm: Vm = one.connection.client()?.post(&one.path("/resize"), None, &body).map_err(with_advice)?;
+    if one.format.json {
         return print::json(&vm);
     }
-    let (host, nodes) = place(&vm);
+    let (host, nodes) = location(&vm);
     let (vcpus, mib) = (vm.request.vcpus, vm.request.memory_mib);
     say(&format!(
-        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start on: {host}, node {nodes}",
+        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start: {host}, node {nodes}",
         vm.id, vm.request.name
     ))
 }
@@ -250,17 +248,18 @@ pub fn resize(arguments: &ResizeArguments) -> Outcome {
 pub fn rebind(arguments: &RebindArguments) -> Outcome {
     let one = &arguments.one;
     let body = Rebind { nodes: arguments.nodes.clone() };
-    let moved = one.reach.client()?.post::<Vm>(&one.path("/rebind"), None, &body);
+    let moved = one.connection.client()?.post::<Vm>(&one.path("/rebind"), None, &body);
     let vm = moved.map_err(|error| match error {
-        // What is missing is on its host, and the request's own words are not here.
+        // Do not advise `longma placement explain`: the missing resource is on the VM's own host, and the options of
+        // the request are unknown here.
         ClientError::Refused(problem) if problem.title == "no room" => {
             format!("{}", ClientError::Refused(problem)).into()
         }
-        error => explained(error),
+        error => with_advice(error),
     })?;
-    if one.form.json {
+    if one.format.json {
         return print::json(&vm);
     }
-    let (host, nodes) = place(&vm);
+    let (host, nodes) = location(&vm);
     say(&format!("virtual machine {} ({}) moved: {host}, node {nodes}", vm.id, vm.request.name))
 }

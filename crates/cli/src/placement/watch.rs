@@ -1,10 +1,9 @@
-//! `longma placement events` and `watch`.
-//! Not what is seen: the service's events, and libvirt's domains.
+//! `longma placement events` (events of the service) and `longma placement watch` (libvirt domains of this host).
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, mib, percent, say};
-use super::reach::{Form, Reach, explained};
-use longma_placement_service::libvirt::{Locality, survey};
+use longma_placement_service::libvirt::{Look, look};
 use longma_placement_service::wire::sanitize;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -14,24 +13,24 @@ use std::time::Duration;
 /// Arguments of `longma placement events`.
 #[derive(clap::Args)]
 pub struct EventsArguments {
-    /// Begin after this event: 0 for all that are known [default: from now on].
+    /// Start after this event number; 0 prints all recorded events [default: only new events].
     #[arg(long, value_name = "NUMBER")]
     after: Option<i64>,
-    /// End after so many.
+    /// Exit after this many events.
     #[arg(long, value_name = "COUNT")]
     count: Option<NonZeroUsize>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Runs `longma placement events`.
 pub fn events(arguments: &EventsArguments) -> Outcome {
     let mut left = arguments.count.map_or(usize::MAX, NonZeroUsize::get);
     let mut printed = Ok(ExitCode::SUCCESS);
-    let watched = arguments.reach.client()?.watch(arguments.after, |event| {
-        printed = match arguments.form.json {
+    let watched = arguments.connection.client()?.watch(arguments.after, |event| {
+        printed = match arguments.format.json {
             true => print::json_line(&event),
             false => {
                 let vm = event.vm.map(|id| format!(" virtual machine {id}")).unwrap_or_default();
@@ -43,47 +42,47 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
         left -= 1;
         left > 0 && printed.is_ok()
     });
-    watched.map_err(explained)?;
+    watched.map_err(with_advice)?;
     printed
 }
 
 /// Arguments of `longma placement watch`.
 #[derive(clap::Args)]
 pub struct WatchArguments {
-    /// libvirt's address.
+    /// Connection URI of libvirt.
     #[arg(long, value_name = "URI", default_value = "qemu:///system")]
     libvirt: String,
-    /// How long to look each time.
+    /// Length of one observation.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Look this often.
+    /// Number of observations.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     times: u64,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
-/// Runs `longma placement watch`; nothing is changed on the host.
+/// Runs `longma placement watch`; changes nothing on the host.
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
-        let looks = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
+        let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
             let error = sanitize(&error.to_string());
-            format!("{error}\n  is libvirtd running, and may you use it? --libvirt qemu:///session is your own")
+            format!("{error}\n  check that libvirtd runs and that you may use it; --libvirt qemu:///session is your own instance")
         })?;
-        if arguments.form.json {
+        if arguments.format.json {
             print::json(&looks)?;
             continue;
         }
         if looks.is_empty() {
-            say("no virtual machine runs here")?;
+            say("no virtual machine runs on this host")?;
             continue;
         }
-        looked_at(&looks).print()?;
+        observation_page(&looks).print()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn looked_at(looks: &[Locality]) -> Page {
+fn observation_page(looks: &[Look]) -> Page {
     let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
     rows.extend(looks.iter().map(|look| {
         let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_of_somebody_else_cannot_order_the_terminal() {
+    fn domain_names_cannot_control_the_terminal() {
         let domain = "\u{1b}]0;owned\u{7}\u{1b}[2Jweb".to_string();
         let mend = vec![format!("virsh numatune {domain}")];
         let why = format!("{domain} is remote");
@@ -128,7 +127,7 @@ mod tests {
             mend,
             why,
         };
-        let text = looked_at(&[look]).text().to_string();
+        let text = observation_page(&[look]).text().to_string();
         assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
         assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is there: {text}");
     }

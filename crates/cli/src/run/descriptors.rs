@@ -1,5 +1,5 @@
-//! The command's own descriptors, kept apart from the guest's: it must find 0, 1 and 2 as it was given them, and may close any.
-//! Not the guest's files.
+//! Keeps the command's own descriptors apart from the guest's. The guest must find descriptors 0, 1 and 2 as the
+//! command received them, and may close any of them.
 //! Source: the Rust runtime opens /dev/null on standard descriptors that are closed.
 
 use std::{
@@ -19,73 +19,73 @@ use longma_runner::{
 
 use super::failure::Failure;
 
-/// A place for lines of text, whatever the guest does with its own descriptors.
+/// An output for lines of text that works whatever the guest does with its descriptors.
 #[derive(Clone)]
-pub struct Messages(Arc<Place>);
+pub struct Messages(Arc<MessageTarget>);
 
-enum Place {
+enum MessageTarget {
     Own(File),
-    /// Standard error, as long as it is the file (device, inode) that this command was given.
+    /// Standard error, as long as it is still the file (device, inode) that the command was started with.
     Standard(u64, u64),
 }
 
 impl Messages {
-    /// Lines go to this file.
+    /// Writes lines to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        Ok(Self(Arc::new(Place::Own(descriptors::move_to_reserved(file.into())?.into()))))
+        Ok(Self(Arc::new(MessageTarget::Own(descriptors::keep(file.into())?.into()))))
     }
 
-    /// Writes a line, in one piece.
+    /// Writes a line with a single write.
     pub fn line(&self, text: &str) {
         let text = format!("{text}\n");
-        // There is no other place to say that this one is gone.
+        // Errors are ignored: there is nowhere to report them.
         let _ = match &*self.0 {
-            Place::Own(file) => {
+            MessageTarget::Own(file) => {
                 let mut file: &File = file;
                 file.write_all(text.as_bytes())
             }
-            Place::Standard(device, inode) if standard_error().ok() == Some((*device, *inode)) => {
+            MessageTarget::Standard(device, inode) if standard_error().ok() == Some((*device, *inode)) => {
                 io::stderr().write_all(text.as_bytes())
             }
-            Place::Standard(..) => Ok(()),
+            MessageTarget::Standard(..) => Ok(()),
         };
     }
 }
 
-/// Standard error as this command was given it. If there is much to say (`says_more`), under a descriptor that the guest cannot close; a
-/// fork copies the table of descriptors as far as the highest, so that other runs have none so high.
+/// The original standard error. With `says_more`, it is duplicated to a descriptor that the guest cannot close. Other
+/// runs do without the duplicate, because fork copies the descriptor table up to the highest descriptor.
 pub fn messages(says_more: bool) -> Result<Messages, Failure> {
     let place = if says_more {
         io::stderr().as_fd().try_clone_to_owned().and_then(Messages::to)
     } else {
-        standard_error().map(|(device, inode)| Messages(Arc::new(Place::Standard(device, inode))))
+        standard_error().map(|(device, inode)| Messages(Arc::new(MessageTarget::Standard(device, inode))))
     };
     place.map_err(|error| Failure::host("keep standard error", &error))
 }
 
-/// Which file standard error is: device and inode.
+/// Device and inode of standard error.
 fn standard_error() -> io::Result<(u64, u64)> {
     let status = rustix::fs::fstat(io::stderr())?;
     Ok((status.st_dev, status.st_ino))
 }
 
-/// Sets the command's own descriptors apart, before it has any. `handed` is the guest's limit of open files, if one guest has executed
-/// another; `is_constant` if a fresh one's is not to depend on the host.
-pub fn set_apart(handed: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
-    descriptors::begin(handed, is_constant).map_err(|error| {
+/// Sets the command's own descriptors apart, before any are opened. `handed` is the guest's limit of open files, if
+/// another guest executed this one; with `is_constant`, a new guest's limit does not depend on the host.
+pub fn set_apart(inherited: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
+    descriptors::begin(inherited, is_constant).map_err(|error| {
         let (message, advice) = ("cannot keep its files apart from the program's", error.to_string());
         Failure::short(message, &advice)
     })
 }
 
-/// `SOFT:HARD`, a limit of open files.
+/// Parses `SOFT:HARD`, a limit of open files.
 pub fn parse_limit(text: &str) -> Result<Limit, String> {
     let numbers =
         text.split_once(':').and_then(|(soft, hard)| Some((soft.parse().ok()?, hard.parse().ok()?)));
     numbers.map(|(soft, hard)| Limit { soft, hard }).ok_or_else(|| "write it as SOFT:HARD".into())
 }
 
-/// `RESOURCE:SOFT:HARD`, a limit by its number.
+/// Parses `RESOURCE:SOFT:HARD`, a limit by resource number.
 pub fn parse_kept_limit(text: &str) -> Result<KeptLimit, String> {
     let numbers = text.split_once(':').and_then(|(resource, rest)| {
         let Limit { soft, hard } = parse_limit(rest).ok()?;
@@ -94,26 +94,27 @@ pub fn parse_kept_limit(text: &str) -> Result<KeptLimit, String> {
     numbers.ok_or_else(|| "write it as RESOURCE:SOFT:HARD".into())
 }
 
-/// Closes the standard descriptors that were closed when this command started, as the guest must find them.
+/// Closes the standard descriptors that were closed when the command started, as the guest must find them.
 pub fn close_those_that_were_closed() {
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
-        // SAFETY: it is the runtime's /dev/null, which nothing of ours uses.
+        // SAFETY: the descriptor is the runtime's /dev/null, which no code of this process uses.
         unsafe { libc::close(descriptor) };
     }
 }
 
-/// Bit n: descriptor n was closed.
+/// Bit n is set if descriptor n was closed at the start.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn remember_closed() {
-    // SAFETY: it only asks.
+    // SAFETY: F_GETFD takes no pointers and changes nothing.
     let is_closed = |descriptor: &i32| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } == -1;
     let closed = (0..3).filter(is_closed).fold(0, |set, descriptor| set | 1 << descriptor);
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
 #[used]
-// SAFETY: the section holds pointers to functions without arguments that run before `main`; this one needs no runtime.
+// SAFETY: the section holds pointers to functions without arguments that run before `main`; this one does not need the
+// runtime.
 #[unsafe(link_section = ".init_array")]
 static REMEMBER_CLOSED: extern "C" fn() = remember_closed;

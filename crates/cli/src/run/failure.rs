@@ -1,6 +1,6 @@
-//! Why a program could not be started: what, where, what to do, and the exit status that says so.
-//! Not the program's own failures: those are its exit status or its signal.
-//! Source: POSIX shell exit statuses 126 and 127, timeout(1) for 124 and 125.
+//! Errors that keep a program from starting, with advice and exit status. The program's own failures appear as its exit
+//! status or signal.
+//! Source: POSIX shell exit statuses 126 and 127; timeout(1) for 124 and 125.
 
 use std::{fmt, io, path::Path};
 
@@ -9,12 +9,12 @@ use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 /// longma itself failed.
 pub const OWN_FAILURE: u8 = 125;
-/// The program was found and cannot be run.
+/// The program was found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
-/// There is no such program.
+/// The program was not found.
 const NOT_FOUND: u8 = 127;
 
-/// Why the program could not be started.
+/// An error that keeps the program from starting.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
@@ -38,12 +38,12 @@ impl miette::Diagnostic for Failure {
 }
 
 impl Failure {
-    /// longma cannot do its own part.
+    /// longma cannot do its part.
     pub fn own(message: &str, advice: &str) -> Self {
         Self { message: message.into(), advice: advice.into(), status: OWN_FAILURE }
     }
 
-    /// The host refused something.
+    /// The host returned an error.
     pub fn host(action: &str, error: &io::Error) -> Self {
         let message = format!("cannot {action}: {error}");
         match shortage(error) {
@@ -52,13 +52,13 @@ impl Failure {
         }
     }
 
-    /// The host has too little of something, or allows too little of it.
+    /// The host lacks a resource or limits it too much.
     pub fn short(message: &str, advice: &str) -> Self {
         let advice = format!("{advice}; {HOST_FAULT_WORDS}");
         Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }
 
-    /// The program's file could not be read; `confined` if it has a root of its own.
+    /// The program's file cannot be read; `confined` if --root is given.
     pub fn not_readable(path: &Path, error: &io::Error, confined: bool) -> Self {
         if shortage(error).is_some() {
             return Self::host(&format!("open {}", path.display()), error);
@@ -67,10 +67,10 @@ impl Failure {
         Self { message: format!("cannot open {}: {error}", path.display()), advice: advice.into(), status }
     }
 
-    /// The program could not be loaded; `confined` if it has a root of its own.
+    /// The program cannot be loaded; `confined` if --root is given.
     pub fn of_loading(error: NodeError, confined: bool) -> Self {
         let text = error.to_string();
-        // Messages of the libraries say what is wrong and, behind the last semicolon, what to do.
+        // Library messages name the problem and, after the last semicolon, the remedy.
         let (message, advice) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let (message, advice, status) = match &error {
             NodeError::Load(LoadError::Host { action: "use as the root", .. }) => {
@@ -86,7 +86,7 @@ impl Failure {
                 };
             }
             NodeError::Load(LoadError::Map { source, .. }) if source.0 == libc::ENOMEM => {
-                return Self::short(message, "check `ulimit -v` and the memory that is free");
+                return Self::short(message, "check `ulimit -v` and the free memory");
             }
             NodeError::Host(_) => return Self::short(message, advice),
             NodeError::Load(LoadError::Host { source, .. }) => {
@@ -102,7 +102,7 @@ impl Failure {
             }
             NodeError::Load(LoadError::Interpreter { .. }) => (
                 message,
-                "give the directory that holds its system's files: -L DIR if only the libraries come from there, --root DIR if it is to be the program's whole file system; or link the program statically",
+                "give the directory with the files of its system: -L DIR to take only libraries from it, --root DIR to make it the program's root directory; or link the program statically",
                 NOT_FOUND,
             ),
             NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) => {
@@ -114,18 +114,18 @@ impl Failure {
     }
 }
 
-/// What to do about a limit on addresses.
-const ADDRESSES: &str = "longma reserves at least 512 GiB of addresses, which take no memory: lift the limit on virtual memory, as `ulimit -v \
+/// Advice for a limit on address space.
+const ADDRESSES: &str = "longma reserves at least 512 GiB of address space, which uses no memory: raise the limit on virtual memory with `ulimit -v \
                          unlimited` does";
 
-/// What the host is short of, if that is why it refused.
+/// The resource that the host lacks, if the error says so.
 fn shortage(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::ENOMEM => Some("memory, or a limit on it is low (`ulimit -a` shows them)"),
         libc::EMFILE | libc::ENFILE => Some("descriptors (`ulimit -n` shows the limit)"),
         libc::EAGAIN => Some("processes (`ulimit -u` shows the limit)"),
-        libc::ENOSPC | libc::EDQUOT => Some("room on that disk"),
-        libc::EFBIG => Some("what a file may grow to (`ulimit -f` shows the limit)"),
+        libc::ENOSPC | libc::EDQUOT => Some("disk space"),
+        libc::EFBIG => Some("allowed file size (`ulimit -f` shows the limit)"),
         _ => None,
     }
 }
@@ -133,7 +133,7 @@ fn shortage(error: &io::Error) -> Option<&'static str> {
 fn of_host(kind: io::ErrorKind, confined: bool) -> (&'static str, u8) {
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if confined => {
-            ("the path is looked up inside --root; check that the program is there", NOT_FOUND)
+            ("the path is relative to --root; check that the program exists there", NOT_FOUND)
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             ("check the path; longma does not search PATH", NOT_FOUND)
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_short_of_something_is_told_from_a_wrong_program() {
+    fn host_shortages_are_distinguished_from_invalid_programs() {
         let source = || io::Error::from_raw_os_error(libc::ENOMEM);
         let reserve =
             LoadError::Host { action: "reserve an address space for", path: "/x".into(), source: source() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_is_told_apart_from_what_is_wrong() {
+    fn advice_is_separated_from_the_message() {
         let error = LoadError::Program { path: "/x".into(), source: ElfError::Machine(62) };
         let failure = Failure::of_loading(error.into(), false);
         assert!(failure.message.contains("x86-64") && !failure.message.contains("build it"));

@@ -1,5 +1,4 @@
-//! What the code of a program for another architecture became, as text with counts.
-//! Not a profile by functions: `longma run --profile` is that.
+//! Prints translated code next to its source instructions, with execution counts.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,33 +9,33 @@ use longma_runner::listing::{Line, ListedUnit, Word};
 
 use super::grouped;
 
-/// What is printed.
+/// Options of the listing.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// How many units are printed, those first that executed most.
+    /// Number of translation units to print, most executed first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     units: usize,
 
-    /// Leave out of a unit what ran less often than this share of its most frequent instruction, in percent.
+    /// Omit lines of a unit that ran less often than this share of its most frequent line, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
 
-    /// Print which kinds of instructions cost most beyond one for one, in place of units.
+    /// Print the kinds of instructions with the largest overhead, instead of units.
     #[arg(long)]
     kinds: bool,
 
-    /// Print to a file, not on standard error.
+    /// Print to this file instead of standard error.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 impl Options {
-    /// Whether a file takes it all.
+    /// The output file, if given.
     pub fn file(&self) -> Option<&PathBuf> {
         self.out.as_ref()
     }
 
-    /// The text; `None` where nothing was translated.
+    /// The listing; `None` if nothing was translated.
     pub fn text(&self, units: &[ListedUnit]) -> Option<String> {
         if units.is_empty() {
             return None;
@@ -60,7 +59,7 @@ impl Options {
         let source: u64 = unit.lines.iter().map(|line| line.runs).sum();
         let _ = writeln!(
             text,
-            "{} instructions of LoongArch for {}: {:.3} for one",
+            "{} LoongArch instructions for {} source instructions: ratio {:.3}",
             grouped(unit.executed),
             grouped(source),
             unit.executed as f64 / source.max(1) as f64
@@ -96,7 +95,7 @@ impl Options {
     }
 }
 
-/// The most kinds that are printed.
+/// Maximum number of kinds printed.
 const KINDS: usize = 60;
 
 fn kinds(units: &[ListedUnit], text: &mut String) {
@@ -113,12 +112,12 @@ fn kinds(units: &[ListedUnit], text: &mut String) {
     let executed: u64 = units.iter().map(|unit| unit.executed).sum();
     let _ = writeln!(
         text,
-        "{} instructions of LoongArch for {}: {:.3} for one\n",
+        "{} LoongArch instructions for {} source instructions: ratio {:.3}\n",
         grouped(executed),
         grouped(source),
         executed as f64 / source.max(1) as f64
     );
-    let _ = writeln!(text, "{:>16} {:>16} {:>8} {:>8}  kind", "executed", "LoongArch", "for one", "beyond");
+    let _ = writeln!(text, "{:>16} {:>16} {:>8} {:>8}  kind", "executed", "LoongArch", "ratio", "excess");
     for (kind, sum) in sums.iter().take(KINDS) {
         let _ = writeln!(
             text,

@@ -1,5 +1,4 @@
-//! The machine that `longma run` is given, as far as the program sees it.
-//! Not what it sees: `longma_runner::ObservedMachine` reads that from the machine file.
+//! Reads the machine given to `longma run`. `longma_runner::Seen` derives what the program sees of it.
 
 use longma_runner::ObservedMachine;
 use longma_topology::{Machine, OpenError};
@@ -7,44 +6,44 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::failure::Failure;
 
-/// The machine of simulated runs that name none.
+/// Machine of simulated runs without --machine.
 pub const DEFAULT: &str = "loongson-3a5000";
 
 /// Reads a machine by name or file.
 ///
 /// # Errors
-/// There is none, or its file has errors.
+/// Fails if it does not exist or its file has errors.
 pub fn read(name: &str) -> Result<Machine, Failure> {
     Machine::open(name).map_err(|error| {
         let advice = match &error {
-            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all that is wrong with it"),
+            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all problems"),
             _ => String::new(),
         };
         Failure::own(&error.to_string(), &advice)
     })
 }
 
-/// What a program sees of the machine's first host.
+/// The part of the machine's first host that a program sees.
 ///
 /// # Errors
-/// Its cores are of another instruction set, and the run is not simulated.
-pub fn seen_of(machine: &Machine, simulates: bool) -> Result<ObservedMachine, Failure> {
-    ObservedMachine::of(machine, simulates).map_err(|error| {
+/// Fails if the cores have another instruction set and the run is not simulated.
+pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
+    Seen::of(machine, simulates).map_err(|error| {
         Failure::own(
             &error.to_string(),
-            "give a machine with LoongArch64 cores, as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
+            "give a machine with LoongArch64 cores, such as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
         )
     })
 }
 
-/// Leaves the program no more of the host's processors than its machine has cores.
-pub fn restrict_cores(seen: &ObservedMachine) {
+/// Restricts the program to as many host processors as its machine has cores.
+pub fn restrict_cores(seen: &Seen) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut kept = CpuSet::new();
     (0..CpuSet::MAX_CPU)
         .filter(|&processor| allowed.is_set(processor))
         .take(seen.cores)
         .for_each(|processor| kept.set(processor));
-    // Without it the program sees more cores, and runs all the same.
+    // Ignore errors: the program then sees more cores, but runs.
     let _ = sched_setaffinity(None, &kept);
 }

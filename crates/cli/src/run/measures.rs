@@ -1,5 +1,4 @@
-//! `longma run --measures`: what such a run would measure, with units.
-//! Not the figures.
+//! `longma run --measures`: lists what a run would measure, with units.
 
 use longma_sim::Value;
 use serde_json::json;
@@ -7,26 +6,26 @@ use std::io::Write;
 
 use super::{Never, failure::Failure, simulated::Outcome};
 
-/// A measure: its name as an experiment file has it, its unit, what it says.
+/// A measure: its name as in experiment files, its unit and its description.
 type Measure = (String, String, String);
 
-/// What `--stats` prints.
+/// The measures of `--stats`.
 const OF_FUNCTIONAL: [(&str, &str, &str); 9] = [
     ("ending.exit", "status", "the program's exit status"),
     ("instructions", "instructions", "executed by all threads"),
-    ("blocks_decoded", "blocks", "of the program's code that were decoded"),
-    ("blocks_translated", "blocks", "that were translated alone"),
-    ("regions_translated", "regions", "of several blocks that were translated together"),
-    ("host.wall_s", "s", "that the run took"),
-    ("host.user_s", "s", "of processors of the host, in user mode"),
-    ("host.system_s", "s", "of processors of the host, in its kernel"),
+    ("blocks_decoded", "blocks", "decoded basic blocks of the program's code"),
+    ("blocks_translated", "blocks", "basic blocks translated one by one"),
+    ("regions_translated", "regions", "groups of blocks translated together"),
+    ("host.wall_s", "s", "wall time of the run"),
+    ("host.user_s", "s", "CPU time of the host, in user mode"),
+    ("host.system_s", "s", "CPU time of the host, in its kernel"),
     ("host.mips", "10^6 instructions/s", "speed of the run"),
 ];
 
-/// Prints what the run would measure and ends.
+/// Prints the measures and exits.
 ///
 /// # Errors
-/// The list cannot be made or printed.
+/// Fails if the list cannot be computed or printed.
 pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     let measures = match simulated {
         Some(outcome) => outcome
@@ -42,11 +41,11 @@ pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     let list = json!({ "measures": measures.iter().map(object).collect::<Vec<_>>() });
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{list}").and_then(|()| out.flush());
-    written.map_err(|error| Failure::host("print what would be measured", &error))?;
+    written.map_err(|error| Failure::host("print the measures", &error))?;
     std::process::exit(0)
 }
 
-/// The numbers that a statistic gives: of a distribution its count, mean and ends.
+/// The numbers that a statistic provides; for a histogram its count, mean, minimum and maximum.
 fn of_statistic(name: &str, value: &Value, unit: &str, description: &str) -> Vec<Measure> {
     let one = |name: String, unit: &str| (name, unit.to_string(), description.to_string());
     match value {

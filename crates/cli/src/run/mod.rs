@@ -1,6 +1,6 @@
-//! `longma run`: a LoongArch64 Linux program, its input and output passed through.
-//! Not a shell: the program is a path, not looked up in PATH.
-//! Source: exit statuses 125, 126 and 127 as timeout(1) and the shells use them.
+//! `longma run`: runs a Linux program for LoongArch64, x86-64, AArch64 or MIPS64, optionally on a modelled machine. The
+//! program is a path; PATH is not searched.
+//! Source: exit statuses 125, 126 and 127 as used by timeout(1) and shells.
 
 mod descriptors;
 mod failure;
@@ -43,7 +43,9 @@ pub use report::grouped;
 /// Arguments of `longma run`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print what the run cost the host, on standard error: instructions, translated code, time. For level `functional`.
+    /// Print the run's cost on standard error: instructions, translated code, time.
+    ///
+    /// For level `functional`.
     #[arg(long)]
     stats: bool,
 
@@ -51,19 +53,19 @@ pub struct Arguments {
     #[arg(long)]
     profile: bool,
 
-    /// Write what every function executed to a file, as JSON.
+    /// Write the instruction counts of all functions to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     profile_out: Option<PathBuf>,
 
-    /// How --stats and --profile print.
+    /// Output format of --stats and --profile.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
-    /// Print what such a run would measure, each with its unit, as JSON, and run nothing.
+    /// Print what the run would measure, with units, as JSON, and run nothing.
     #[arg(long)]
     measures: bool,
 
-    /// Wait for a debugger on this port of 127.0.0.1 (0: any free one) and stop before the first instruction.
+    /// Wait for a debugger on this port of 127.0.0.1, before the first instruction. Port 0 picks a free port.
     #[arg(long, value_name = "PORT")]
     gdb: Option<u16>,
 
@@ -71,12 +73,14 @@ pub struct Arguments {
     #[arg(long)]
     strace: bool,
 
-    /// Print every system call to a file instead.
+    /// Print every system call to this file.
     #[arg(long, value_name = "FILE")]
     strace_out: Option<PathBuf>,
 
-    /// The machine: a name (see `longma machine list`) or a machine file. It gives the core's features and the number of cores.
-    /// Without it: LA464 cores, as many as the host has processors.
+    /// Machine name (see `longma machine list`) or machine file.
+    ///
+    /// The machine determines the core's features and the number of cores. Without it, the program sees LA464 cores, as
+    /// many as the host has processors.
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -84,21 +88,22 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     level: Level,
 
-    /// How cores are timed; without it, as the machine file says. For level `timing`.
+    /// Timing model of the cores, for level `timing` [default: as in the machine file].
     #[arg(long, value_enum)]
     core: Option<simulated::CoreModel>,
 
-    /// Count only the program's region of interest, which it marks with guests/include/longma.h.
+    /// Count only the region of interest, which the program marks with guests/include/longma.h.
     #[arg(long)]
     roi: bool,
 
-    /// Run the last so many million instructions before the region of interest through the models without counting them, so that it
-    /// does not begin with cold caches. 0: fast, and cold. `all`: everything before it goes through the caches while it runs, for
-    /// programs with devices.
-    #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = simulated::Warmed::default())]
-    warm: simulated::Warmed,
+    /// Warm up the models with the last N million instructions before the region of interest.
+    ///
+    /// These instructions are not counted. 0 starts with cold caches and is fastest. `all` sends everything before the
+    /// region through the caches as it runs, for programs that use devices.
+    #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = simulated::WarmUp::default())]
+    warm: simulated::WarmUp,
 
-    /// Write all that was counted to a file, as JSON, and the machine with every default beside it.
+    /// Write all statistics to this file, as JSON, and the machine with all defaults to a file next to it.
     #[arg(long, value_name = "FILE")]
     stats_out: Option<PathBuf>,
 
@@ -106,11 +111,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Save the process to a file where its region of interest begins, or where it asks for it, and go on.
+    /// Save the process to this file when its region of interest begins or when it requests it, and continue.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
-    /// Go on with a process that --checkpoint saved, on this or another machine, instead of starting a program.
+    /// Continue a process saved with --checkpoint, on the same or another machine, instead of starting a program.
     #[arg(long, value_name = "FILE", conflicts_with = "program")]
     restore: Option<PathBuf>,
 
@@ -118,20 +123,21 @@ pub struct Arguments {
     #[arg(long)]
     quiet: bool,
 
-    /// Where pages go: first-touch (if nothing is said), bind:NODES, interleave:NODES or preferred:NODE.
+    /// Memory policy: first-touch (the default), bind:NODES, interleave:NODES or preferred:NODE.
     #[arg(long, value_name = "POLICY")]
     numa: Option<String>,
 
-    /// The cores that the program may use, as 0,2-3.
+    /// Cores that the program may use, for example 0,2-3.
     #[arg(long, value_name = "CORES")]
     cpu: Option<String>,
 
-    /// What is at the other end of an Ethernet device's wire: DEVICE,loop or DEVICE,tcp,KEY=VALUE,... May be repeated; the book's
-    /// chapter on devices has the keys.
+    /// Attach a peer to an Ethernet device: DEVICE,loop or DEVICE,tcp,KEY=VALUE,... May be repeated.
+    ///
+    /// The book's chapter on devices lists the keys.
     #[arg(long, value_name = "DEVICE,WHAT")]
     wire: Vec<String>,
 
-    /// The seed of all that is random in a simulated run.
+    /// Seed of all random choices of a simulated run.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -139,66 +145,76 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Give up what the program and this command do not need before the program begins, so that a hole in this command is not a hole in
-    /// the host: the host's files are read-only and but for DIR mostly unreadable, processes outside get no signals, the host's own
-    /// system calls are filtered. Refused where the kernel lacks a part (Linux 6.12 has all). The network stays. Without it, DIR is
-    /// all that the program can name, but this command keeps its user's power.
+    /// Confine the emulator as well, so that a vulnerability in it does not expose the host.
+    ///
+    /// The host's files become read-only and, except DIR, mostly unreadable. Signals to processes outside are blocked,
+    /// and the emulator's own system calls are filtered. The network stays available. Fails if the kernel lacks a
+    /// needed feature (Linux 6.12 has all). With --root alone, the program can name only files in DIR, but the emulator
+    /// keeps its user's permissions.
     #[arg(long, requires = "root")]
     sandbox: bool,
 
-    /// It is in the sandbox already: a program of the sandbox has executed another.
+    /// The process is already in the sandbox: a sandboxed program executed another program.
     #[arg(long, hide = true, requires = "sandbox")]
     sandboxed: bool,
 
-    /// Where to look for the dynamic linker and the libraries of a program if they are not at their own paths.
+    /// Directory to search for the dynamic linker and libraries that are missing at their own paths.
     #[arg(short = 'L', long, value_name = "DIR", env = "LONGMA_LIBRARY_ROOT")]
     library_root: Option<PathBuf>,
 
-    /// Set a variable in the program's environment, which is otherwise this command's. May be repeated.
+    /// Set a variable in the program's environment, which is otherwise inherited. May be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     env: Vec<(OsString, OsString)>,
 
-    /// Take a variable out of the program's environment. May be repeated.
+    /// Remove a variable from the program's environment. May be repeated.
     #[arg(long, value_name = "NAME")]
     unset_env: Vec<OsString>,
 
-    /// The program's own name, if it is to be another than its path.
+    /// Set the program's argv[0] [default: its path].
     #[arg(long, value_name = "NAME")]
     argv0: Option<OsString>,
 
-    /// Show the program the same names of itself, its folders, its user and its system, and give it the same random bytes at its
-    /// start, wherever and by whomever it is run. Simulated runs always do.
+    /// Show the program fixed names and random bytes, independent of the host and user.
+    ///
+    /// The names are those of the program, its directories, the user and the system; the random bytes are those it gets
+    /// at its start. Simulated runs always do this.
     #[arg(long)]
     fixed_names: bool,
 
-    /// Begin the program's stack so many bytes lower, a multiple of 16: what is measured depends on where things lie.
+    /// Start the program's stack this many bytes lower; a multiple of 16.
+    ///
+    /// Measurements depend on the addresses of data. Use this option to vary them.
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = parse_stack_offset)]
     stack_offset: u64,
 
-    /// What `cpuid` announces to a program for x86-64: `sse2`, or all there is, up to AVX2, as `avx2`.
+    /// CPU features that `cpuid` reports to x86-64 programs: `sse2`, or `avx2` for all supported features.
     #[arg(long, value_name = "FEATURES", value_parser = Features::named, default_value = Features::default().name())]
     x86_features: Features,
 
-    /// Which parts translation has of programs for other architectures, to measure what each is worth: names with commas between them,
-    /// `no-` before what is left out (`no-fusion,lbt`), or first `none` for none but those that follow. The book's page on other
-    /// instruction sets says what they are.
+    /// Optimizations to use when translating programs of other architectures: comma-separated names.
+    ///
+    /// Use it to measure the effect of each. `no-` before a name excludes it (`no-fusion,lbt`); `none` as the first
+    /// name excludes all that are not named after it. The book's chapter on translation describes the optimizations.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
     pub translation: Optimizations,
 
-    /// The room for the code that a program for another architecture becomes, in MiB, from 2 to 120. When it is full, it is used again.
-    #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
+    /// Size of the translated-code area, in MiB. When it is full, it is reused.
+    #[arg(long, value_name = "MIB", default_value_t = MAX_CODE_AREA_MIB, value_parser = clap::value_parser!(u64).range(2..=MAX_CODE_AREA_MIB))]
     translation_room: u64,
 
-    /// Keep translations of programs for other architectures in this folder between runs, so that they start sooner; `none` keeps
-    /// nothing. Experimental: a program can go wrong when it loads other libraries than it did in an earlier run. [default: none]
+    /// Keep translations of programs of other architectures in this directory, so that later runs start sooner.
+    /// [default: none]
+    ///
+    /// `none` keeps no translations. Experimental: a program may malfunction if it loads other libraries than in an
+    /// earlier run.
     #[arg(long, value_name = "DIR", env = "LONGMA_TRANSLATION_CACHE")]
     translation_cache: Option<OsString>,
 
-    /// Interpret everything: slower, and every instruction by its reference semantics.
+    /// Interpret all instructions with their reference semantics. Slow.
     #[arg(long)]
     interpret: bool,
 
-    /// The descriptor of a file that holds the environment.
+    /// Descriptor of a file that holds the environment.
     #[arg(long, hide = true)]
     environment_from: Option<i32>,
 
@@ -206,19 +222,19 @@ pub struct Arguments {
     #[arg(long, hide = true, value_parser = descriptors::parse_limit)]
     open_files: Option<Limit>,
 
-    /// A limit that the program before has set and the host does not enforce.
+    /// A limit set by the previous program that the host does not enforce.
     #[arg(long, hide = true, value_name = "RESOURCE:SOFT:HARD", value_parser = descriptors::parse_kept_limit)]
     kept_limit: Vec<KeptLimit>,
 
-    /// The process that a running program was started in; it alone prints reports.
+    /// The process that prints the reports: the one that the first program was started in.
     #[arg(long, hide = true)]
     reporting_process: Option<u32>,
 
-    /// What `longma translate` prints.
+    /// The listing that `longma translate` requests.
     #[arg(skip)]
     pub listing: Option<Options>,
 
-    /// The program, then its arguments; `--` may stand between.
+    /// The program and its arguments; `--` may precede it.
     #[arg(
         required_unless_present = "restore",
         trailing_var_arg = true,
@@ -228,38 +244,38 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
-/// How reports are printed.
+/// Output format of reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table or text.
     #[default]
     Table,
-    /// For programs: one object on one line.
+    /// One JSON object on one line.
     Json,
 }
 
 /// How much is modelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Level {
-    /// What the program computes; no time.
+    /// Only results, no time.
     #[default]
     Functional,
-    /// Caches, TLBs and coherence counted; an instruction takes a cycle.
+    /// Caches, TLBs and coherence traffic are counted; each instruction takes one cycle.
     Cache,
-    /// Cycles.
+    /// Cycles of the cores, caches and memory.
     Timing,
 }
 
-/// More would leave a program too little of the 8 MiB.
-const MOST_STACK_OFFSET: u64 = 1 << 20;
+/// A larger offset would leave too little of the 8 MiB stack.
+const MAX_STACK_OFFSET: u64 = 1 << 20;
 
-/// The room that there is for translated code.
-const MOST_ROOM_MIB: u64 = 120;
+/// Maximum size of the translated-code area, in MiB.
+const MAX_CODE_AREA_MIB: u64 = 120;
 
 fn parse_stack_offset(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(bytes) if bytes % 16 == 0 && bytes <= MOST_STACK_OFFSET => Ok(bytes),
-        _ => Err(format!("give a multiple of 16 up to {MOST_STACK_OFFSET}")),
+        Ok(bytes) if bytes % 16 == 0 && bytes <= MAX_STACK_OFFSET => Ok(bytes),
+        _ => Err(format!("give a multiple of 16 up to {MAX_STACK_OFFSET}")),
     }
 }
 
@@ -270,7 +286,7 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     }
 }
 
-/// Runs the program and ends as it ends; returns only if it could not be started.
+/// Runs the program and exits with its status; returns only if it cannot be started.
 pub fn run(arguments: Arguments) -> ExitCode {
     let failure = match start(arguments) {
         Ok(never) => match never {},
@@ -278,7 +294,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let status = failure.status;
     let wraps = std::io::stderr().is_terminal();
-    // It fails only if somebody has set one before, and nobody has.
+    // Fails only if a hook is already set, which is not the case.
     let _ = miette::set_hook(Box::new(move |_| {
         Box::new(miette::MietteHandlerOpts::new().wrap_lines(wraps).build())
     }));
@@ -368,7 +384,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     node.run(move |ending, report| match &outcome {
         Some(outcome) => {
             if outcome.finish(ending, report, &messages).is_err() {
-                // The program's status would pass for a run whose results are there.
+                // Do not exit with the program's status: the run would appear to have its results.
                 std::process::exit(HOST_FAULT_STATUS.into());
             }
         }
@@ -376,7 +392,8 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     })
 }
 
-/// The folder for persistent translations, if the user named one. A sandboxed program keeps none, and a debugger needs other code.
+/// The directory of persistent translations, if given. Sandboxed programs keep none, and a debugger needs different
+/// code.
 fn translation_cache(arguments: &Arguments) -> Option<PathBuf> {
     let is_usable = !arguments.sandbox && !arguments.interpret && arguments.gdb.is_none();
     // An empty environment variable counts as unset.
@@ -385,7 +402,8 @@ fn translation_cache(arguments: &Arguments) -> Option<PathBuf> {
     given.filter(|_| is_usable).and_then(|folder| std::path::absolute(folder).ok())
 }
 
-/// The process that runs the program with the arguments `given`; `is_modelled` if a machine or its devices are modelled.
+/// The configuration of the process that runs the program with the arguments `given`; `is_modelled` if a machine or its
+/// devices are modelled.
 fn process_config(
     arguments: &Arguments,
     given: Vec<OsString>,
@@ -403,23 +421,23 @@ fn process_config(
         diagnostics: Some(say.clone()),
         reexec: restart::command(arguments)?,
         fixed_identity: is_modelled || arguments.fixed_names,
-        // One that another program has executed goes on with that one's.
+        // A program executed by another program inherits its umask.
         umask: (is_modelled && arguments.open_files.is_none()).then_some(simulated::UMASK),
         stack_offset: arguments.stack_offset,
         ..ProcessConfig::default()
     })
 }
 
-/// Whether a program at level `functional` has the machine's devices: the first process has, and what it executes in its own place.
-/// Under a debugger nobody has, for time would not stand still while it looks.
+/// Whether a program at level `functional` can use the machine's devices. The first process can, also after execve.
+/// Under a debugger no process can, because simulated time would not stop with the program.
 fn attends_devices(arguments: &Arguments, machine: &Machine) -> bool {
     let is_first = arguments.reporting_process.is_none_or(|first| first == std::process::id());
     is_first && arguments.gdb.is_none() && has_devices(machine, 0)
 }
 
-/// Options of simulated runs mean nothing at level `functional`; an option that does nothing would mislead.
+/// Rejects options that have no effect at level `functional`.
 fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Result<(), Failure> {
-    // A child that executes a program has been given its parent's options.
+    // A program started by execve receives the options of its predecessor.
     let is_restart = arguments.reporting_process.is_some();
     let refused = [
         ("--core", arguments.core.is_some()),
@@ -440,14 +458,14 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
     }
 }
 
-/// The program's own name and what follows, and whether the name was meant as an option.
+/// The program's argv, and whether its first word looks like an option.
 fn program_arguments(arguments: &Arguments) -> (Vec<OsString>, bool) {
     let mut given = arguments.program.clone();
     let raw = crate::binfmt::command_line();
     let before = raw.len().checked_sub(given.len() + 1).and_then(|index| raw.get(index));
     let after_separator = before.is_some_and(|before| before == "--");
     let is_option = !after_separator && given[0].as_encoded_bytes().starts_with(b"-");
-    // `PROGRAM -- ARGS`, unless a `--` stood before the program already: then this one is the program's.
+    // In `PROGRAM -- ARGS`, drop the `--`. If a `--` precedes the program, a second one belongs to the program.
     if !after_separator && given.get(1).is_some_and(|second| second == "--") {
         given.remove(1);
     }
@@ -464,7 +482,7 @@ fn no_option(name: &OsString) -> Failure {
     )
 }
 
-/// `NAME=VALUE` of every variable of the program.
+/// The program's environment as `NAME=VALUE` strings.
 fn environment(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     if let Some(descriptor) = arguments.environment_from {
         return restart::environment(descriptor);
@@ -473,7 +491,7 @@ fn environment(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         arguments.unset_env.contains(name) || arguments.env.iter().any(|(set, _)| set == name)
     };
     let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
-    // The last of several counts.
+    // If a variable is set several times, the last one counts.
     let set = arguments
         .env
         .iter()
@@ -489,7 +507,7 @@ fn environment(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         .collect())
 }
 
-/// Where system calls are printed to.
+/// The output for system calls.
 fn tracer(arguments: &Arguments, say: &Sink) -> Result<Option<Sink>, Failure> {
     let Some(path) = &arguments.strace_out else { return Ok(arguments.strace.then(|| say.clone())) };
     let is_restart = arguments.reporting_process.is_some();
@@ -510,7 +528,7 @@ fn listen(port: u16, messages: &descriptors::Messages) -> Result<Debugger, Failu
             "give another port, or 0 for any that is free",
         )
     })?;
-    let address = debugger.address().map_err(|error| Failure::host("learn the debugger's port", &error))?;
+    let address = debugger.address().map_err(|error| Failure::host("get the debugger's port", &error))?;
     messages.line(&format!("longma: waiting for a debugger: target remote {address}"));
     Ok(debugger)
 }

@@ -1,5 +1,4 @@
-//! Where a program's pages and threads go on a modelled machine, as the command line says it.
-//! Not the placement.
+//! Parses options for the placement of a program's pages and threads on a modelled machine.
 //! Source: numactl(8) and taskset(1) for the notation.
 
 use longma_runner::simulation::Policy;
@@ -8,10 +7,10 @@ use super::failure::Failure;
 
 const REMEDY: &str = "write first-touch, bind:NODES, interleave:NODES or preferred:NODE, with nodes as 0,2-3";
 
-/// The policy that `--numa` names, or the usual one.
+/// Parses `--numa`; without it, returns the default policy.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with it.
 pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
     let Some(text) = text else { return Ok(Policy::default()) };
     let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
@@ -27,18 +26,18 @@ pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
     }
 }
 
-/// Numbers written as `0,2-3`, in ascending order.
+/// Parses a list such as `0,2-3` into ascending numbers.
 ///
 /// # Errors
-/// What is wrong with the list.
+/// Describes what is wrong with the list.
 pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
-    /// More than any machine has.
-    const MOST: usize = 1 << 16;
+    /// Larger than the number of any core or node.
+    const MAX: usize = 1 << 16;
     let wrong = || Failure::own(&format!("{option}: `{list}` is not a list of numbers"), "write it as 0,2-3");
     let mut all = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MOST).ok_or_else(wrong);
+        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MAX).ok_or_else(wrong);
         let (first, last) = (number(first)?, number(last)?);
         if first > last {
             return Err(wrong());
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused() {
+    fn invalid_policies_are_rejected() {
         for wrong in
             ["", "bind", "bind:", "bind:x", "bind:3-1", "preferred:0,1", "first-touch:0", "bind:99999999"]
         {

@@ -1,5 +1,4 @@
-//! What a run cost, printed when the program has ended.
-//! Not collected here: the cores count, see `longma-runner`.
+//! Prints the cost of a run when the program has ended. `longma-runner` counts it.
 //! Source: getrusage(2).
 
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
@@ -9,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Arguments, Format, descriptors::Messages, listing::Options};
 
-/// Functions in the printed table; the file has all.
+/// Number of functions in the printed table; the file has all of them.
 const SHOWN: usize = 20;
 
-/// What to print at the end.
+/// The requested reports.
 pub struct Reports {
     stats: bool,
     profile: bool,
@@ -21,14 +20,14 @@ pub struct Reports {
     listing: Option<Options>,
     program: PathBuf,
     started: Instant,
-    /// The process that prints: not the children it forks.
+    /// The process that prints; its forked children do not.
     process: u32,
 }
 
-/// The figures of a run.
+/// The cost of a run.
 struct Costs {
     instructions: u64,
-    /// Of a program for another architecture: which, and its own instructions.
+    /// For programs of another architecture: its name and the number of source instructions.
     source: Option<(&'static str, u64)>,
     blocks: u64,
     translated_blocks: u64,
@@ -39,7 +38,7 @@ struct Costs {
 }
 
 impl Reports {
-    /// What the command line asks for.
+    /// The reports that the command line requests.
     pub fn wanted(arguments: &Arguments, program: PathBuf, started: Instant) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         Self {
@@ -54,7 +53,7 @@ impl Reports {
         }
     }
 
-    /// Whether anything is to be printed.
+    /// Whether any report is requested.
     pub fn any(&self) -> bool {
         self.stats || self.listing.is_some() || self.profiles()
     }
@@ -63,7 +62,7 @@ impl Reports {
         self.profile || self.profile_out.is_some()
     }
 
-    /// Prints what was asked for.
+    /// Prints the requested reports.
     pub fn print(&self, ending: Ending, report: &Report, messages: &Messages) {
         if !self.any() || std::process::id() != self.process {
             return;
@@ -147,7 +146,7 @@ impl Reports {
 }
 
 impl Costs {
-    /// Millions of instructions a second of wall time.
+    /// Millions of instructions per second of wall time.
     fn mips(&self) -> f64 {
         self.instructions as f64 / self.wall_s.max(1e-9) / 1e6
     }
@@ -155,7 +154,8 @@ impl Costs {
 
 fn list(options: &Options, report: &Report, executed: &[Executed], messages: &Messages) {
     let text = options.text(&report.listing(executed));
-    let text = text.unwrap_or_else(|| "longma: the program is for LoongArch: nothing was translated".into());
+    let text =
+        text.unwrap_or_else(|| "longma: nothing was translated, because the program is for LoongArch".into());
     match options.file() {
         None => messages.line(&text),
         Some(path) => {
@@ -180,7 +180,7 @@ fn objects(functions: &[FunctionShare]) -> Value {
 
 /// User and system time of this process in seconds.
 fn processor_times() -> (f64, f64) {
-    // SAFETY: all zero is a valid rusage, and the call fills it.
+    // SAFETY: all zeros is a valid rusage, and getrusage fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
@@ -197,7 +197,7 @@ fn table(ending: Ending, costs: &Costs) -> String {
     };
     let instructions = match costs.source {
         Some((name, source)) => format!(
-            "{} for {} of {name}, {:.3} for one",
+            "{} for {} of {name} (ratio {:.3})",
             grouped(costs.instructions),
             grouped(source),
             costs.instructions as f64 / source.max(1) as f64
@@ -240,7 +240,7 @@ fn profile_table(functions: &[FunctionShare], total: u64) -> String {
     lines.join("\n")
 }
 
-/// The number with a space between groups of three digits.
+/// Formats a number with a space between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;

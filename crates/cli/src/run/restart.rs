@@ -1,5 +1,5 @@
-//! The command line with which execve of a LoongArch program starts this command anew, and the environment it hands over.
-//! Not execve itself (see `longma-linux`).
+//! The command line with which a guest's execve restarts this command, and the environment passed to it. `longma-linux`
+//! implements execve.
 
 use std::{
     ffi::OsString,
@@ -15,9 +15,9 @@ use std::{
 use longma_runner::optimizations::Optimizations;
 use longma_runner::x86_features::Features;
 
-use super::{Arguments, Format, MOST_ROOM_MIB, absolute, failure::Failure};
+use super::{Arguments, Format, MAX_CODE_AREA_MIB, absolute, failure::Failure};
 
-/// This command with the options that hold for the next program too.
+/// This command with the options that apply to the next program too.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let mut command: Vec<OsString> = vec!["longma".into(), "run".into()];
     let mut option = |name: &str, value: Option<OsString>| {
@@ -44,7 +44,7 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         Some(arguments.translation).filter(|optimizations| *optimizations != Optimizations::default());
     option("--translation", optimizations.map(|optimizations| optimizations.to_string().into()));
     let room = arguments.translation_room;
-    option("--translation-room", (room != MOST_ROOM_MIB).then(|| room.to_string().into()));
+    option("--translation-room", (room != MAX_CODE_AREA_MIB).then(|| room.to_string().into()));
     let cache = super::translation_cache(arguments).unwrap_or_else(|| "none".into());
     option("--translation-cache", Some(cache.into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
@@ -62,31 +62,31 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     Ok(command)
 }
 
-/// A directory that an option names, absolute: the program may go elsewhere.
+/// The absolute path of a directory option, since the program may change its working directory.
 pub fn directory(given: Option<&Path>, option: &str) -> Result<Option<PathBuf>, Failure> {
     given.map(|path| absolute(path, option)).transpose()
 }
 
-/// The environment that the program before has left in a file.
+/// Reads the environment that the previous program left in a file.
 pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     if descriptor < 3 || is_closed(descriptor) {
         return Err(Failure::own(
-            "--environment-from names no open file",
-            "leave it out: it is how this command starts itself",
+            "--environment-from is not an open descriptor",
+            "leave it out: only this command passes it, to itself",
         ));
     }
-    // SAFETY: it is open, and whoever gave its number has given it away.
+    // SAFETY: the descriptor is open, and the process that passed it does not use it any more.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     let mut bytes = Vec::new();
-    // A pipe has only one place to read from.
+    // Fails for a pipe, which has no position to reset.
     let _ = std::io::Seek::rewind(&mut file);
     file.read_to_end(&mut bytes)
-        .map_err(|error| Failure::host("read the environment handed over", &error))?;
+        .map_err(|error| Failure::host("read the environment passed by the previous program", &error))?;
     let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
     Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
 }
 
 fn is_closed(descriptor: i32) -> bool {
-    // SAFETY: it only asks.
+    // SAFETY: F_GETFD takes no pointers and changes nothing.
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) == -1 }
 }

@@ -1,5 +1,5 @@
-//! `--sandbox`: the command gives up what it does not need before the program runs, so that a hole in it is not a hole in the host.
-//! Not `--root`, by which the program itself is kept: that holds without it, too.
+//! `--sandbox`: drops the emulator's permissions before the program runs, so that a vulnerability in the emulator does
+//! not expose the host. `--root` confines the program itself, with or without the sandbox.
 //! Source: user_namespaces(7), mount_namespaces(7), mount_setattr(2), landlock(7), seccomp(2).
 
 mod filter;
@@ -18,48 +18,48 @@ use landlock::{
 
 use super::{Arguments, failure::Failure};
 
-/// The first version of Landlock that keeps signals inside (Linux 6.12).
+/// The first Landlock version that can block signals to processes outside (Linux 6.12).
 const LANDLOCK: ABI = ABI::V6;
 
-/// What a program may read of the host besides its root: what the emulator reads for it.
+/// Host files outside the root that the emulator reads for the program.
 const READ: [&str; 4] =
     ["/proc", "/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/etc/ld.so.cache"];
-/// Where the host's own libraries are: the command starts itself anew for execve.
+/// The host's libraries, which the command needs when it restarts itself for execve.
 const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What the host must give for a sandbox.
+/// A host feature that the sandbox needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum HostFeature {
     Namespaces,
     Mounts,
     Landlock,
     Filter,
 }
 
-/// A part of the sandbox that cannot be had.
+/// A feature that the host lacks, and the reason.
 #[derive(Debug)]
-struct Lacking(Part, String);
+struct MissingFeature(HostFeature, String);
 
-impl Lacking {
-    fn of(part: Part) -> impl Fn(io::Error) -> Self {
+impl MissingFeature {
+    fn of(part: HostFeature) -> impl Fn(io::Error) -> Self {
         move |error| Self(part, error.to_string())
     }
 }
 
-impl fmt::Display for Lacking {
+impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = match self.0 {
-            Part::Namespaces => "user, mount and IPC namespaces of its own",
-            Part::Mounts => "to make the host's files read-only (mount_setattr, Linux 5.12)",
-            Part::Landlock => "Landlock of version 6 (Linux 6.12)",
-            Part::Filter => "a seccomp filter",
+            HostFeature::Namespaces => "new user, mount and IPC namespaces",
+            HostFeature::Mounts => "to make the host's files read-only (mount_setattr, Linux 5.12)",
+            HostFeature::Landlock => "Landlock version 6 (Linux 6.12)",
+            HostFeature::Filter => "a seccomp filter",
         };
-        write!(f, "--sandbox needs {part}, which this host does not give: {}", self.1)
+        write!(f, "--sandbox needs {part}, which this host does not support: {}", self.1)
     }
 }
 
-/// Options that have the command read or write outside the root once the program runs.
+/// The first given option that would read or write files outside the root while the program runs.
 fn refused(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--strace-out", arguments.strace_out.is_some()),
@@ -72,27 +72,27 @@ fn refused(arguments: &Arguments) -> Option<&'static str> {
     given.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }
 
-/// Refuses what a sandbox could not do, before anything is begun.
+/// Rejects options that a sandbox does not allow.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     match refused(arguments).filter(|_| arguments.sandbox) {
         None => Ok(()),
         Some(option) => Err(Failure::own(
             &format!(
-                "{option} and --sandbox exclude each other: in a sandbox, nothing outside --root is opened while the program runs"
+                "{option} cannot be used with --sandbox: in a sandbox, no file outside --root can be opened while the program runs"
             ),
-            "leave one of them out; --strace, --stats and --profile print to standard error, and --trace is written in a sandbox too",
+            "leave one of them out; --strace, --stats and --profile print to standard error, and --trace works in a sandbox too",
         )),
     }
 }
 
-/// Puts this process, which must have one thread, into the sandbox that the command line asks for.
+/// Puts this process, which must have a single thread, into the requested sandbox.
 ///
 /// # Errors
-/// The host lacks a part of it.
+/// Fails if the host lacks a needed feature.
 pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
     let Some(root) = arguments.root.as_deref().filter(|_| arguments.sandbox) else { return Ok(()) };
     if arguments.sandboxed {
-        // execve keeps all of it.
+        // execve keeps the restrictions.
         return Ok(());
     }
     let root = super::absolute(root, "--root")?;
@@ -101,30 +101,31 @@ pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
     confine(&root, &read).map_err(|lacking| {
         Failure::own(
             &lacking.to_string(),
-            "leave --sandbox out, or run on a host that has it; the book's page 'longma run' says what --root guarantees without it",
+            "leave --sandbox out, or use a host that supports it; the book's chapter on running programs describes the protection without it",
         )
     })
 }
 
-/// From here on, this process and its children change nothing but `root`, and read nothing but that, `read` and what the emulator needs.
-fn confine(root: &Path, read: &[PathBuf]) -> Result<(), Lacking> {
-    own_namespaces().map_err(Lacking::of(Part::Namespaces))?;
-    only_writable(root).map_err(Lacking::of(Part::Mounts))?;
-    landlocked(root, read).map_err(|error| Lacking(Part::Landlock, error.to_string()))?;
-    filter::apply().map_err(|error| Lacking(Part::Filter, error.to_string()))
+/// Restricts this process and its children to writing below `root` and to reading `root`, `read` and what the emulator
+/// needs.
+fn confine(root: &Path, read: &[PathBuf]) -> Result<(), MissingFeature> {
+    own_namespaces().map_err(MissingFeature::of(HostFeature::Namespaces))?;
+    only_writable(root).map_err(MissingFeature::of(HostFeature::Mounts))?;
+    landlocked(root, read).map_err(|error| MissingFeature(HostFeature::Landlock, error.to_string()))?;
+    filter::apply().map_err(|error| MissingFeature(HostFeature::Filter, error.to_string()))
 }
 
 fn done(returned: i64) -> io::Result<()> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A user who is nobody's administrator, mounts and IPC of its own.
+/// Creates user, mount and IPC namespaces. The user keeps its IDs and has no capabilities outside.
 fn own_namespaces() -> io::Result<()> {
-    // SAFETY: no pointers; these cannot fail.
+    // SAFETY: these calls have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    // SAFETY: no pointers; nothing of ours depends on namespaces yet.
+    // SAFETY: no pointers; the process does not depend on its namespaces yet.
     done(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC) }.into())?;
-    // Without it, groups could be dropped that are there to keep somebody out.
+    // Otherwise the process could drop groups that exist to deny it access.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
@@ -133,7 +134,7 @@ fn own_namespaces() -> io::Result<()> {
 fn set_mount(path: &CString, recursive: bool, set: u64, clear: u64) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path and the structure are live.
+    // SAFETY: the path and the structure are valid for the call.
     done(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -146,11 +147,11 @@ fn set_mount(path: &CString, recursive: bool, set: u64, clear: u64) -> io::Resul
     })
 }
 
-/// Makes every mount read-only but that of `root`, which has no devices and no set-user-id programs.
+/// Makes all mounts read-only except the one at `root`, which gets nodev and nosuid.
 fn only_writable(root: &Path) -> io::Result<()> {
     let place = CString::new(root.as_os_str().as_bytes())?;
     let nothing = std::ptr::null();
-    // SAFETY: every path is terminated; a null type and null data are right for these.
+    // SAFETY: all paths are terminated; null is valid for the unused type and data arguments.
     unsafe {
         done(
             libc::mount(nothing, c"/".as_ptr(), nothing, libc::MS_REC | libc::MS_PRIVATE, nothing.cast())
@@ -162,7 +163,7 @@ fn only_writable(root: &Path) -> io::Result<()> {
     set_mount(&c"/".to_owned(), true, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID, 0)?;
     let restricted = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     set_mount(&place, true, restricted, 0)?;
-    // What was read-only before stays so.
+    // A root on a read-only mount stays read-only.
     match set_mount(&place, false, 0, libc::MOUNT_ATTR_RDONLY) {
         Err(error) if error.raw_os_error() != Some(libc::EPERM) => Err(error),
         _ => Ok(()),
@@ -171,7 +172,7 @@ fn only_writable(root: &Path) -> io::Result<()> {
 
 type Rules = Result<RulesetCreated, landlock::RulesetError>;
 
-/// Allows `access` beneath a path, of it what makes sense for a file if it is one. What is not there needs no rule.
+/// Allows `access` below a path; for a file, only the rights that apply to files. A missing path needs no rule.
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Rules {
     let Ok(place) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
@@ -204,12 +205,12 @@ fn landlocked(root: &Path, read: &[PathBuf]) -> Result<(), landlock::RulesetErro
 mod tests {
     use super::*;
 
-    /// What a hole in the emulator could be used for, tried in a sandbox: each answer's error number, 0 if it went through.
+    /// Tries attacks from within a sandbox; returns the error number of each, 0 for success.
     fn tried(root: &Path, outside: &Path) -> Vec<(&'static str, i32)> {
         let number =
             |result: io::Result<()>| result.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1));
         let call = |number: i64, arguments: [i64; 3]| {
-            // SAFETY: numbers only, and pointers that the kernel must refuse.
+            // SAFETY: only numbers, and null pointers, which the kernel rejects.
             done(unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2]) })
         };
         let secret = outside.join("secret");
@@ -243,11 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_emulator_is_not_one_in_the_host() {
+    fn a_sandboxed_emulator_cannot_attack_the_host() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("secret"), "secret").unwrap();
         let (told, mut tell) = io::pipe().unwrap();
-        // SAFETY: the child has one thread, and ends by _exit.
+        // SAFETY: the child has a single thread and ends with _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let said = match confine(&root.path().canonicalize().unwrap(), &[]) {
@@ -263,7 +264,7 @@ mod tests {
         }
         drop(tell);
         let said = io::read_to_string(told).unwrap();
-        // SAFETY: the child is ours; nobody wants its status.
+        // SAFETY: the child is ours, and the null pointer discards its status.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
         if said.contains("--sandbox needs") {
             eprintln!("left out: {said}");

@@ -1,5 +1,4 @@
-//! A run in simulated time, from the command line's options to the result that is printed and written.
-//! Not the models: see `longma-runner`.
+//! Simulated runs: from the command-line options to the printed and written results. The models are in `longma-runner`.
 
 use std::{
     fmt,
@@ -32,23 +31,23 @@ use longma_workloads::program::HOST_FAULT_WORDS;
 
 use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary, wires};
 
-/// The file mode creation mask of programs in simulated time, whoever runs them: what most systems give their users.
+/// Umask of programs in simulated time, independent of the user's: the common default.
 pub const UMASK: u32 = 0o022;
 
-/// The largest trace that is written.
+/// Maximum size of a trace, in bytes.
 const TRACE_BYTES: u64 = 2 << 30;
 
-/// What `--warm` says.
+/// The value of `--warm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warmed(Warm);
+pub struct WarmUp(Warm);
 
-impl Default for Warmed {
+impl Default for WarmUp {
     fn default() -> Self {
         Self(Warm::Last(WARMED_INSTRUCTIONS))
     }
 }
 
-impl fmt::Display for Warmed {
+impl fmt::Display for WarmUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Warm::All => f.write_str("all"),
@@ -57,7 +56,7 @@ impl fmt::Display for Warmed {
     }
 }
 
-impl FromStr for Warmed {
+impl FromStr for WarmUp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,12 +70,12 @@ impl FromStr for Warmed {
     }
 }
 
-/// Which model times a core.
+/// Timing model of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CoreModel {
     /// Instructions issue in program order.
     InOrder,
-    /// Instructions issue as their operands are ready.
+    /// Instructions issue when their operands are ready.
     OutOfOrder,
 }
 
@@ -89,10 +88,10 @@ impl CoreModel {
     }
 }
 
-/// A saved process that the command line wants back.
+/// Opens the checkpoint of `--restore`.
 ///
 /// # Errors
-/// The file is no checkpoint, or the command line names a program as well.
+/// Fails if the run is not simulated or the file is not a checkpoint.
 pub fn restored(arguments: &mut Arguments) -> Result<Option<Checkpoint>, Failure> {
     let Some(path) = &arguments.restore else { return Ok(None) };
     if arguments.level == Level::Functional {
@@ -104,13 +103,13 @@ pub fn restored(arguments: &mut Arguments) -> Result<Option<Checkpoint>, Failure
     Ok(Some(checkpoint))
 }
 
-/// What is left to do when the program has ended.
+/// The work left for when the program has ended.
 pub struct Outcome {
     simulation: SharedTimingSimulation,
     manifest: Manifest,
     machine: Arc<Machine>,
     stats_out: Option<PathBuf>,
-    /// The file of `--checkpoint`, and whether anything asked for it.
+    /// The file of `--checkpoint`, and whether a save was requested.
     checkpoint: Option<(PathBuf, Arc<AtomicBool>)>,
     quiet: bool,
     format: Format,
@@ -118,10 +117,10 @@ pub struct Outcome {
     process: u32,
 }
 
-/// Sets up the simulation that the command line asks for.
+/// Sets up the requested simulation.
 ///
 /// # Errors
-/// An option that does not fit the machine, a machine that cannot be modelled, a file that cannot be written.
+/// Fails if an option does not fit the machine, the machine cannot be modelled, or a file cannot be written.
 pub fn prepare(
     arguments: &Arguments,
     machine: Machine,
@@ -178,16 +177,12 @@ pub fn prepare(
     Ok((simulated, outcome))
 }
 
-/// Sets up a run at level `functional` on a machine with devices: they act in simulated time, so the program runs in it too, though
-/// nothing but the devices is modelled.
+/// Sets up a run at level `functional` on a machine with devices. Devices act in simulated time, so the program runs in
+/// simulated time too, though only the devices are modelled.
 ///
 /// # Errors
-/// An option that does not fit the machine, or a machine that cannot be modelled.
-pub fn attend_devices(
-    arguments: &Arguments,
-    machine: Machine,
-    say: &Sink,
-) -> Result<SimulatedProcess, Failure> {
+/// Fails if an option does not fit the machine, or the machine cannot be modelled.
+pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Result<SimulatedProcess, Failure> {
     let scheduler = scheduler(arguments, &machine, None, say)?;
     let simulation = modelled(TimingSimulationConfig {
         machine: Arc::new(machine),
@@ -221,7 +216,7 @@ fn level(arguments: &Arguments) -> simulation::Level {
 
 fn modelled(config: TimingSimulationConfig) -> Result<TimingSimulation, Failure> {
     TimingSimulation::new(config).map_err(|error| {
-        Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
+        Failure::own(&error.to_string(), "`longma machine check` tells more about a machine file")
     })
 }
 
@@ -247,7 +242,7 @@ fn refuse_other_levels_options(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the process saved to `path` when it is asked for, which `is_asked` then tells.
+/// Saves the process to `path` on request and records the request in `is_asked`.
 fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, say: &Sink) -> Save {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let (saver, is_asked, say) = (saver.clone(), is_asked.clone(), say.clone());
@@ -334,7 +329,8 @@ fn open_trace(path: &Path) -> Result<Timeline, Failure> {
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }
 
-/// Finds out before the run that a result cannot be written after it. A file that is new is gone again: what fails leaves none.
+/// Checks before the run that a result can be written after it. Removes the file if this creates it, so that a failed
+/// run leaves none.
 fn writable(path: &Path) -> Result<(), Failure> {
     let is_new = !path.exists();
     let opened = fs::OpenOptions::new().create(true).append(true).open(path).map(drop);
@@ -344,32 +340,32 @@ fn writable(path: &Path) -> Result<(), Failure> {
     opened.map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
 }
 
-/// Removes a file that was made here; not the link that leads to it.
+/// Removes a file created here; if the path is a link, removes its target and keeps the link.
 fn remove_made(path: &Path) {
-    // Who cannot remove it has an empty file, and nothing worse.
+    // If this fails, an empty file remains.
     let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
 
-/// A result that was asked for is not there.
+/// A requested result could not be written.
 #[derive(Debug)]
 pub struct NotWritten;
 
 impl Outcome {
-    /// The statistics that the run could give, none counted yet.
+    /// The statistics of the run, before anything is counted.
     ///
     /// # Errors
-    /// Two parts use one name: an error of the models.
+    /// Fails if two components use the same name, which is a bug in the models.
     pub fn measurable(&self) -> Result<Statistics, Failure> {
         let simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
         simulation
             .measurable()
-            .map_err(|error| Failure::own(&format!("the statistics do not fit together: {error}"), ""))
+            .map_err(|error| Failure::own(&format!("the statistics are inconsistent: {error}"), ""))
     }
 
-    /// Prints the summary and writes the files. What goes wrong is said.
+    /// Prints the summary and writes the files. Errors are printed.
     ///
     /// # Errors
-    /// The host took what was asked for with `--trace` or `--stats-out` only in part, or not at all.
+    /// Fails if the file of `--trace` or `--stats-out` could not be written completely.
     pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) -> Result<(), NotWritten> {
         if std::process::id() != self.process {
             return Ok(());
@@ -390,14 +386,14 @@ impl Outcome {
             && !is_asked.load(Ordering::Relaxed)
         {
             messages.line(&format!(
-                "longma: nothing was saved in {}: the program neither began a region of interest nor asked for it; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
+                "longma: nothing was saved in {}: the program neither began a region of interest nor requested a checkpoint; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
                 path.display()
             ));
         }
         let result = match simulation.result(self.manifest.clone(), ending, report) {
             Ok(result) => result,
             Err(error) => {
-                messages.line(&format!("longma: the statistics do not fit together: {error}"));
+                messages.line(&format!("longma: the statistics are inconsistent: {error}"));
                 return written;
             }
         };
@@ -418,11 +414,12 @@ impl Outcome {
         written
     }
 
-    /// Writes the result, and beside it the machine with every default written out. Nothing lies beside a descriptor.
+    /// Writes the result and, in the same directory, the machine with all defaults. The machine is skipped for paths in
+    /// /proc and /dev.
     fn write(&self, path: &Path, result: &str) -> io::Result<()> {
         let is_new = !path.exists();
         fs::write(path, format!("{result}\n")).inspect_err(|_| {
-            // Half a result is none.
+            // Do not leave an incomplete result.
             if is_new {
                 remove_made(path);
             }

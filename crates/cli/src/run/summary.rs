@@ -1,5 +1,4 @@
-//! The summary of a simulated run: what a person wants to see at a glance.
-//! Not everything: `--stats-out` writes all that was counted.
+//! The summary of a simulated run. `--stats-out` writes all statistics.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -11,14 +10,14 @@ use longma_sim::Value;
 
 use super::report::grouped;
 
-/// Functions shown.
+/// Maximum number of functions shown.
 const FUNCTIONS: usize = 10;
-/// Controllers, crossbar ports and links shown.
+/// Maximum number of memory controllers, crossbar ports and links shown.
 const PARTS: usize = 8;
-/// Characters of the longest bar.
+/// Width of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// The whole summary.
+/// Formats the summary.
 pub fn text(result: &RunResult) -> String {
     let mut text = String::new();
     head(result, &mut text);
@@ -29,7 +28,7 @@ pub fn text(result: &RunResult) -> String {
     text
 }
 
-/// One line; writing to a String cannot fail.
+/// Appends a line; writing to a String cannot fail.
 macro_rules! line {
     ($to:expr, $($format:tt)*) => {{
         let _ = writeln!($to, $($format)*);
@@ -56,7 +55,7 @@ fn head(result: &RunResult, to: &mut String) {
             + branches.returns_mispredicted;
         line!(
             to,
-            "{:<14}{}, {:.2} % mispredicted, {:.2} a thousand instructions",
+            "{:<14}{}, {:.2} % mispredicted, {:.2} per thousand instructions",
             "branches",
             grouped(all),
             percent(missed as f64, all as f64),
@@ -65,11 +64,11 @@ fn head(result: &RunResult, to: &mut String) {
     }
 }
 
-/// What the instructions stand for, if the program was translated.
+/// The number of source instructions, if the program was translated.
 fn source(result: &RunResult) -> String {
     result.source.map_or_else(String::new, |(name, instructions)| {
         let expansion = result.summary.instructions as f64 / instructions.max(1) as f64;
-        format!(", for {} of {name}, {expansion:.3} for one", grouped(instructions))
+        format!(", for {} of {name} (ratio {expansion:.3})", grouped(instructions))
     })
 }
 
@@ -77,7 +76,7 @@ fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
 }
 
-/// Where the cycles went; what is under a tenth of a percent is left out.
+/// The CPI stack; causes below 0.1 % are omitted.
 fn stack(result: &RunResult, to: &mut String) {
     let summary = &result.summary;
     let Some(stack) = &summary.stack else { return };
@@ -95,7 +94,7 @@ fn stack(result: &RunResult, to: &mut String) {
     }
 }
 
-/// Accesses of one kind of cache, all cores together, and those that missed: loads, stores, fetches, and whatever hardware asks.
+/// Accesses to one kind of cache, summed over all cores, and their misses.
 #[derive(Clone, Copy, Default)]
 struct CacheAccesses {
     all: u64,
@@ -103,16 +102,16 @@ struct CacheAccesses {
     missed_by_kind: [u64; 3],
 }
 
-/// The kinds of accesses that have a column, as statistics name them.
+/// The kinds of accesses with a column of their own, as named in the statistics.
 const KINDS: [&str; 3] = ["load", "store", "fetch"];
 
-/// The caches by name, cores' own ones added up.
+/// Accesses by cache name; the private caches of all cores are summed.
 fn caches(result: &RunResult) -> BTreeMap<&str, CacheAccesses> {
     let mut caches: BTreeMap<&str, CacheAccesses> = BTreeMap::new();
     for (name, statistic) in result.statistics.iter() {
         let Value::Counter(count) = &statistic.value else { continue };
         let Some((part, figure)) = name.rsplit_once('.') else { continue };
-        // The shared caches of several nodes or clusters are `l3-0`, `l3-1`, ...
+        // The shared caches of nodes or clusters are named `l3-0`, `l3-1`, ...
         let cache = part.rsplit('.').next().unwrap_or(part).split('-').next().unwrap_or(part);
         let is_cache = cache.starts_with('l') && cache[1..].starts_with(|c: char| c.is_ascii_digit());
         if !is_cache {
@@ -163,7 +162,7 @@ fn memory(result: &RunResult, to: &mut String) {
     bandwidth(result, to);
 }
 
-/// The busiest controllers, crossbar ports and links.
+/// The busiest memory controllers, crossbar ports and links.
 fn bandwidth(result: &RunResult, to: &mut String) {
     let seconds = result.summary.time.seconds();
     if result.summary.stack.is_none() || seconds <= 0.0 {
@@ -188,7 +187,7 @@ fn bandwidth(result: &RunResult, to: &mut String) {
     }
 }
 
-/// A number of bytes in a readable unit.
+/// Formats a number of bytes with a decimal unit.
 fn in_bytes(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     match units.iter().find(|(_, size)| bytes as f64 >= *size) {

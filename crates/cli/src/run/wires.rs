@@ -1,5 +1,4 @@
-//! What `--wire` says is at the other ends of the wires of Ethernet devices.
-//! Not what happens there: see `longma-runner`.
+//! Parses `--wire`: the peers of Ethernet devices. `longma-runner` implements them.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +8,20 @@ use longma_sim::{Duration, Time};
 use super::failure::Failure;
 
 const HOW: &str =
-    "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,... as in --wire eth0,tcp,message=1024,bytes=1000000";
+    "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,..., for example --wire eth0,tcp,message=1024,bytes=1000000";
 const KEYS: &str = "message, bytes, mss, flows, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
 
-/// Each device's wire.
+/// Parses all options into the peer of each device.
 ///
 /// # Errors
-/// An option that says nothing, or two for one device.
+/// Fails if an option is malformed or a device is named twice.
 pub fn parse(options: &[String]) -> Result<BTreeMap<String, WireEnd>, Failure> {
     let mut wires = BTreeMap::new();
     for option in options {
         let (device, end) = one(option)?;
         if wires.insert(device.clone(), end).is_some() {
             let message = format!("--wire is given twice for {device}");
-            return Err(Failure::own(&message, "a wire has one other end"));
+            return Err(Failure::own(&message, "a device has one peer"));
         }
     }
     Ok(wires)
@@ -32,7 +31,7 @@ fn one(option: &str) -> Result<(String, WireEnd), Failure> {
     let wrong = |why: &str| Failure::own(&format!("--wire {option}: {why}"), HOW);
     let mut words = option.split(',');
     let (Some(device), Some(kind)) = (words.next().filter(|device| !device.is_empty()), words.next()) else {
-        return Err(wrong("it names no device, or not what is there"));
+        return Err(wrong("it names no device or no peer"));
     };
     let end = match kind {
         "loop" => match words.next() {
@@ -59,7 +58,7 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         _ => Err(format!("{key} is a number from {least} to {most}, not `{value}`")),
     };
     let rate = || number(0, 1_000_000).map(|rate| rate as u32);
-    // A year of microseconds, so that no time runs over.
+    // Limited to 10^10 us, so that simulated time cannot overflow.
     let us = || number(0, 10_000_000_000).map(|us| us * 1_000_000);
     match key {
         "message" => tcp.message_bytes = number(1, 1 << 30)?,
@@ -78,7 +77,7 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         "lateness_us" => tcp.faults.lateness = Duration::from_ps(us()?),
         "doubled" => tcp.faults.doubled = rate()?,
         "seed" => tcp.seed = number(0, u64::MAX)?,
-        _ => return Err(format!("there is no key `{key}`: there are {KEYS}")),
+        _ => return Err(format!("there is no key `{key}`; the keys are {KEYS}")),
     }
     Ok(())
 }
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_reason() {
+    fn invalid_options_are_rejected_with_a_reason() {
         for (text, said) in [
             ("eth0", "names no device"),
             (",loop", "names no device"),

@@ -1,6 +1,5 @@
-//! `longma via`: ping, bandwidth, serve and info, over every kind of NIC.
-//! Not the library: that is `longma-via`.
-//! Source: the commands are in the manner of `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
+//! `longma via`: ping, bandwidth, serve and info for all kinds of NICs of `longma-via`.
+//! Source: the commands are modelled on `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
 
 mod report;
 
@@ -21,8 +20,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The mode of names, where none are made.
-const USUAL_MODE: u32 = 0o600;
+/// File mode passed to NICs that create no names.
+const DEFAULT_MODE: u32 = 0o600;
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
@@ -35,99 +34,102 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum ViaCommand {
-    /// Measures the time of a message one way: half of there and back.
+    /// Measure the one-way latency of a message: half the round-trip time.
     Ping {
         #[command(flatten)]
-        how: How,
+        options: MeasureOptions,
     },
-    /// Measures how many messages and bytes a second go one way.
+    /// Measure message rate and bandwidth in one direction.
     Bandwidth {
         #[command(flatten)]
-        how: How,
-        /// Sends that may be posted and not complete.
+        options: MeasureOptions,
+        /// Maximum number of outstanding sends.
         #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1000))]
         window: u32,
     },
-    /// Answers `ping` and `bandwidth` from elsewhere, until Ctrl-C.
+    /// Serve `ping` and `bandwidth` clients until Ctrl-C.
     Serve {
         #[command(flatten)]
         nic: NicOptions,
-        /// The name that clients ask for.
+        /// Name for clients to connect to.
         #[arg(long, default_value = "longma")]
         name: String,
-        /// With --names: the mode of the name, in octal; who may write to it may connect.
+        /// File mode of the name, in octal, with --names. Users with write permission may connect.
         #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
         mode: u32,
-        /// End after one client.
+        /// Exit after one client.
         #[arg(long)]
         once: bool,
-        /// How to wait for a message.
+        /// How to wait for messages.
         #[arg(long, value_enum, default_value = "poll")]
         wait: Wait,
     },
-    /// Says what a NIC can do.
+    /// Print the attributes of a NIC.
     Info {
         #[command(flatten)]
         nic: NicOptions,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
 }
 
-/// Which NIC.
+/// Selects the NIC.
 #[derive(Arguments)]
 struct NicOptions {
-    /// The kind of NIC.
+    /// Kind of NIC.
     #[arg(long, value_enum, default_value = "shm")]
     provider: Provider,
-    /// Where: ADDRESS:PORT of this end (udp), or the network interface (af_xdp).
+    /// Local ADDRESS:PORT (udp) or network interface (af_xdp).
     #[arg(long, value_name = "WHERE")]
     at: Option<String>,
-    /// The machine of the modelled NICs (bvia, myvia).
+    /// Machine of the modelled NICs (bvia, myvia).
     #[arg(long, value_name = "NAME|FILE", default_value = "piii-myrinet")]
     machine: String,
-    /// Shared memory: keep names in this directory, which nobody but its owner may write to, so that no other process can take them.
+    /// Keep names in this directory, for shared memory.
+    ///
+    /// Only its owner may have write permission, so that no other user's process can take a name.
     #[arg(long, value_name = "DIRECTORY")]
     names: Option<PathBuf>,
-    /// Shared memory: the users (by number) whose processes may be at the other end [default: everyone].
+    /// Accept only peers of these users (numeric IDs), for shared memory [default: all users].
     #[arg(long, value_name = "UIDS", value_delimiter = ',')]
     users: Vec<u32>,
-    /// MyVIA: longest message, in bytes, that skips the state machines.
+    /// Longest message that bypasses the state machines, for MyVIA.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     fast_path: u32,
 }
 
-/// What is measured, and how often.
+/// The measurement.
 #[derive(Arguments)]
-struct How {
+struct MeasureOptions {
     #[command(flatten)]
     nic: NicOptions,
-    /// The serving end: nothing (shm), ADDRESS:PORT (udp), hardware address (af_xdp).
+    /// The server: empty (shm), ADDRESS:PORT (udp), or hardware address (af_xdp).
     #[arg(long, value_name = "HOST", default_value = "")]
     to: String,
-    /// The name it serves under.
+    /// Name of the server.
     #[arg(long, default_value = "longma")]
     name: String,
-    /// Sizes of the messages, such as 8,64,4KiB [default: powers of four from 4 bytes to what is usual for the NIC].
+    /// Message sizes, for example 8,64,4KiB [default: powers of four from 4 bytes to 1 MiB; to 64 KiB on modelled
+    /// NICs].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
     sizes: Vec<u32>,
-    /// Messages, or round trips, that count [default: 1000 pings; 20000 messages, fewer of long ones].
+    /// Number of messages or round trips to measure [default: 1000 pings; 20000 messages, fewer if they are long].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     iterations: Option<u32>,
-    /// Messages before those [default: a tenth of them, at most 1000].
+    /// Number of messages before the measurement [default: a tenth of the measured ones, at most 1000].
     #[arg(long, value_name = "COUNT")]
     warm_up: Option<u32>,
-    /// The reliability level.
+    /// Reliability level.
     #[arg(long, value_enum, default_value = "delivery")]
     reliability: Level,
-    /// How to wait for a message.
+    /// How to wait for messages.
     #[arg(long, value_enum, default_value = "poll")]
     wait: Wait,
-    /// The longest that all of it may take, in seconds.
+    /// Time limit for the whole command.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
     time_limit: f64,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -136,40 +138,40 @@ struct How {
 enum Provider {
     /// Shared memory, between processes of this host.
     Shm,
-    /// UDP; needs no privilege.
+    /// UDP; needs no privileges.
     Udp,
-    /// An Ethernet interface, past the system's network stack; needs privilege.
+    /// An Ethernet interface through AF_XDP, bypassing the kernel's network stack; needs privileges.
     #[value(name = "af_xdp")]
     AfXdp,
-    /// The modelled Myrinet with Berkeley VIA's firmware, in simulated time.
+    /// A modelled Myrinet with the firmware of Berkeley VIA, in simulated time.
     Bvia,
-    /// The modelled Myrinet with MyVIA's firmware, in simulated time.
+    /// A modelled Myrinet with the firmware of MyVIA, in simulated time.
     Myvia,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Level {
-    /// A message may be lost.
+    /// Unreliable delivery: messages may be lost.
     Unreliable,
     /// Reliable delivery.
     Delivery,
-    /// Reliable reception: complete only when in the peer's memory.
+    /// Reliable reception: a send completes only when the data is in the peer's memory.
     Reception,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Wait {
-    /// Look again and again: least time.
+    /// Poll: lowest latency.
     Poll,
-    /// Sleep: least work for the processor.
+    /// Sleep: lowest CPU use.
     Sleep,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
@@ -185,7 +187,7 @@ fn size(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(|| format!("at most {largest} bytes"))
 }
 
-/// "4KiB" as the units want it.
+/// Inserts the space before the unit that `Size` requires.
 fn spaced(text: &str) -> String {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     format!("{} {}", &text[..digits], text[digits..].trim())
@@ -212,8 +214,8 @@ pub fn run(args: Args) -> Outcome {
         }
     })?;
     match args.command {
-        ViaCommand::Ping { how } => measure(&how, Measure::Ping, 1),
-        ViaCommand::Bandwidth { how, window } => measure(&how, Measure::Bandwidth, window),
+        ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
+        ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
         ViaCommand::Serve { nic, name, mode, once, wait } => serve(&nic, &name, mode, once, wait),
         ViaCommand::Info { nic, format } => info(&nic, format),
     }
@@ -230,10 +232,10 @@ impl NicOptions {
         }
     }
 
-    /// Opens a real NIC. `mode`: of names that it makes.
+    /// Opens a real NIC. `mode` is the file mode of names that it creates.
     fn open(&self, kind: network::Kind, mode: u32) -> Result<Nic, network::NetworkError> {
         if kind != network::Kind::SharedMemory && (self.names.is_some() || !self.users.is_empty()) {
-            let text = "--names and --users are for shared memory (--provider shm): a network does not say whose process it is";
+            let text = "--names and --users are for shared memory (--provider shm): a network does not identify the peer's user";
             return Err(network::NetworkError::Refused(text.into()));
         }
         let allow = if self.users.is_empty() { Allow::Everyone } else { Allow::users(&self.users) };
@@ -256,7 +258,7 @@ impl NicOptions {
     }
 }
 
-impl How {
+impl MeasureOptions {
     fn reliability(&self) -> Reliability {
         match self.reliability {
             Level::Unreliable => Reliability::Unreliable,
@@ -273,7 +275,7 @@ impl How {
         let order = |bytes: u32| {
             let usual = match measure {
                 Measure::Ping => 1000,
-                // As long as a second or so, whatever the size.
+                // About a second for each size.
                 _ => (1_000_000_000 / bytes.max(1)).clamp(500, 20_000),
             };
             let messages = self.iterations.unwrap_or(usual);
@@ -284,29 +286,34 @@ impl How {
     }
 }
 
-/// Measures size by size and prints each as it comes.
-fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
-    let orders = how.orders(measure, window);
+/// Measures all sizes and prints each result as it becomes available.
+fn measure(options: &MeasureOptions, measure: Measure, window: u32) -> Outcome {
+    let orders = options.orders(measure, window);
     let largest = orders.iter().map(|order| order.bytes).max().unwrap_or(0);
-    let limits = Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(how.time_limit) };
-    let mut printer = Printer::new(how, measure, orders.len());
-    match how.nic.kind() {
+    let limits =
+        Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(options.time_limit) };
+    let mut printer = Printer::new(options, measure, orders.len());
+    match options.nic.kind() {
         Ok(kind) => {
-            let nic = how.nic.open(kind, USUAL_MODE)?;
-            let remote = Address::new(&how.to, &how.name);
-            let mut end = network::connect(&nic, &remote, largest, how.reliability(), &limits)?;
-            end.sleeps = how.wait == Wait::Sleep;
+            let nic = options.nic.open(kind, DEFAULT_MODE)?;
+            let remote = Address::new(&options.to, &options.name);
+            let mut end = network::connect(&nic, &remote, largest, options.reliability(), &limits)?;
+            end.sleeps = options.wait == Wait::Sleep;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = network::measure(&end, order, &limits)?;
                 printer.row(Row::new(order, times))?;
             }
             end.give_order(&Order::default())?;
-            farewell(&end);
+            flush_last_message(&end);
         }
         Err(kind) => {
-            let modelled =
-                Modelled::new(&how.nic.machine()?, how.nic.settings(kind), largest, how.reliability())?;
+            let modelled = Modelled::new(
+                &options.nic.machine()?,
+                options.nic.settings(kind),
+                largest,
+                options.reliability(),
+            )?;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = timed(&limits, || modelled.measure(order, &STOP))?;
@@ -318,7 +325,7 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A modelled measurement under the time limit.
+/// Runs a modelled measurement under the time limit.
 fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -> Result<T, Box<dyn Error>> {
     let done = AtomicBool::new(false);
     let late = AtomicBool::new(false);
@@ -342,15 +349,15 @@ fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -
     Ok(outcome?)
 }
 
-/// Waits shortly until the last word is on its way.
-fn farewell(end: &End) {
+/// Waits up to 200 ms for the final message to be sent.
+fn flush_last_message(end: &End) {
     let begin = Instant::now();
     while end.vi.send_done().is_none() && begin.elapsed() < Duration::from_millis(200) {
         std::thread::yield_now();
     }
 }
 
-/// Prints what is measured.
+/// Prints the measurements.
 struct Printer {
     format: Format,
     measure: Measure,
@@ -360,18 +367,18 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(how: &How, measure: Measure, count: usize) -> Self {
+    fn new(options: &MeasureOptions, measure: Measure, count: usize) -> Self {
         let shown = std::io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new(count as u64) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{bar:28.cyan/dim} {pos}/{len}  {elapsed} gone  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let provider = how.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
-        let simulated = how.nic.kind().is_err();
+        let provider = options.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
+        let simulated = options.nic.kind().is_err();
         let about = json!({ "measure": measure, "provider": provider, "simulated": simulated });
-        if how.format == Format::Table {
+        if options.format == Format::Table {
             println!("{}", report::head(measure));
         }
-        Self { format: how.format, measure, bar, rows: Vec::new(), about }
+        Self { format: options.format, measure, bar, rows: Vec::new(), about }
     }
 
     fn begin(&self, bytes: u32) {
@@ -409,7 +416,7 @@ fn serve(options: &NicOptions, name: &str, mode: u32, once: bool, wait: Wait) ->
     };
     let nic = options.open(kind, mode)?;
     let address = String::from_utf8_lossy(&nic.attributes().local_address).into_owned();
-    // A script waits for this line.
+    // Scripts wait for this line.
     println!("serving {name} at {}", if address.is_empty() { "this host" } else { &address });
     std::io::stdout().flush()?;
     network::serve(&nic, name, wait == Wait::Sleep, once, &STOP, |text| eprintln!("{text}"))?;
@@ -418,7 +425,7 @@ fn serve(options: &NicOptions, name: &str, mode: u32, once: bool, wait: Wait) ->
 
 fn info(options: &NicOptions, format: Format) -> Outcome {
     let nic = match options.kind() {
-        Ok(kind) => options.open(kind, USUAL_MODE)?,
+        Ok(kind) => options.open(kind, DEFAULT_MODE)?,
         Err(kind) => {
             let parameters = longma_via_myrinet::Parameters::of(&options.machine()?)?;
             let fabric = Fabric::new(parameters, options.settings(kind))?;

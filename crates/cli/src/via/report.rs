@@ -1,9 +1,8 @@
-//! A measurement as a line of a table.
-//! Not the figures: those are the row's.
+//! Formats a measurement as a line of a table.
 
 use longma_workloads::via::{Measure, Row};
 
-/// The heads of the columns.
+/// The column headings.
 pub fn head(measure: Measure) -> String {
     match measure {
         Measure::Ping => format!(
@@ -16,7 +15,7 @@ pub fn head(measure: Measure) -> String {
     }
 }
 
-/// A row as a line of the table.
+/// Formats a result as a line of the table.
 pub fn line(row: &Row) -> String {
     let mut line = format!("{:>9} {:>9}", row.order.bytes, row.order.messages);
     match row.order.measure {

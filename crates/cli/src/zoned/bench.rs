@@ -1,7 +1,6 @@
-//! `longma zoned bench`: a map under a YCSB workload, on any device.
-//! Not the workload and how it is run: that is `longma_zoned_lab::bench`.
+//! `longma zoned bench`: measures a map under a YCSB workload, run by `longma_zoned_lab::bench`.
 
-use super::device::{Device, Load, NewDevice};
+use super::device::{Device, LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
@@ -19,28 +18,28 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewDevice,
     #[command(flatten)]
-    load: Load,
-    /// YCSB's A to F, or W1 to W5 of the ZB+-tree paper.
+    load: LoadOptions,
+    /// The workload: A to F of YCSB, or W1 to W5 of the ZB+-tree paper.
     #[arg(long, value_name = "NAME", default_value = "A", value_parser = workload)]
     workload: Workload,
-    /// Which records [default: the workload's].
+    /// Distribution of the accessed records [default: the workload's].
     #[arg(long, value_enum)]
     distribution: Option<Choice>,
-    /// Records that are loaded first.
+    /// Number of records to load first.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     records: u64,
-    /// Operations that follow.
+    /// Number of operations to run after loading.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     operations: u64,
-    /// Changes that are written together.
+    /// Number of changes per write batch.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: u32,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// The distributions, as clap names them.
+/// The distributions by their option values.
 #[derive(Clone, Copy, ValueEnum)]
 enum Choice {
     Zipfian,
@@ -64,10 +63,10 @@ impl Choice {
 
 fn workload(name: &str) -> Result<Workload, String> {
     let names: Vec<_> = Workload::ALL.iter().map(|workload| workload.name).collect();
-    Workload::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
+    Workload::named(name).ok_or_else(|| format!("the workloads are {}", names.join(", ")))
 }
 
-/// Loads, runs the workload and prints what it took.
+/// Loads the records, runs the workload and prints the measurements.
 pub fn run(arguments: &Arguments) -> Outcome {
     let device = Counted::new(arguments.new.format()?);
     let map = Store::open(device, arguments.load.options())?;

@@ -1,7 +1,6 @@
 //! `longma zoned get`, `put`, `delete`, `scan` and `load`.
-//! Not the map: that is `longma-zoned`.
 
-use super::device::Which;
+use super::device::DeviceOptions;
 use super::text::Text;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
@@ -17,12 +16,12 @@ use std::sync::atomic::Ordering;
 #[derive(clap::Args)]
 pub struct GetArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
     #[command(flatten)]
     text: Text,
-    /// How to print: the value's bytes as they are, or an object with escapes as those of `scan`.
+    /// Output format: the raw bytes of the value, or a JSON object with the escapes that `scan` uses.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -31,10 +30,10 @@ pub struct GetArguments {
 #[derive(clap::Args)]
 pub struct PutArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
-    /// The value; `-` takes standard input as it is.
+    /// The value; `-` reads it from standard input, unchanged.
     value: String,
     #[command(flatten)]
     text: Text,
@@ -44,7 +43,7 @@ pub struct PutArguments {
 #[derive(clap::Args)]
 pub struct DeleteArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
     #[command(flatten)]
@@ -55,26 +54,28 @@ pub struct DeleteArguments {
 #[derive(clap::Args)]
 pub struct ScanArguments {
     #[command(flatten)]
-    which: Which,
-    /// Begin at this key.
+    device: DeviceOptions,
+    /// Start at this key.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
-    /// End before this key.
+    /// Stop before this key.
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
-    /// From great keys to small ones.
+    /// Scan in descending order.
     #[arg(long)]
     reverse: bool,
-    /// The most keys to print.
+    /// Print at most this many keys.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Print the number of keys only.
+    /// Print only the number of keys.
     #[arg(long)]
     count: bool,
     #[command(flatten)]
     text: Text,
-    /// How to print: key, tab, value on a line; or an object on each line. Without --hex, control characters and bytes that are no UTF-8
-    /// are `\t`, `\n`, `\r` or `\xNN` in both, and a backslash is `\\`.
+    /// Output format: `KEY<tab>VALUE` lines, or one JSON object per line.
+    ///
+    /// Without --hex, both formats escape control characters and invalid UTF-8 as `\t`, `\n`, `\r` or `\xNN`, and a
+    /// backslash as `\\`.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -83,22 +84,22 @@ pub struct ScanArguments {
 #[derive(clap::Args)]
 pub struct LoadArguments {
     #[command(flatten)]
-    which: Which,
-    /// A file of lines: key, tab, value, as `scan` prints them, so that a backslash begins an escape; `-` is standard input.
+    device: DeviceOptions,
+    /// File of `KEY<tab>VALUE` lines with escapes, as `scan` prints them; `-` reads standard input.
     file: PathBuf,
-    /// The keys ascend: loaded faster, and with full nodes.
+    /// The keys are in ascending order. Loading is then faster and fills the nodes.
     #[arg(long)]
     sorted: bool,
-    /// Lines that are written together.
+    /// Number of lines per write batch.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: u32,
     #[command(flatten)]
     text: Text,
 }
 
-/// Prints the value of a key; the exit status is 1 if there is none.
+/// Prints the value of a key; exits with status 1 if the key does not exist.
 pub fn get(arguments: &GetArguments) -> Outcome {
-    let map = arguments.which.map_to_read()?;
+    let map = arguments.device.map_to_read()?;
     let value = map.get(&arguments.text.typed(&arguments.key)?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.print(value));
@@ -116,7 +117,7 @@ pub fn get(arguments: &GetArguments) -> Outcome {
     Ok(if value.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Gives a key a value.
+/// Stores a value under a key.
 pub fn put(arguments: &PutArguments) -> Outcome {
     let key = arguments.text.typed(&arguments.key)?;
     let value = if arguments.value == "-" {
@@ -129,14 +130,14 @@ pub fn put(arguments: &PutArguments) -> Outcome {
     } else {
         arguments.text.typed(&arguments.value)?
     };
-    arguments.which.map(Options::default())?.put(&key, &value)?;
+    arguments.device.map(Options::default())?.put(&key, &value)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a key away; the exit status is 1 if it was not there.
+/// Deletes a key; exits with status 1 if it did not exist.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
     let key = arguments.text.typed(&arguments.key)?;
-    let there = arguments.which.map(Options::default())?.delete(&key)?;
+    let there = arguments.device.map(Options::default())?.delete(&key)?;
     if !there {
         eprintln!("longma: there is no key {}", arguments.key);
     }
@@ -151,7 +152,7 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
         end: to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let map = arguments.which.map_to_read()?;
+    let map = arguments.device.map_to_read()?;
     let stop = interruption();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let (mut rows, mut count, mut written) = (map.range(range), 0u64, Ok(()));
@@ -178,15 +179,15 @@ fn line(out: &mut impl Write, arguments: &ScanArguments, key: &[u8], value: &[u8
     }
 }
 
-/// Whoever reads our output may stop reading.
+/// Ignores a closed output pipe: the reader may stop early.
 fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }
 
 /// Loads a file.
 pub fn load(arguments: &LoadArguments) -> Outcome {
-    // All is safe at the end, and batch by batch before; a flush for each would not make a difference to anybody.
-    let map = arguments.which.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
+    // Do not flush each batch: batches are atomic without it, and the final sync makes all of them durable.
+    let map = arguments.device.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
     let stop = interruption();
     let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {
         (Box::new(std::io::stdin().lock()), 0)
@@ -199,7 +200,7 @@ pub fn load(arguments: &LoadArguments) -> Outcome {
     let bar = bar(length, "bytes");
     let mut problem = None;
     let (key, value) = map.limits();
-    // A byte takes up to four characters.
+    // An escaped byte takes up to four characters.
     let longest = 4 * (key as u64 + value as u64) + 2;
     let mut lines = Lines { input, arguments, longest, number: 0, buffer: Vec::new() };
     let records = std::iter::from_fn(|| {
@@ -248,17 +249,17 @@ fn by_batches<D: ZonedDevice>(
     Ok(loaded + batch.len() as u64)
 }
 
-/// The lines of a file to be loaded.
+/// Reads the lines of the file to load.
 struct Lines<'a> {
     input: Box<dyn BufRead>,
     arguments: &'a LoadArguments,
-    /// The longest line that a record can have, bytes.
+    /// Maximum length of a line in bytes, from the map's limits on keys and values.
     longest: u64,
     number: u64,
     buffer: Vec<u8>,
 }
 
-/// What a line holds, and how long it is.
+/// A parsed line and its length in bytes.
 struct Line {
     key: Vec<u8>,
     value: Vec<u8>,
@@ -266,7 +267,7 @@ struct Line {
 }
 
 impl Lines<'_> {
-    /// The next line.
+    /// Reads and parses the next line; `None` at the end.
     fn next(&mut self) -> Result<Option<Line>, String> {
         self.buffer.clear();
         self.number += 1;
@@ -277,7 +278,7 @@ impl Lines<'_> {
             return Ok(None);
         }
         if bytes as u64 > self.longest {
-            return Err(place("it is longer than any key and value that this map takes"));
+            return Err(place("the line is longer than the largest key and value of this map"));
         }
         let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {

@@ -1,5 +1,5 @@
-//! Which device a person means: a file that emulates one, a zoned block device, or memory.
-//! Not the devices: those are `longma-zoned`.
+//! Opens or creates the device named on the command line: a file that emulates a zoned device, a zoned block device, or
+//! memory.
 
 use longma_topology::units::Size;
 use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice, StatesRepair};
@@ -9,91 +9,92 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Any device.
+/// Any kind of device.
 pub type Device = Arc<dyn ZonedDevice>;
 
-/// The word for a device that lives as long as the command.
+/// Name of a device in memory, which lives as long as the command.
 const MEMORY: &str = "memory:";
 
-/// Which device.
+/// Selects the device.
 #[derive(clap::Args, Clone)]
-pub struct Which {
-    /// A file made by `longma zoned format`, a zoned block device such as /dev/nvme0n2, or `memory:` (gone when the command ends).
+pub struct DeviceOptions {
+    /// A file made by `longma zoned format`, a zoned block device such as /dev/nvme0n2, or `memory:` (lost when the
+    /// command exits).
     #[arg(value_name = "DEVICE")]
     device: PathBuf,
-    /// Where the conventional part is, if the block device has none: another block device or a file.
+    /// Block device or file to use as conventional zones, if the zoned block device has none.
     #[arg(long, value_name = "FILE")]
     conventional: Option<PathBuf>,
 }
 
-/// What an emulated device is made of.
+/// Geometry of an emulated device.
 #[derive(clap::Args, Clone)]
-pub struct Shape {
-    /// Zones that are written at their write pointer.
+pub struct GeometryOptions {
+    /// Number of sequential zones.
     #[arg(long, value_name = "N", default_value_t = 240)]
     zones: u32,
-    /// Zones that are written in place.
+    /// Number of conventional zones.
     #[arg(long, value_name = "N", default_value_t = 16)]
     conventional_zones: u32,
-    /// The size of a zone, such as "64 MiB".
+    /// Size of a zone, for example "64 MiB".
     #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = size)]
     zone_size: u64,
-    /// How much of a sequential zone can be written [default: all].
+    /// Writable capacity of a sequential zone [default: the whole zone].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     zone_capacity: Option<u64>,
-    /// The size of a block.
+    /// Size of a block.
     #[arg(long, value_name = "SIZE", default_value = "4 KiB", value_parser = size)]
     block_size: u64,
-    /// Sequential zones that may be open at once; 0 for any number.
+    /// Maximum number of open zones; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_open: u32,
-    /// Sequential zones that may be partly written at once; 0 for any number.
+    /// Maximum number of active (open or partly written) zones; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_active: u32,
 }
 
-/// A device that a new map is made on: what is there is lost.
+/// The device to create a new map on; its previous content is lost.
 #[derive(clap::Args, Clone)]
 pub struct NewDevice {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     #[command(flatten)]
-    shape: Shape,
-    /// Lose what is there.
+    geometry_options: GeometryOptions,
+    /// Overwrite existing data.
     #[arg(long)]
     pub force: bool,
 }
 
-/// The most memory that can be asked for, MiB: 16 TiB.
-const MOST_MIB: u64 = 1 << 24;
+/// Limit of memory sizes in MiB: 16 TiB.
+const MAX_MIB: u64 = 1 << 24;
 
-/// What the commands that put a load on a new map have in common.
+/// Options of commands that run a load on a new map.
 #[derive(clap::Args, Clone)]
-pub struct Load {
-    /// The length of values, bytes.
+pub struct LoadOptions {
+    /// Length of values, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     pub value_bytes: u32,
-    /// Let batches be safe at checkpoints and at the end only, instead of each at once.
+    /// Make batches durable only at checkpoints and at the end, instead of each at once.
     #[arg(long)]
     relaxed: bool,
-    /// Memory for leaves, MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    /// Size of the leaf cache, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
     cache_mib: u64,
-    /// How long the journal gets, MiB [default: a quarter of the memory for leaves].
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    /// Length of the journal, in MiB [default: a quarter of the leaf cache].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
     journal_mib: Option<u64>,
-    /// Chooses the operations.
+    /// Seed of the random operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-impl Load {
-    /// Memory for leaves, bytes.
+impl LoadOptions {
+    /// Size of the leaf cache, in bytes.
     pub const fn cache_bytes(&self) -> u64 {
         self.cache_mib << 20
     }
 
-    /// How the map is run.
+    /// The map's options.
     pub fn options(&self) -> Options {
         let usual = Options::with_cache(self.cache_bytes());
         Options {
@@ -104,23 +105,23 @@ impl Load {
     }
 }
 
-/// How much memory is free, bytes, where the kernel says it: proc(5), meminfo.
+/// Available memory in bytes, if the kernel reports it (MemAvailable, proc(5)).
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Bytes of a size with its unit: 64MiB.
+/// Parses a size with its unit, for example 64MiB, into bytes.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    // "64MiB" is what people type on a command line.
+    // `Size` requires a space before the unit; accept sizes without it.
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let spaced = format!("{} {}", number.trim_end(), if unit.is_empty() { "B" } else { unit });
     spaced.parse::<Size>().map(Size::bytes).map_err(|error| format!("{}; {}", error.message, error.help))
 }
 
-impl Shape {
+impl GeometryOptions {
     fn geometry(&self) -> Result<Geometry, Box<dyn Error>> {
         let blocks = |bytes: u64, what: &str| match bytes {
             0 => Err(format!("{what} of 0 bytes")),
@@ -149,30 +150,32 @@ impl Shape {
 }
 
 impl NewDevice {
-    /// Makes the emulated device, or opens the block device. An old file is lost only if a map with nodes of this size can be on the new one.
+    /// Creates the emulated device or opens the block device. An existing file is replaced only after checking that the
+    /// new device can hold a map with nodes of this size.
     pub fn create(&self, node_bytes: Option<u32>) -> Result<Device, Box<dyn Error>> {
-        self.which.create(&self.shape, node_bytes, self.force)
+        self.device.create(&self.geometry_options, node_bytes, self.force)
     }
 
-    /// The same with an empty map on it, for a load. A block device is written to only with `--force`.
+    /// Creates the device with an empty map, for a load. Overwrites a block device only with `--force`.
     pub fn format(&self) -> Result<Device, Box<dyn Error>> {
         if self.is_block_device() && !self.force {
-            return Err("all that is on the block device would be lost: say --force".into());
+            return Err("all data on the block device would be lost: confirm with --force".into());
         }
         Ok(Store::format(self.create(None)?, None, super::format::identity()?)?)
     }
 
-    /// Whether it is a zoned block device, not an emulated one.
+    /// Whether it is a block device, not an emulated device.
     pub fn is_block_device(&self) -> bool {
-        self.which.is_block_device()
+        self.device.is_block_device()
     }
 
-    /// Whether a device in memory has so much of it as is needed when a part of it is in use, and something beside it.
+    /// Checks that a device in memory fits the available memory when the fraction `part` of it is in use, next to
+    /// `beside_bytes` of other memory.
     pub fn fits_into_memory(&self, part: f64, beside_bytes: u64) -> Result<(), Box<dyn Error>> {
-        if !self.which.is_memory() {
+        if !self.device.is_memory() {
             return Ok(());
         }
-        let geometry = self.shape.geometry()?;
+        let geometry = self.geometry_options.geometry()?;
         let all = geometry.blocks() as f64 * f64::from(geometry.block_bytes);
         let needed = all * part + beside_bytes as f64;
         let Some(free) = available_memory() else { return Ok(()) };
@@ -181,7 +184,7 @@ impl NewDevice {
         }
         let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
         Err(format!(
-            "a device in memory of {} MiB, {:.0} % of it in use, and what comes beside it take {} MiB of memory, and {} MiB are free: \
+            "a device of {} MiB in memory, {:.0} % of it in use, needs {} MiB of memory with caches, but only {} MiB are free: \
              give fewer or smaller zones (--zones, --zone-size), or a file",
             mib(all),
             part * 100.0,
@@ -192,13 +195,13 @@ impl NewDevice {
     }
 }
 
-impl Which {
-    /// Whether it is gone when the command ends.
+impl DeviceOptions {
+    /// Whether the device is in memory.
     pub fn is_memory(&self) -> bool {
         self.device == Path::new(MEMORY)
     }
 
-    /// Opens a device that is there.
+    /// Opens an existing device.
     pub fn open(&self) -> Result<Device, Box<dyn Error>> {
         self.is_there()?;
         Ok(match self.is_block_device() {
@@ -207,7 +210,7 @@ impl Which {
         })
     }
 
-    /// Opens a device that is there so that nothing can be written to it.
+    /// Opens an existing device read-only.
     pub fn open_to_read(&self) -> Result<Device, Box<dyn Error>> {
         self.is_there()?;
         Ok(match self.is_block_device() {
@@ -216,7 +219,7 @@ impl Which {
         })
     }
 
-    /// Opens a device that may be damaged itself, and says what had to be guessed of it.
+    /// Opens a device that may be damaged, and reports which zone states were reconstructed.
     pub fn open_to_repair(&self) -> Result<(Device, StatesRepair), Box<dyn Error>> {
         if self.is_block_device() {
             return Ok((self.open()?, StatesRepair::default()));
@@ -228,24 +231,22 @@ impl Which {
 
     fn is_there(&self) -> Result<(), Box<dyn Error>> {
         if self.is_memory() {
-            return Err(
-                "`memory:` holds nothing when the command begins: give a file or a block device".into()
-            );
+            return Err("`memory:` is empty when the command starts: give a file or a block device".into());
         }
         if self.is_block_device() {
             return Ok(());
         }
         if !self.device.exists() {
             let path = self.device.display();
-            return Err(format!("there is no {path}: `longma zoned format {path}` makes it").into());
+            return Err(format!("there is no {path}: create it with `longma zoned format {path}`").into());
         }
         self.no_conventional()
     }
 
-    /// Makes a new emulated device for a map, or opens a block device. An existing file is replaced only if `replace`.
+    /// Creates an emulated device for a map, or opens a block device. An existing file is replaced only if `replace`.
     fn create(
         &self,
-        shape: &Shape,
+        shape: &GeometryOptions,
         node_bytes: Option<u32>,
         replace: bool,
     ) -> Result<Device, Box<dyn Error>> {
@@ -258,18 +259,19 @@ impl Which {
             return Ok(Arc::new(MemoryDevice::new(geometry)?));
         }
         if self.device.exists() && !replace {
-            return Err(format!("{} is there already: --force replaces it", self.device.display()).into());
+            return Err(format!("{} already exists: replace it with --force", self.device.display()).into());
         }
         if replace && self.device.exists() {
-            // So that a wrong path does not cost somebody his file.
+            // Only replace files that hold an emulated device, so that a wrong path does not destroy another file.
             FileDevice::open_read_only(&self.device)
-                .map_err(|error| format!("will not replace it: {error}"))?;
+                .map_err(|error| format!("cannot replace it: {error}"))?;
         }
         self.can_hold_a_map(geometry, node_bytes)?;
         Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))
     }
 
-    /// Whether a map can be made on such a device: it is made on one that keeps nothing. Making the file would already cost the old one.
+    /// Checks that a map fits the geometry, by formatting a device that stores nothing. Creating the file first would
+    /// already destroy the old one.
     fn can_hold_a_map(&self, geometry: Geometry, node_bytes: Option<u32>) -> Result<(), MapError> {
         FileDevice::admits(&geometry)?;
         match Store::format(NullDevice::new(geometry)?, node_bytes, 0) {
@@ -281,17 +283,17 @@ impl Which {
         }
     }
 
-    /// Opens the map on a device that is there.
+    /// Opens the map on an existing device.
     pub fn map(&self, options: Options) -> Result<Store<Device>, Box<dyn Error>> {
         Ok(Store::open(self.open()?, options)?)
     }
 
-    /// Opens the map on a device that is there, and writes nothing to it.
+    /// Opens the map on an existing device read-only.
     pub fn map_to_read(&self) -> Result<Store<Device>, Box<dyn Error>> {
         Ok(Store::open_read_only(self.open_to_read()?, Options::default())?)
     }
 
-    /// Whether it is a zoned block device, not an emulated one.
+    /// Whether it is a block device, not an emulated device.
     pub fn is_block_device(&self) -> bool {
         std::fs::metadata(&self.device).is_ok_and(|data| data.file_type().is_block_device())
     }

@@ -1,7 +1,6 @@
 //! `longma zoned info`, `check` and `repair`.
-//! Not the looking: that is `longma-zoned`.
 
-use super::device::{Device, Which};
+use super::device::{Device, DeviceOptions};
 use super::{Format, Outcome};
 use crate::machine::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
@@ -16,11 +15,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct InfoArguments {
     #[command(flatten)]
-    which: Which,
-    /// List every zone.
+    device: DeviceOptions,
+    /// List all zones.
     #[arg(long)]
     zones: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -29,18 +28,18 @@ pub struct InfoArguments {
 #[derive(clap::Args)]
 pub struct CheckArguments {
     #[command(flatten)]
-    which: Which,
-    /// How to print.
+    device: DeviceOptions,
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// Prints what a device is.
+/// Describes a device.
 pub fn info(arguments: &InfoArguments) -> Outcome {
-    describe(&arguments.which.open_to_read()?, arguments.zones, arguments.format)
+    describe(&arguments.device.open_to_read()?, arguments.zones, arguments.format)
 }
 
-/// Prints a device's geometry, its zones by condition or each, and its map.
+/// Prints a device's geometry, its zones (counted by condition, or each), and its map.
 pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
     let (geometry, zones, map) = (device.geometry(), device.zones()?, Store::info(device));
     if format == Format::Json {
@@ -59,9 +58,9 @@ pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
     row("sequential zones", format!("{} of {}", geometry.sequential_zones, zone_size(&geometry)));
     row("conventional zones", format!("{} of {}", geometry.conventional_zones, bytes(zone_bytes(&geometry))));
     row("block", bytes(geometry.block_bytes.into()));
-    let limit = |number: u32| if number == 0 { "any number".into() } else { number.to_string() };
-    row("open at once", limit(geometry.max_open_zones));
-    row("partly written at once", limit(geometry.max_active_zones));
+    let limit = |number: u32| if number == 0 { "unlimited".into() } else { number.to_string() };
+    row("max open zones", limit(geometry.max_open_zones));
+    row("max active zones", limit(geometry.max_active_zones));
     for (condition, count) in conditions(&zones) {
         row(&format!("zones {condition}"), count.to_string());
     }
@@ -119,7 +118,7 @@ fn zone_size(geometry: &Geometry) -> String {
     if all == capacity { bytes(all) } else { format!("{}, {} of it usable", bytes(all), bytes(capacity)) }
 }
 
-/// A number of bytes in the largest unit that holds it wholly.
+/// Formats a number of bytes in the largest unit that divides it.
 pub fn bytes(number: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.iter().find(|unit| number >= unit.0 && number.is_multiple_of(unit.0)) {
@@ -128,9 +127,9 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Looks at everything; the exit status is 1 if anything is wrong.
+/// Checks a map; exits with status 1 if it has problems.
 pub fn check(arguments: &CheckArguments) -> Outcome {
-    let device = arguments.which.open_to_read()?;
+    let device = arguments.device.open_to_read()?;
     let name = device.name();
     let report = Store::check(device)?;
     let sound = report.problems.is_empty();
@@ -160,9 +159,9 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes a map whole again; the exit status is 1 if anything was lost.
+/// Repairs a map; exits with status 1 if data was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
-    let (device, states) = arguments.which.open_to_repair()?;
+    let (device, states) = arguments.device.open_to_repair()?;
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
@@ -174,19 +173,19 @@ pub fn repair(arguments: &CheckArguments) -> Outcome {
     if arguments.format == Format::Json {
         print_json(&json!({ "device": name, "nothing_lost": whole, "states": states, "report": report }))?;
     } else {
-        print(&told(&name, &states, &report, whole))?;
+        print(&repair_text(&name, &states, &report, whole))?;
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
+fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
     let mut text = format!("{name}: {} keys\n", report.keys);
     if states.table_lost {
         let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();
         let zones = if zones.is_empty() { "none".into() } else { zones.join(", ") };
         let _ = writeln!(
             text,
-            "the table of the zones' states was damaged and is put together from what was left of it; zones of which the end was guessed \
+            "the table of zone states was damaged and has been reconstructed; zones whose write pointer was guessed \
              from what is in them: {zones}. What was written last may be lost"
         );
     }
@@ -206,25 +205,25 @@ fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -
     if report.older_copies > 0 {
         let _ = writeln!(
             text,
-            "{} records came back from older copies: they may be out of date",
+            "{} records were restored from older copies and may be out of date",
             report.older_copies
         );
     }
     for (happened, what) in [
         (
             report.superblock_lost,
-            "no superblock was whole: all records are from copies of unknown age, and the journal is lost",
+            "no superblock was intact: all records are from copies of unknown age, and the journal is lost",
         ),
         (
             report.superblock_old,
-            "the newest superblock was lost, and an older one taken: what was loaded since then is lost",
+            "the newest superblock was lost and an older one used: records loaded since then are lost",
         ),
-        (report.table_lost, "the table of used space was made anew"),
+        (report.table_lost, "the table of used space was rebuilt"),
     ] {
         if happened {
             let _ = writeln!(text, "{what}");
         }
     }
-    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "whole again, with losses" });
+    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "repaired, with losses" });
     text
 }

@@ -1,5 +1,4 @@
-//! `longma zoned`: maps on zoned devices.
-//! Not the maps or devices: those are `longma-zoned`.
+//! `longma zoned`: key-value maps on zoned devices, with `longma-zoned`.
 
 mod bench;
 mod content;
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
-/// After Ctrl-C, as the shells use it.
+/// Exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
 /// `longma zoned ...`
@@ -31,36 +30,36 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum ZonedCommand {
-    /// Make an empty map on a device: a new file that emulates one, or a zoned block device.
+    /// Create an empty map on a new emulated device (a file) or on a zoned block device.
     Format(format::Arguments),
-    /// Show what a device is made of, its zones, and the map on it.
+    /// Show a device's geometry, its zones, and the map on it.
     Info(inspect::InfoArguments),
-    /// Look at every block of a map and report all that is wrong.
+    /// Check all blocks of a map and report all problems.
     Check(inspect::CheckArguments),
-    /// Make a damaged map whole again; what cannot be read is lost and named.
+    /// Repair a damaged map. Unreadable data is lost and reported.
     Repair(inspect::CheckArguments),
     /// Measure a map under a YCSB workload.
     Bench(bench::Arguments),
-    /// Run a mixed load on a nearly full map for long, with every value and the whole map checked.
+    /// Run a mixed load on a nearly full map, with checks of every value and of the whole map.
     Soak(soak::Arguments),
     /// Print the value of a key.
     Get(content::GetArguments),
-    /// Give a key a value.
+    /// Store a value under a key.
     Put(content::PutArguments),
-    /// Take a key away.
+    /// Delete a key.
     Delete(content::DeleteArguments),
     /// Print keys and values in order.
     Scan(content::ScanArguments),
-    /// Load many keys and values from a file.
+    /// Load keys and values from a file.
     Load(content::LoadArguments),
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table or text.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
@@ -81,16 +80,16 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// Becomes true at Ctrl-C, so that the work ends between two batches and the map is closed.
+/// A flag that becomes true at Ctrl-C, so that work stops between two batches and the map is closed.
 fn interruption() -> Arc<AtomicBool> {
     let asked = Arc::new(AtomicBool::new(false));
     let heard = asked.clone();
-    // Without a handler Ctrl-C ends the command at once, and nothing that was acknowledged is lost either.
+    // If no handler can be set, Ctrl-C ends the command at once. Acknowledged writes survive that too.
     let _ = ctrlc::set_handler(move || heard.store(true, Ordering::Relaxed));
     asked
 }
 
-/// A bar on standard error for `length` steps of `unit`, hidden if nobody looks.
+/// A progress bar on standard error for `length` steps of `unit`; hidden if standard error is not a terminal.
 fn bar(length: u64, unit: &str) -> indicatif::ProgressBar {
     use std::io::IsTerminal;
     if !std::io::stderr().is_terminal() {

@@ -1,7 +1,6 @@
-//! `longma zoned soak`: a mixed load on a nearly full map, for as long as wanted.
-//! Not the load: that is `longma_zoned_lab::soak`.
+//! `longma zoned soak`: runs a mixed load on a nearly full map, with `longma_zoned_lab::soak`.
 
-use super::device::{Load, NewDevice};
+use super::device::{LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::Store;
@@ -16,40 +15,45 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewDevice,
     #[command(flatten)]
-    load: Load,
-    /// The part of the device that is in use before the load begins; never more than 95 % of what a map can use of it.
+    load: LoadOptions,
+    /// Fraction of the device to fill before the load starts; at most 95 % of what a map can use.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,
-    /// How long the load lasts, seconds.
+    /// Duration of the load.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// How long a window lasts, over which throughput is measured, seconds.
+    /// Length of the windows over which throughput is measured.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     window_seconds: u64,
-    /// After how many windows the whole map is checked.
+    /// Check the whole map after every N windows.
     #[arg(long, value_name = "N", default_value_t = 1)]
     check_every: usize,
-    /// Changes that are written together [default: 1000, with --rate 1].
+    /// Number of changes per write batch [default: 1000; 1 with --rate].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: Option<u64>,
-    /// Operations that begin in a second, evenly, whether those before them are done or not: how long a put takes counts from then
-    /// [default: as many as can be done].
+    /// Start this many operations per second, evenly spaced [default: as many as possible].
+    ///
+    /// An operation starts on time even if earlier ones are not done, and its latency counts from that time.
     #[arg(long, value_name = "OPERATIONS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     rate: Option<u64>,
-    /// Judge throughput by processor time, not by the clock: for a machine that others use, too.
+    /// Judge throughput by processor time instead of wall time, for machines with other load.
     #[arg(long)]
     processor_time: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// Runs the load; fails if anything was wrong, or a window did less than half of the mean.
+/// Runs the load. Fails if a check failed or the slowest window had less than half of the mean throughput.
 pub fn run(arguments: &Arguments) -> Outcome {
     if !(0.0..1.0).contains(&arguments.fill) {
-        return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
+        return Err(format!(
+            "--fill {}: give a fraction of the device, at least 0 and below 1",
+            arguments.fill
+        )
+        .into());
     }
-    // All leaves may be in memory twice: on the device, and as the map keeps them.
+    // The leaves may be in memory twice: on the device and in the cache.
     arguments.new.fits_into_memory(arguments.fill, 2 * arguments.load.cache_bytes())?;
     let map = Store::open(arguments.new.format()?, arguments.load.options())?;
     let options = SoakOptions {
@@ -73,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let report = soak(&map, options, &|| stop.load(Ordering::Relaxed), &mut |window| {
         number += 1;
         if table {
-            // Whoever looks on from outside is to see each window at once; a closed pipe is seen at the end.
+            // Print each window at once; a closed pipe is reported by the last print.
             let _ = print(&row(number, window));
         }
     })?;
@@ -132,10 +136,10 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
     }
     text += &format!("the longest batch took {:.1} ms\n", report.longest_batch * 1e3);
     if let Some(seconds) = report.longest_put {
-        text += &format!("the longest put took {:.1} ms from when it was to begin\n", seconds * 1e3);
+        text += &format!("the longest put took {:.1} ms from its scheduled start\n", seconds * 1e3);
     }
     for problem in problems {
-        text += &format!("wrong: {problem}\n");
+        text += &format!("problem: {problem}\n");
     }
-    text + if is_good(report, processor_time) { "all is well\n" } else { "NOT well\n" }
+    text + if is_good(report, processor_time) { "passed\n" } else { "FAILED\n" }
 }

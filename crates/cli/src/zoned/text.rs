@@ -1,40 +1,39 @@
-//! Keys and values as text: on the command line, in files that are loaded, and as they are printed.
-//! Not their order or meaning: they are bytes.
-//! Source: the escapes are some of those of C (ISO/IEC 9899, 6.4.4.4).
+//! Converts keys and values between bytes and text: arguments, files to load, and output.
+//! Source: the escapes are a subset of C's (ISO/IEC 9899, 6.4.4.4).
 
 use std::fmt::Write as _;
 
-/// Keys and values on the command line and in files.
+/// Format of keys and values.
 #[derive(clap::Args)]
 pub struct Text {
-    /// Keys and values are hexadecimal digits.
+    /// Read and print keys and values as hexadecimal digits.
     #[arg(long)]
     hex: bool,
 }
 
 impl Text {
-    /// Whether bytes are hexadecimal digits.
+    /// Whether keys and values are hexadecimal digits.
     pub const fn is_hex(&self) -> bool {
         self.hex
     }
 
-    /// The bytes that a word of the command line stands for: its own, as there are no escapes.
+    /// The bytes of a command-line argument. Arguments have no escapes.
     pub fn typed(&self, text: &str) -> Result<Vec<u8>, String> {
         if self.hex { from_hex(text.as_bytes()) } else { Ok(text.into()) }
     }
 
-    /// The bytes that a key or value in a file stands for: those that [`Text::print`] made it of.
+    /// The bytes of a key or value in a file: the inverse of [`Text::print`].
     pub fn stored(&self, text: &[u8]) -> Result<Vec<u8>, String> {
         if self.hex { from_hex(text) } else { unescape(text) }
     }
 
-    /// Bytes as text of one line without tabs, of which no two are the same for different bytes.
+    /// Formats bytes as text without tabs and line breaks. Different bytes give different text.
     pub fn print(&self, bytes: &[u8]) -> String {
         if self.hex { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { escape(bytes) }
     }
 }
 
-/// Two digits.
+/// Parses two hexadecimal digits.
 fn byte(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     Some((digit(high)? * 16 + digit(low)?) as u8)
@@ -49,7 +48,7 @@ fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     pairs.collect::<Option<_>>().ok_or_else(wrong)
 }
 
-/// UTF-8 stays as it is, control characters and backslashes excepted; other bytes become escapes, too.
+/// Escapes control characters, backslashes and invalid UTF-8; other characters stay unchanged.
 fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let numbers = |text: &mut String, bytes: &[u8]| {
@@ -75,7 +74,7 @@ fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// What [`escape`] made `text` of.
+/// The inverse of [`escape`].
 fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -93,7 +92,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
             let length = if rest[at + 1..].starts_with(b"x") { 4 } else { 2 };
             let broken = String::from_utf8_lossy(&rest[at..rest.len().min(at + length)]);
             return Err(format!(
-                "`{broken}` is no escape: `\\\\`, `\\t`, `\\n`, `\\r` and `\\x` with two hexadecimal digits are; write a backslash as `\\\\`, or \
+                "`{broken}` is not an escape: use `\\\\`, `\\t`, `\\n`, `\\r` or `\\x` with two hexadecimal digits; write a backslash as `\\\\`, or \
                  everything in hexadecimal digits (--hex)"
             ));
         };
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any bytes, and text in which escapes and what looks like them are frequent.
+    /// Random bytes, and random text with many escapes and lookalikes of escapes.
     fn content() -> impl Strategy<Value = Vec<u8>> {
         let pieces = prop::sample::select(vec![
             "\\", "x", "0", "01", "t", "\t", "\n", "\r", "\u{1}", "\u{85}", "ü", "河",
@@ -122,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_one_line_and_stands_for_the_same_bytes(bytes in content(), hex in any::<bool>()) {
+        fn printed_text_is_one_line_and_reads_back_as_the_same_bytes(bytes in content(), hex in any::<bool>()) {
             let text = Text { hex };
             let printed = text.print(&bytes);
             prop_assert!(!printed.contains(|c: char| c.is_control()), "{printed:?}");
@@ -130,8 +129,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused(bytes in content(), hex in any::<bool>()) {
-            // What is taken is printed in one way only, whichever way it was written.
+        fn any_text_is_parsed_or_rejected(bytes in content(), hex in any::<bool>()) {
+            // All spellings of the same bytes print the same.
             let text = Text { hex };
             if let Ok(taken) = text.stored(&bytes) {
                 prop_assert_eq!(text.stored(text.print(&taken).as_bytes()), Ok(taken));
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_printed_as_it_is_and_escapes_only_what_a_line_cannot_hold() {
+    fn only_necessary_characters_are_escaped() {
         let text = Text { hex: false };
         for (bytes, printed) in [
             (&b"river 10%"[..], "river 10%"),

@@ -1,5 +1,4 @@
-//! LoongArch64 machine code from calls: instructions, labels, system calls.
-//! Not an instruction set: what the programs beside it need.
+//! A small LoongArch64 assembler for the tests: instructions, labels, system calls.
 //! Source: LoongArch Reference Manual, volume 1, chapter 2 and appendix B; Linux include/uapi/asm-generic/unistd.h.
 #![allow(dead_code, reason = "a vocabulary")]
 
@@ -17,7 +16,7 @@ pub const T0: u32 = 12;
 pub const T1: u32 = 13;
 pub const T2: u32 = 14;
 pub const T3: u32 = 15;
-/// Registers that no called code here changes.
+/// Registers that called code preserves.
 pub const S0: u32 = 23;
 pub const S1: u32 = 24;
 pub const S2: u32 = 25;
@@ -141,27 +140,27 @@ pub const fn jump_register(d: u32, j: u32) -> u32 {
     0x4c00_0000 | j << 5 | d
 }
 
-/// `bl`, by a number of instructions.
+/// `bl`, with the offset as a number of instructions.
 pub const fn call_by(by: i32) -> u32 {
     0x5400_0000 | (by as u32 & 0xffff) << 10 | (by as u32 >> 16 & 0x3ff)
 }
 
-/// `b`, by a number of instructions.
+/// `b`, with the offset as a number of instructions.
 pub const fn jump_by(by: i32) -> u32 {
     0x5000_0000 | (by as u32 & 0xffff) << 10 | (by as u32 >> 16 & 0x3ff)
 }
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Clone, Copy)]
 pub struct Label(usize);
 
-/// A branch whose target comes later.
+/// An instruction whose target is not known yet.
 enum Fixup {
-    /// 16 bits of a number of instructions.
+    /// A 16-bit branch offset, in instructions.
     Near(usize, Label),
-    /// 26 bits.
+    /// A 26-bit branch offset.
     Far(usize, Label),
-    /// 20 bits of `pcaddi`.
+    /// The 20-bit offset of `pcaddi`.
     Address(usize, Label),
 }
 
@@ -219,7 +218,7 @@ impl Code {
         self.near(0x5c00_0000 | j << 5 | d, to);
     }
 
-    /// If `j` is below `d`, both unsigned.
+    /// Branches if `j` is below `d`, both unsigned.
     pub fn if_below(&mut self, j: u32, d: u32, to: Label) {
         self.near(0x6800_0000 | j << 5 | d, to);
     }
@@ -232,13 +231,13 @@ impl Code {
         self.far(0x5400_0000, to);
     }
 
-    /// Puts the address of a place into a register.
+    /// Loads the address of a label into a register.
     pub fn set_address(&mut self, d: u32, of: Label) {
         self.fixups.push(Fixup::Address(self.words.len(), of));
         self.words.push(0x1800_0000 | d);
     }
 
-    /// Puts a constant into a register.
+    /// Loads a constant into a register.
     pub fn set(&mut self, d: u32, value: i64) {
         if (-2048..2048).contains(&value) {
             return self.push(addi(d, ZERO, value as i32));
@@ -251,7 +250,7 @@ impl Code {
         }
     }
 
-    /// A system call whose arguments are constants.
+    /// Makes a system call with constant arguments.
     pub fn system_call(&mut self, number: i64, arguments: &[i64]) {
         for (register, value) in (A0..).zip(arguments) {
             self.set(register, *value);
@@ -259,7 +258,7 @@ impl Code {
         self.make_call(number);
     }
 
-    /// A system call whose arguments are in place.
+    /// Makes a system call whose arguments are already in registers.
     pub fn make_call(&mut self, number: i64) {
         self.set(A7, number);
         self.push(SYSCALL);
@@ -270,13 +269,13 @@ impl Code {
         self.system_call(call::EXIT_GROUP, &[status]);
     }
 
-    /// What the architecture asks for between writing code and running it.
+    /// The barriers that the architecture requires between writing code and running it.
     pub fn barriers(&mut self) {
         self.push(DATA_BARRIER);
         self.push(INSTRUCTION_BARRIER);
     }
 
-    /// Maps fresh memory at a fixed address.
+    /// Maps anonymous memory at a fixed address.
     pub fn map(&mut self, address: i64, bytes: i64, protection: i64) {
         const PRIVATE_FIXED_ANONYMOUS: i64 = 0x32;
         self.system_call(call::MMAP, &[address, bytes, protection, PRIVATE_FIXED_ANONYMOUS, -1, 0]);

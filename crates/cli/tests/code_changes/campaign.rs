@@ -1,11 +1,9 @@
-//! Random programs at every level: all print what was foreseen.
-//! Not single ways to change code: those are in `directed.rs`.
-//! Source: as `plan.rs`.
+//! Runs random self-modifying programs at every level and compares their output with the prediction of `plan.rs`.
 //!
-//! `LONGMA_CODE_SECONDS=3600 cargo test -p longma-cli --test code_changes campaign` draws programs for an hour, from
-//! `LONGMA_CODE_SEED` on (1 if it is not given). `LONGMA_QEMU` names a qemu-loongarch64 that runs them as well, but for those with a
-//! second mapping of code, which it does not notice. `LONGMA_LIMIT_SECONDS` is what a program may take, for a machine that does other
-//! work as well (30 if it is not given).
+//! `LONGMA_CODE_SECONDS=3600 cargo test -p longma-cli --test code_changes campaign` generates programs for an hour,
+//! starting at seed `LONGMA_CODE_SEED` (default 1). `LONGMA_QEMU` names a qemu-loongarch64 that also runs the programs,
+//! except those with a second mapping of code, whose changes it does not detect. `LONGMA_LIMIT_SECONDS` is the time
+//! limit of a program (default 30), for machines with other load.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,18 +14,18 @@ use super::programs::{executable, finish, longma_run, place, text};
 
 const EXECUTIONS: [&[&str]; 5] =
     [&[], &["--stats"], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
-/// How often QEMU may be asked.
+/// Maximum number of runs under QEMU.
 const QEMU_TRIES: u32 = 5;
-/// Programs of the short form.
+/// Number of programs in the short form.
 const PROGRAMS: u64 = 3;
 
 fn number_from(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// What a program printed, its status, and what it said.
+/// The program's output, its exit status, and its standard error.
 fn run(name: &str, command: &mut Command) -> (Option<u64>, Option<i32>, String) {
-    // For who looks into a program that does not end.
+    // Names the program in the test's output if it does not end.
     println!("{name}");
     let done = finish(command);
     (done.stdout.try_into().map(u64::from_le_bytes).ok(), done.status.code(), text(&done.stderr))
@@ -44,8 +42,8 @@ fn check(folder: &Path, seed: u64) {
         assert_eq!((printed, status), wanted, "seed {seed}, {extra:?}: {said}\n{plan:#?}");
     }
     if let Some(qemu) = std::env::var_os("LONGMA_QEMU").filter(|_| plan.is_plain()) {
-        // Its own threads race at times (7.2: once in some 400 programs on a busy machine), so that it is asked again. What it never
-        // prints was foreseen wrongly.
+        // QEMU's threads race at times (7.2: in about one of 400 programs on a busy machine), so retry. If no run
+        // prints the prediction, it is wrong.
         let agrees = (1..=QEMU_TRIES).any(|attempt| {
             let name = format!("seed {seed}, {qemu:?}, try {attempt}");
             let (printed, status, said) = run(&name, Command::new(&qemu).arg(&program));

@@ -1,16 +1,14 @@
-//! One way to change code at a time.
-//! Not all of them at once: the campaign mixes them.
-//! Source: as `main.rs`.
+//! Tests one way of changing code at a time.
 
 use std::process::Output;
 
 use super::assembler::*;
 use super::programs::{executable, finish, guest, longma_run, place, text};
 
-/// Every way to execute a program.
+/// All execution modes.
 const EXECUTIONS: [&[&str]; 4] = [&[], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
 
-/// Where the code is that changes, and memory for what else there is.
+/// Addresses of the changing code, the data and the stack.
 const SLOT: i64 = 0x3_0000_0000;
 const DATA: i64 = 0x2_0000_0000;
 const STACK: i64 = 0x2_0010_0000;
@@ -42,7 +40,7 @@ fn as_number(words: [u32; 2]) -> i64 {
     (u64::from(words[1]) << 32 | u64::from(words[0])) as i64
 }
 
-/// Calls the function at `address` some times: often enough to be translated. Then ends the program with `wrong` if it did not
+/// Calls the function at `address` often enough to be translated; ends the program with status `wrong` if it does not
 /// return `number`.
 fn call_often(code: &mut Code, address: i64, number: i64, wrong: i64) {
     code.set(S0, 100);
@@ -58,7 +56,7 @@ fn call_often(code: &mut Code, address: i64, number: i64, wrong: i64) {
     code.if_not_equal(S0, ZERO, again);
 }
 
-/// Maps the slot and the data, and writes a function that returns 1.
+/// Maps the slot and the data, and writes a function that returns 1 to the slot.
 fn prepared() -> Code {
     let mut code = Code::new();
     code.map(DATA, PAGE, READ_WRITE);
@@ -71,7 +69,7 @@ fn prepared() -> Code {
     code
 }
 
-/// Puts the functions that return 2 and 3 at `DATA`, and the ends of a pipe at `DATA + 64`.
+/// Stores functions that return 2 and 3 at `DATA`, and the ends of a pipe at `DATA + 64`.
 fn with_pipe(code: &mut Code) {
     code.set(T0, DATA);
     for (offset, number) in [(0, 2), (8, 3)] {
@@ -115,7 +113,7 @@ fn code_that_is_scattered_into_place_runs() {
             let mut code = prepared();
             with_pipe(&mut code);
             for number in [2, 3] {
-                // Two buffers: four bytes each.
+                // Two buffers of four bytes each.
                 code.set(T0, DATA);
                 code.set(T1, SLOT);
                 code.set(T2, 4);
@@ -138,7 +136,7 @@ fn code_that_is_scattered_into_place_runs() {
     );
 }
 
-/// A file in memory whose descriptor is in S3, with two pages.
+/// Creates a memory file of two pages, with its descriptor in S3.
 fn with_file(code: &mut Code) {
     code.set(T0, DATA);
     code.set(T1, i64::from(b'c'));
@@ -149,7 +147,7 @@ fn with_file(code: &mut Code) {
     code.make_call(call::FTRUNCATE);
 }
 
-/// Maps the file's page `index` at `address`.
+/// Maps page `index` of the file at `address`.
 fn map_file(code: &mut Code, address: i64, index: i64, protection: i64, flags: i64) {
     code.push(copy(A4, S3));
     for (register, value) in [(A0, address), (A1, PAGE), (A2, protection), (A3, flags), (A5, index * PAGE)] {
@@ -160,7 +158,7 @@ fn map_file(code: &mut Code, address: i64, index: i64, protection: i64, flags: i
 
 const SECOND: i64 = 0x3_0100_0000;
 
-/// Writes code at `SECOND` and calls it at `SLOT`, which are one page of a file.
+/// Writes code at `SECOND` and calls it at `SLOT`; both map the same page of a file.
 fn rewritten_elsewhere(code: &mut Code) {
     for number in [1, 2, 3, 4] {
         code.set(T0, SECOND);
@@ -238,7 +236,7 @@ fn map_device(code: &mut Code, name: &str, address: i64) {
     map_file(code, address, 0, READ_WRITE, SHARED_FIXED);
 }
 
-/// Has the engine's write channel move what a function that returns `number` is made of from the in-core store to `to`.
+/// Lets the copy engine's write channel copy a function that returns `number` from the in-core store to `to`.
 fn moved_by_engine(code: &mut Code, number: i32, to: i64) {
     const WRITER: i32 = 3 * 0x100;
     const STATUS: i32 = 0x40;
@@ -248,7 +246,7 @@ fn moved_by_engine(code: &mut Code, number: i32, to: i64) {
     code.push(store(T1, T0, 0));
     code.push(DATA_BARRIER);
     code.set(T0, ENGINE);
-    // Source, destination, length, tags, and to start with all of them the engine's.
+    // Source, destination, length, tags; then start, with all tags given to the engine.
     for (register, value) in [(0, STORE), (8, to), (0x10, 8), (0x30, 0), (0x38, 9)] {
         code.set(T1, value);
         code.push(store(T1, T0, WRITER + register));
@@ -292,7 +290,7 @@ fn code_that_an_engine_moves_into_place_runs() {
     }
 }
 
-/// A thread calls the slot without end while the first one rewrites it `rounds` times and calls it each time.
+/// A second thread calls the slot in a loop while the first rewrites it `rounds` times and calls it each time.
 fn rewritten_while_called(rounds: i64) -> Code {
     let mut code = prepared();
     code.map(STACK - PAGE, PAGE, READ_WRITE);
@@ -302,14 +300,14 @@ fn rewritten_while_called(rounds: i64) -> Code {
     code.set(S4, as_number(returns(0)));
     code.set(S5, SLOT);
     let again = code.here();
-    // The number is 1 to 1024.
+    // Numbers from 1 to 1024.
     code.push(andi(S6, S3, 1023));
     code.push(addi(S6, S6, 1));
     code.push(shift_left(T1, S6, 10));
     code.push(or(T1, T1, S4));
     code.push(store_w(T1, S5, 0));
     code.barriers();
-    // Sometimes too few calls to be translated, sometimes enough.
+    // From 1 to 64 calls: sometimes enough for translation.
     code.push(andi(S0, S3, 63));
     code.push(addi(S0, S0, 1));
     let call = code.here();
@@ -338,7 +336,7 @@ fn rewritten_while_called(rounds: i64) -> Code {
 }
 
 #[test]
-fn code_that_another_thread_calls_meanwhile_is_never_run_as_it_was() {
+fn rewritten_code_never_runs_in_its_old_form() {
     for extra in [&[][..], &["--interpret"]] {
         let done = run(rewritten_while_called(100), extra);
         assert_eq!(done.status.code(), Some(7), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
@@ -346,7 +344,7 @@ fn code_that_another_thread_calls_meanwhile_is_never_run_as_it_was() {
 }
 
 #[test]
-fn a_jump_or_return_to_no_instruction_is_the_programs_own_fault() {
+fn a_jump_to_an_invalid_instruction_raises_a_signal() {
     use std::os::unix::process::ExitStatusExt;
     for target in [0, 1, 2, 3, 4, 5, 8, 0x3ffd, -1, -2, -4, (1 << 46) - 4, 1 << 46, 1 << 47] {
         for is_return in [false, true] {
@@ -356,7 +354,7 @@ fn a_jump_or_return_to_no_instruction_is_the_programs_own_fault() {
                 code.set(S0, target);
                 code.set(S1, 200);
                 let again = code.here();
-                // The very jump has been hot for long when it goes astray.
+                // The jump itself is hot before its target changes.
                 code.set(T1, DATA);
                 code.push(store(S0, T1, 8));
                 code.set_address(T0, again);
@@ -378,14 +376,14 @@ fn a_jump_or_return_to_no_instruction_is_the_programs_own_fault() {
 }
 
 #[test]
-fn a_host_that_forbids_memory_to_become_executable_translates_all_the_same() {
+fn translation_works_if_the_host_forbids_making_memory_executable() {
     use std::os::unix::process::CommandExt;
     const SET_MDWE: i32 = 65;
     const REFUSE_EXEC_GAIN: u64 = 1;
     let folder = tempfile::tempdir().unwrap();
     let program = place(folder.path(), "program", &executable(&rewritten_while_called(2000).finish(), &[]));
     let mut command = longma_run();
-    // SAFETY: the call is async-signal-safe. Linux before 6.3 does not know it, and forbids nothing.
+    // SAFETY: prctl is async-signal-safe. Linux before 6.3 rejects the option and forbids nothing.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0);

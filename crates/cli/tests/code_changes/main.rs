@@ -1,5 +1,4 @@
-//! Programs that change their own code, in every way that there is: what runs afterwards is the new code.
-//! Not what the changed code computes: the functions return numbers.
+//! Tests that programs which change their own code run the new code afterwards, for every way of changing code.
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.8 (DBAR, IBAR); mmap(2), memfd_create(2), fork(2).
 
 #[path = "../programs/mod.rs"]

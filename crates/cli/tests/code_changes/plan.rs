@@ -1,6 +1,5 @@
-//! Random programs that change their code, and what they print, which is known without running them.
-//! Not how they are run and compared: that is `campaign.rs`.
-//! Source: as `main.rs`; the schedules of threads do not change what is printed.
+//! Generates random self-modifying programs together with their predicted output. The output does not depend on the
+//! schedule of threads.
 
 use super::assembler::*;
 
@@ -24,21 +23,21 @@ impl Random {
     }
 }
 
-/// Memory that code is in.
+/// A kind of memory that holds code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
     /// Private, writable and executable.
     Open,
-    /// A file's page, writable at one address and executable at another.
+    /// A page of a file, mapped writable at one address and executable at another.
     Twice,
-    /// Writable and executable by turns.
+    /// Alternately writable and executable.
     Flipped,
-    /// Shared, without a file.
+    /// Shared anonymous memory.
     Shared,
 }
 
 const AREAS: [Area; 4] = [Area::Open, Area::Twice, Area::Flipped, Area::Shared];
-/// Functions in an area.
+/// Functions per area.
 const SLOTS: usize = 4;
 const SLOT_BYTES: i64 = 256;
 const PAGE: i64 = 0x4000;
@@ -46,7 +45,7 @@ const DATA: i64 = 0x2_0000_0000;
 const WRITABLE_TWIN: i64 = 0x3_1000_0000;
 const STACKS: i64 = 0x2_0100_0000;
 
-// In the data.
+// Offsets in the data.
 const PIPE: i32 = 0x100;
 const FILE: i32 = 0x108;
 const WORD: i32 = 0x110;
@@ -84,19 +83,19 @@ impl Slot {
     }
 }
 
-/// What a function does with its number, which is in one of its instructions.
+/// What a function computes from the number in one of its instructions.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// Returns it.
+    /// Returns the number.
     Constant,
-    /// Adds it up so often, in a loop.
+    /// Adds up the number this many times, in a loop.
     Loop(u64),
-    /// Adds it to what another function returns.
+    /// Adds the number to the result of another function.
     Calls(Slot),
 }
 
 impl Shape {
-    /// The function, with the number 0, and which word has the number.
+    /// The function with the number 0, and the index of the word that contains the number.
     fn code(self) -> (Vec<u32>, i64) {
         match self {
             Self::Constant => (vec![addi_w(A0, ZERO, 0), RETURN], 0),
@@ -127,7 +126,7 @@ impl Shape {
     }
 }
 
-/// How a word gets where it is run.
+/// How a new word is written.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Store,
@@ -158,22 +157,22 @@ impl Number {
 enum Step {
     Change(Slot, Number, Way),
     Call(Slot, u64),
-    /// A worker calls it, after the synchronisation that the architecture asks for.
+    /// A worker calls the function, after the synchronization that the architecture requires.
     Ask(usize, Slot, u64),
-    /// A child changes its own copy, and says what it returns.
+    /// A child process changes its own copy and reports the result.
     Fork(Slot, Number),
-    /// The handler of a signal changes it.
+    /// A signal handler changes the function.
     Signal(Slot, Number),
 }
 
-/// A program.
+/// A random program.
 #[derive(Debug)]
 pub struct Plan {
     shapes: Vec<Shape>,
     steps: Vec<Step>,
     rounds: u64,
     workers: usize,
-    /// What workers call all the time while nobody asks them.
+    /// The function that idle workers call in a loop.
     pressed: Option<Slot>,
 }
 
@@ -183,7 +182,7 @@ impl Plan {
         let shape = |random: &mut Random| match random.below(3) {
             0 => Shape::Constant,
             1 => Shape::Loop(1 + random.below(20)),
-            // Only the first area's functions are called by others, and call none.
+            // Only functions of the first area are called by other functions, and they call none.
             _ => Shape::Calls(Slot::random(random, &AREAS[..1])),
         };
         let shapes = (0..AREAS.len() * SLOTS)
@@ -194,7 +193,7 @@ impl Plan {
             .collect();
         let workers = random.below(4) as usize;
         let steps = (0..8 + random.below(24)).map(|_| Self::step(&mut random, workers)).collect();
-        // What is executable by turns cannot be called at any time.
+        // A function in alternately executable memory cannot be called at arbitrary times.
         let pressed = (random.below(4) > 0)
             .then(|| Slot::random(&mut random, &[Area::Open, Area::Twice, Area::Shared]));
         Self { shapes, steps, rounds: 1 + random.below(40), workers, pressed }
@@ -216,13 +215,13 @@ impl Plan {
         }
     }
 
-    /// Whether emulators that find changed code by its address alone do right by it.
+    /// Whether emulators that detect code changes by virtual address only run the program correctly.
     pub fn is_plain(&self) -> bool {
         let twice = |slot: &Slot| slot.area == Area::Twice;
         !self.steps.iter().any(|step| matches!(step, Step::Change(slot, ..) if twice(slot)))
     }
 
-    /// The number that the program prints, in eight bytes.
+    /// The number that the program prints, as eight bytes.
     pub fn prints(&self) -> u64 {
         let mut numbers = vec![0; self.shapes.len()];
         let mut sum = 0u64;
@@ -255,14 +254,15 @@ impl Plan {
         }
     }
 
-    /// The program. S0 to S2 are for the step, S3 points to the data, S4 is 31, S5 the round, S6 the sum.
+    /// The program's code. S0 to S2 are scratch registers of a step, S3 points to the data, S4 is 31, S5 the round, S6
+    /// the sum.
     pub fn code(&self) -> Vec<u32> {
         let mut code = Code::new();
         let (worker, handler) = (code.label(), code.label());
         self.set_up(&mut code, handler);
         for number in 0..self.workers as i64 {
             code.map(STACKS + number * PAGE, PAGE, 3);
-            // The worker's mailbox goes with it.
+            // S0 passes the mailbox to the worker.
             code.set(S0, DATA + i64::from(MAILBOXES) + number * i64::from(MAILBOX_BYTES));
             code.spawn(worker, STACKS + (number + 1) * PAGE);
         }
@@ -382,12 +382,12 @@ impl Plan {
         }
     }
 
-    /// The address that a slot's changing word is executed at.
+    /// The address at which a slot's changing word is executed.
     fn place_of(&self, slot: Slot) -> i64 {
         slot.address() + 4 * self.shapes[slot.index()].code().1
     }
 
-    /// Puts the instruction with the number into T1.
+    /// Loads the instruction with the number into T1.
     fn new_word(&self, code: &mut Code, slot: Slot, number: Number) {
         let (words, at) = self.shapes[slot.index()].code();
         code.set(T1, number.step as i64);
@@ -399,7 +399,7 @@ impl Plan {
         code.push(or(T1, T1, T2));
     }
 
-    /// Gets the word in T1 to where it is executed.
+    /// Writes the word in T1 to the address where it is executed.
     fn put(code: &mut Code, area: Area, way: Way, place: i64) {
         let written = if area == Area::Twice { place - area.address() + WRITABLE_TWIN } else { place };
         let flip = |code: &mut Code, protection| {
@@ -443,7 +443,7 @@ impl Plan {
                 code.make_call(call::READV);
             }
             Way::PositionedRead => {
-                // By way of the file's second page, which is mapped nowhere.
+                // Through the file's second page, which is not mapped.
                 descriptor(code, FILE);
                 others(code, &[(A1, word), (A2, 4), (A3, PAGE + 64)]);
                 code.make_call(call::PWRITE);
@@ -455,12 +455,12 @@ impl Plan {
         flip(code, 5);
     }
 
-    /// A worker whose mailbox is at S0: answers requests, and calls what is changing meanwhile.
+    /// The code of a worker whose mailbox is at S0: it answers requests and calls the pressed function between them.
     fn emit_worker(&self, code: &mut Code, worker: Label) {
-        const MOST: i64 = 1 << 16;
+        const MAX_ROUNDS: i64 = 1 << 16;
         code.place(worker);
         code.set(S5, 0);
-        code.set(S6, MOST);
+        code.set(S6, MAX_ROUNDS);
         let wait = code.here();
         let asked = code.label();
         code.push(load(T0, S0, 0));
@@ -493,13 +493,13 @@ impl Plan {
     }
 }
 
-/// S6 becomes 31 times itself and A0.
+/// Computes S6 = 31 * S6 + A0.
 fn add_to_sum(code: &mut Code) {
     code.push(multiply(S6, S6, S4));
     code.push(add(S6, S6, A0));
 }
 
-/// The sum of some calls, in S2.
+/// Calls a function several times and leaves the sum of the results in S2.
 fn call_some(code: &mut Code, address: i64, times: i64) {
     code.set(S0, times);
     code.set(S1, address);

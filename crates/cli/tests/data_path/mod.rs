@@ -1,12 +1,11 @@
-//! Compiled programs use the copy engine, the CAM and the MAC, and check every byte themselves.
-//! Not how long it takes.
+//! Runs compiled programs that use the copy engine, the CAM and the MAC and check every byte themselves.
 
 use super::guest;
 use std::process::Command;
 
 const TIMING: [&str; 3] = ["--level", "timing", "--quiet"];
 
-/// What a program prints when it is timed on `machine` with these variables: standard output, then standard error.
+/// Standard output and standard error of a program run at level `timing` on `machine` with these environment variables.
 fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], words: &str) -> (String, String) {
     run_at(&TIMING, machine, options, variables, words)
 }
@@ -41,7 +40,7 @@ fn count(report: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn what_programs_do_by_the_copy_engine_comes_out_as_by_loads_and_stores() {
+fn the_copy_engine_gives_the_same_results_as_loads_and_stores() {
     for bytes in ["1", "33", "1001", "70000"] {
         let copies = ["plain", "idma", "tags"]
             .map(|how| run("godson3", &["--roi"], &[], &format!("idma_memcpy {bytes} {how} 128 5")).0);
@@ -55,7 +54,7 @@ fn what_programs_do_by_the_copy_engine_comes_out_as_by_loads_and_stores() {
 }
 
 #[test]
-fn virtual_machines_take_turns_at_one_engine_without_a_wrong_byte_or_translation() {
+fn virtual_machines_share_an_engine_correctly() {
     for how in ["wait", "restart", "save"] {
         for translation in ["flush", "cam"] {
             let words = format!("vm_switch {how} {translation} 3 128 100");
@@ -67,7 +66,7 @@ fn virtual_machines_take_turns_at_one_engine_without_a_wrong_byte_or_translation
 }
 
 #[test]
-fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
+fn a_stream_over_a_lossy_wire_arrives_correctly_and_drops_are_counted() {
     let wire =
         "eth0,tcp,bytes=300000,lost=20000,damaged=40000,doubled=20000,late=20000,lateness_us=100,seed=5";
     let odd = "eth0,tcp,bytes=300000,corrupted=20000,cut=20000,stretched=20000,seed=3";
@@ -90,9 +89,9 @@ fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
     assert!(count(&report, "MAC starved") > 0, "{report}");
 }
 
-/// Packets that go into the shared cache are nearer to the core than packets in memory, on whatever bus they came.
+/// Packets placed into the shared cache are closer to the core than packets in memory, on any bus.
 #[test]
-fn over_pci_direct_cache_access_is_never_slower_than_none() {
+fn direct_cache_access_over_pci_is_never_slower() {
     let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/machines/godson3-and-pci.toml");
     for message in ["256", "1024"] {
         let wire = format!("nic0,tcp,bytes=150000,message={message},message_interval_ns=2100");
@@ -109,9 +108,9 @@ fn over_pci_direct_cache_access_is_never_slower_than_none() {
 }
 
 #[test]
-fn a_receiver_may_sleep_in_read_or_epoll_or_poll_its_ring_and_moderation_saves_interrupts() {
+fn receivers_can_sleep_or_poll_and_moderation_saves_interrupts() {
     let receive = |variables: &[(&str, &str)]| {
-        // The connection is opened when whoever polls is ready, and each message comes alone.
+        // The connection starts when the program polls, and messages arrive one at a time.
         let wire = ["--wire", "eth0,tcp,bytes=100000,begin_us=3000,message_interval_ns=20000"];
         let (printed, report) = run("godson3", &wire, variables, "tcp_receive eth0");
         assert_eq!(printed, "tcp_receive: 100000 bytes right\n", "{variables:?}: {report}");
@@ -127,7 +126,7 @@ fn a_receiver_may_sleep_in_read_or_epoll_or_poll_its_ring_and_moderation_saves_i
 }
 
 #[test]
-fn a_machine_moves_with_its_pages_whoever_finds_them_and_its_cam_entries_go_along() {
+fn migrated_pages_are_found_with_table_and_cam() {
     let misses = |how: &str| {
         let words = format!("page_migration rdma 8 4 {how} 300");
         let (printed, told) = run("godson3-two-chips", &["--roi"], &[], &words);
@@ -139,7 +138,7 @@ fn a_machine_moves_with_its_pages_whoever_finds_them_and_its_cam_entries_go_alon
 }
 
 #[test]
-fn frames_and_descriptors_against_the_rules_are_dropped_counted_and_touch_nothing_else() {
+fn invalid_frames_and_descriptors_are_dropped_and_counted() {
     let outputs = [&TIMING[..], &["--level", "cache", "--quiet"], &["--level", "functional"]]
         .map(|level| run_at(level, "godson3", &["--wire", "eth0,loop"], &[], "device_check mac eth0 30 4"));
     assert!(outputs[0].0.starts_with("device_check: mac 30 rounds right"), "{outputs:?}");
@@ -150,7 +149,7 @@ fn frames_and_descriptors_against_the_rules_are_dropped_counted_and_touch_nothin
 }
 
 #[test]
-fn the_devices_do_at_level_functional_what_they_do_in_time() {
+fn devices_behave_the_same_at_level_functional() {
     const FUNCTIONAL: [&str; 0] = [];
     let lossy = ["--wire", "eth0,tcp,bytes=100000,lost=20000,late=20000,lateness_us=100"];
     for (options, words) in [
@@ -167,7 +166,7 @@ fn the_devices_do_at_level_functional_what_they_do_in_time() {
 }
 
 #[test]
-fn a_profile_at_level_functional_counts_all_that_a_program_with_devices_executes() {
+fn a_functional_profile_counts_all_instructions_of_a_device_program() {
     let profile = |machine: &[&str], words: &[&str]| {
         let options: Vec<&str> = ["--stats", "--format", "json"].iter().chain(machine).copied().collect();
         let run = super::longma(&options, words[0], &words[1..]);
@@ -180,7 +179,7 @@ fn a_profile_at_level_functional_counts_all_that_a_program_with_devices_executes
 }
 
 #[test]
-fn a_forked_child_is_refused_its_parents_devices_and_told_why() {
+fn a_forked_child_cannot_use_its_parents_devices() {
     for level in [&TIMING[..], &["--level", "functional"]] {
         let (printed, told) = run_at(level, "godson3", &[], &[], "device_check fork");
         assert_eq!(printed, "device_check: fork right\n", "{told}");
@@ -191,7 +190,7 @@ fn a_forked_child_is_refused_its_parents_devices_and_told_why() {
 }
 
 #[test]
-fn a_checkpoint_with_devices_open_is_refused_by_name_and_one_after_they_are_closed_goes_on() {
+fn a_checkpoint_is_rejected_while_devices_are_open() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved");
     let save = ["--checkpoint", path.to_str().unwrap()];
@@ -209,7 +208,7 @@ fn a_checkpoint_with_devices_open_is_refused_by_name_and_one_after_they_are_clos
 }
 
 #[test]
-fn a_machine_without_an_engine_is_told_so_by_name() {
+fn a_missing_engine_is_reported_by_name() {
     let run = super::longma(
         &["--machine", "godson3-conventional", "--level", "timing", "--quiet"],
         "idma_fft",

@@ -1,4 +1,4 @@
-//! A program under a debugger that is this test.
+//! A program under a debugger; the test plays the debugger.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,14 +18,14 @@ pub struct Debugged {
 }
 
 impl Debugged {
-    /// A program of these instructions, stopped before the first.
+    /// Starts a program of these instructions, stopped before the first.
     pub fn start(code: &[u32]) -> Self {
         let folder = tempdir().unwrap();
         let path = place(folder.path(), "program", &executable(code, &[]));
         Self::start_file(&path, folder)
     }
 
-    /// A program of these bytes, for an architecture with this number and these flags in its ELF header.
+    /// Starts a program of these bytes, with this machine number and these flags in its ELF header.
     pub fn start_foreign(code: &[u8], machine: u16, flags: u32) -> Self {
         let mut words = code.to_vec();
         words.resize(code.len().next_multiple_of(4), 0);
@@ -39,7 +39,7 @@ impl Debugged {
         Self::start_file(&path, folder)
     }
 
-    /// A program of a file in a folder.
+    /// Starts the program in a file.
     pub fn start_file(path: &Path, folder: TempDir) -> Self {
         let mut command = longma_run();
         command.args(["--gdb", "0"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -56,7 +56,7 @@ impl Debugged {
         program
     }
 
-    /// Lets the first thread go on with this action, and the others freely.
+    /// Resumes the first thread with this action and lets the others run.
     pub fn resume(&mut self, action: &str) -> String {
         self.ask(&format!("vCont;{action}:{:x};c", self.child.id()))
     }
@@ -73,7 +73,7 @@ impl Debugged {
         byte[0]
     }
 
-    /// The next packet, its runs of equal characters written out.
+    /// Receives the next packet and expands its run-length encoding.
     pub fn receive(&mut self) -> String {
         while self.byte() != b'$' {}
         let mut packet = Vec::new();
@@ -88,47 +88,47 @@ impl Debugged {
                 byte => packet.push(byte),
             }
         }
-        // The sum.
+        // The checksum.
         self.byte();
         self.byte();
         self.stream.write_all(b"+").unwrap();
         String::from_utf8_lossy(&packet).into_owned()
     }
 
-    /// Sends a packet and gives the answer.
+    /// Sends a packet and returns the reply.
     pub fn ask(&mut self, packet: &str) -> String {
         self.send(packet);
         self.receive()
     }
 
-    /// A register's value, of up to 64 bits.
+    /// Reads a register of up to 64 bits.
     pub fn register(&mut self, number: u32) -> u64 {
         let digits = self.ask(&format!("p{number:x}"));
         let digits = format!("{digits:0<16}");
         u64::from_str_radix(&digits, 16).unwrap_or_else(|_| panic!("{digits}")).swap_bytes()
     }
 
-    /// Sets a register of 64 bits.
+    /// Sets a 64-bit register.
     pub fn set_register(&mut self, number: u32, value: u64) {
         assert_eq!(self.ask(&format!("P{number:x}={:016x}", value.swap_bytes())), "OK");
     }
 
-    /// Ctrl-C, and the answer.
+    /// Sends the interrupt byte and returns the reply.
     pub fn interrupt(&mut self) -> String {
         self.stream.write_all(&[3]).unwrap();
         self.receive()
     }
 
-    /// How it ended.
+    /// Waits for the program and returns its status.
     pub fn end(self) -> std::process::ExitStatus {
         output(self.child).status
     }
 }
 
-/// Whether a reply says that the program stopped with this signal, by gdb's number.
+/// Whether a reply reports a stop by this signal, in gdb's numbering.
 pub fn is_stop(reply: &str, signal: u8) -> bool {
     reply.starts_with(&format!("T{signal:02x}")) || reply.starts_with(&format!("S{signal:02x}"))
 }
 
-/// SIGTRAP, by gdb's number.
+/// SIGTRAP in gdb's numbering.
 pub const TRAP: u8 = 5;

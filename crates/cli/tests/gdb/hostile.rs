@@ -1,5 +1,4 @@
-//! Packets that no debugger sends: each is answered or ends the session, after which the program goes on; the server never gives up
-//! silently.
+//! Sends packets that no debugger sends. Each must be answered or end the session, after which the program continues.
 //! Source: GDB manual, appendix E (packets).
 
 use std::io::Read;
@@ -53,7 +52,7 @@ const PACKETS: [&str; 43] = [
     "qXfer:auxv:read::ffffffffffffffff,1",
 ];
 
-/// The answer, or nothing if the connection is closed.
+/// The reply, or `None` if the connection is closed.
 fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
     let mut said = Vec::new();
     let mut byte = [0];
@@ -71,7 +70,7 @@ fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
 
 #[test]
 fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
-    // x86-64: here: jmp here. And a program for LoongArch64.
+    // x86-64: exit_group(7). And a program for LoongArch64.
     let start = |foreign: bool| match foreign {
         true => Debugged::start_foreign(&[0xbf, 7, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 5], 62, 0),
         false => Debugged::start(&SPINNER),
@@ -85,7 +84,7 @@ fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
                 assert!(is_stop(&alive, TRAP), "{packet}: {alive}");
                 continue;
             }
-            // It is over, or has let go of the program, which ends as it always does.
+            // The program has ended, or runs on detached and ends normally.
             let done = output(program.child);
             let words = String::from_utf8_lossy(&done.stderr).into_owned();
             assert_eq!((done.status.code(), words.as_str()), (Some(7), ""), "{packet}");

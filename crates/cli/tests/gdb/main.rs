@@ -1,4 +1,4 @@
-//! `longma run --gdb` in gdb's remote protocol, without gdb (tests/gdb.py has gdb itself).
+//! Tests `longma run --gdb` through gdb's remote protocol, without gdb (tests/gdb.py uses gdb itself).
 //! Source: GDB manual, appendix E (packets and stop replies).
 
 mod debugged;
@@ -85,7 +85,7 @@ fn a_program_that_waits_in_a_system_call_is_interrupted_without_disturbing_the_c
 }
 
 #[test]
-fn signals_are_told_first_and_then_delivered_or_dropped() {
+fn signals_are_reported_before_they_are_delivered_or_dropped() {
     let code = [load(A0, ZERO, 0), add(A0, ZERO, 5), EXIT[0], EXIT[1]];
     let mut program = Debugged::start(&code);
     assert!(is_stop(&program.resume("c"), 11));
@@ -100,12 +100,12 @@ fn signals_are_told_first_and_then_delivered_or_dropped() {
 }
 
 #[test]
-fn a_signal_from_outside_is_told_before_it_ends_the_program() {
+fn an_external_signal_is_reported_before_it_kills_the_program() {
     let mut program = Debugged::start(&[STAY]);
     let pid = program.child.id() as i32;
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
-    // SAFETY: the child is alive: it loops.
+    // SAFETY: the child is alive, since it loops.
     unsafe { libc::kill(pid, libc::SIGTERM) };
     assert!(is_stop(&program.receive(), 15));
     program.send("vCont;c");
@@ -128,7 +128,7 @@ fn a_watched_variable_stops_the_program_when_it_changes() {
 }
 
 #[test]
-fn a_debugger_that_lets_go_or_vanishes_leaves_the_program_running() {
+fn the_program_runs_on_after_the_debugger_detaches_or_vanishes() {
     let mut program = Debugged::start(&SPINNER);
     assert_eq!(program.ask(&format!("Z0,{SPIN:x},4")), "OK");
     assert_eq!(program.ask("D"), "OK");
@@ -157,7 +157,7 @@ fn threads_are_listed_and_all_stop_together() {
     let mut program = Debugged::start_file(&guest("threads"), folder);
     program.send("vCont;c");
     let mut most = 0;
-    // The guest's threads come and go; some interruption finds them.
+    // The guest's threads come and go; some of these interrupts hit them.
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(20));
         program.stream.write_all(&[3]).unwrap();

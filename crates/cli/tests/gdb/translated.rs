@@ -1,5 +1,7 @@
-//! Programs for other architectures: the debugger sees and sets the source's registers, and stops between two of its instructions.
-//! Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64 Architecture for Programmers, volume II-A.
+//! Tests debugging of programs of other architectures: the debugger accesses the source architecture's registers, and
+//! stops between its instructions.
+//! Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64 Architecture for Programmers,
+//! volume II-A.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,10 +12,10 @@ use crate::programs::{CODE, SPINNER};
 const EM_MIPS: u16 = 8;
 const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
-/// Release 2 of MIPS64, for position-independent code.
+/// ELF flags: MIPS64 release 2, position-independent code.
 const MIPS_FLAGS: u32 = 0x8000_0007;
 
-// gdb's numbers.
+// Register numbers of gdb.
 const RAX: u32 = 0;
 const RCX: u32 = 2;
 const RSP: u32 = 7;
@@ -47,12 +49,12 @@ fn words(words: &[u32], machine: u16, flags: u32) -> Debugged {
 
 /// movz x0, 100; here: subs x0, x0, 1; b.ne here; exit_group(7).
 const ARM: [u32; 6] = [0xd280_0c80, 0xf100_0400, 0x54ff_ffe1, 0xd280_00e0, 0xd280_0bc8, 0xd400_0001];
-/// a0 = 100; here: a0 -= 1; bnez a0, here, and a1 += 2 in its slot; exit_group(7).
+/// a0 = 100; here: a0 -= 1; bnez a0, here, with a1 += 2 in the delay slot; exit_group(7).
 const MIPS: [u32; 7] =
     [0x6404_0064, 0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x6404_0007, 0x6402_1455, 0x0000_000c];
 
 #[test]
-fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
+fn x86_flags_are_correct_between_subtraction_and_branch() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
     assert_eq!(
         (program.register(RIP), program.register(EFLAGS)),
@@ -61,7 +63,7 @@ fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
-    // 99 has four ones: PF.
+    // 99 has four one bits, so PF is set.
     assert_eq!((program.register(RIP), program.register(RAX), program.register(EFLAGS)), (JNZ, 99, 0x206));
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!((program.register(RIP), program.register(RAX)), (SUB, 99));
@@ -79,7 +81,7 @@ fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
 }
 
 #[test]
-fn flags_that_nothing_reads_are_there_and_a_jump_to_itself_is_a_step() {
+fn unread_flags_are_available_and_a_self_jump_is_a_step() {
     // mov eax, 1; add eax, 0x7fffffff; xor eax, eax; here: jmp here.
     let code = [0xb8, 1, 0, 0, 0, 0x05, 0xff, 0xff, 0xff, 0x7f, 0x31, 0xc0, 0xeb, 0xfe];
     let mut program = x86(&[&code]);
@@ -102,7 +104,7 @@ fn flags_that_nothing_reads_are_there_and_a_jump_to_itself_is_a_step() {
 }
 
 #[test]
-fn a_repeated_instruction_is_a_step_a_round_and_one_step_where_there_is_none() {
+fn a_rep_instruction_takes_one_step_per_iteration() {
     // mov ecx, 2; lea rdi, [rsp - 64]; rep stosb; rep stosb.
     let code = [0xb9, 2, 0, 0, 0, 0x48, 0x8d, 0x7c, 0x24, 0xc0, 0xf3, 0xaa, 0xf3, 0xaa];
     let mut program = x86(&[&code, &exit(5)]);
@@ -115,7 +117,7 @@ fn a_repeated_instruction_is_a_step_a_round_and_one_step_where_there_is_none() {
 }
 
 #[test]
-fn aarch64_has_its_registers_wherever_they_are_kept() {
+fn aarch64_registers_are_available() {
     let mut program = words(&ARM, EM_AARCH64, 0);
     assert_eq!(program.ask(&format!("Z0,{:x},4", CODE + 8)), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
@@ -139,7 +141,7 @@ fn aarch64_has_its_registers_wherever_they_are_kept() {
 }
 
 #[test]
-fn mips64_steps_over_a_branch_with_its_slot_and_has_lo_that_nothing_reads() {
+fn mips64_steps_over_branches_with_delay_slots_and_unread_lo_is_available() {
     let mut program = words(&MIPS, EM_MIPS, MIPS_FLAGS);
     (0..2).for_each(|_| assert!(is_stop(&program.resume("s"), TRAP)));
     assert_eq!((program.register(MIPS_PC), program.register(MIPS_A0)), (CODE + 8, 99));
@@ -159,7 +161,7 @@ fn mips64_steps_over_a_branch_with_its_slot_and_has_lo_that_nothing_reads() {
 }
 
 #[test]
-fn signals_system_calls_and_changed_variables_stop_translated_programs_at_their_own_addresses() {
+fn translated_programs_stop_at_source_addresses() {
     // mov rax, [0]; exit_group(5).
     let mut program = x86(&[&[0x48, 0x8b, 4, 0x25, 0, 0, 0, 0], &exit(5)]);
     assert!(is_stop(&program.resume("c"), 11));
@@ -193,11 +195,11 @@ fn signals_system_calls_and_changed_variables_stop_translated_programs_at_their_
 }
 
 #[test]
-fn a_debugger_changes_translated_code_and_lets_go_of_it() {
+fn a_debugger_can_patch_translated_code_and_detach() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
-    // The loop ends, and the status is another.
+    // Replace the branch and the exit status: the loop ends, and the program exits with 9.
     assert_eq!(program.ask(&format!("M{JNZ:x},2:9090")), "OK");
     assert_eq!(program.ask(&format!("M{:x},1:09", JNZ + 3)), "OK");
     assert_eq!(program.ask("D"), "OK");
@@ -217,7 +219,7 @@ fn a_child_of_a_debugged_program_runs_across_its_breakpoints() {
 }
 
 #[test]
-fn gdb_is_told_of_the_registers_of_the_source_and_sets_them_all_at_once() {
+fn gdb_learns_and_sets_source_registers() {
     let programs = [
         (
             x86(&[&COUNT_DOWN, &exit(7)]),
@@ -243,7 +245,7 @@ fn gdb_is_told_of_the_registers_of_the_source_and_sets_them_all_at_once() {
         assert!(description.contains(&format!("org.gnu.gdb.{feature}")), "{description}");
         let all = program.ask("g");
         assert_eq!(all.len(), 2 * bytes, "{architecture}");
-        // The second register.
+        // Change the second register.
         let changed = format!("{}8877665544332211{}", &all[..16], &all[32..]);
         assert_eq!(program.ask(&format!("G{changed}")), "OK", "{architecture}");
         assert_eq!((program.ask("g"), program.register(1)), (changed, 0x1122_3344_5566_7788));

@@ -1,4 +1,4 @@
-// A loop, and if there is an argument, a signal in its middle. Not what a handler finds, which other programs look at.
+// Runs a loop; with an argument, a signal interrupts it.
 // Source: sigaction(2), setitimer(2).
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Instructions on strings that repeat for long are interrupted by signals, and go on where they were.
+// Long repeated string instructions are interrupted by signals and resume where they stopped.
 // Source: Intel SDM, volume 2 (REP: "an interrupt can be serviced").
 #define _GNU_SOURCE
 #include <signal.h>
@@ -14,7 +14,7 @@ static volatile int in_middle;
 static void on_alarm(int signal, siginfo_t *info, void *context) {
     const mcontext_t *was = &((ucontext_t *)context)->uc_mcontext;
     const unsigned char *code = (const unsigned char *)was->gregs[REG_RIP];
-    // At the instruction, of which some is done and some is not: left are fewer bytes than at its beginning.
+    // At the instruction, with fewer bytes left than at its start.
     if (code[0] == 0xf3 && code[1] == 0xa4 && was->gregs[REG_RCX] > 0 && was->gregs[REG_RCX] < BYTES)
         in_middle = 1;
 }
@@ -25,14 +25,14 @@ int main(void) {
     for (size_t i = 0; i < bytes; i++)
         from[i] = i * 7 + (i >> 11);
     sigaction(SIGALRM, &(struct sigaction){.sa_sigaction = on_alarm, .sa_flags = SA_SIGINFO | SA_RESTART}, NULL);
-    // Backwards, which no processor hurries.
+    // Backwards, which processors do not optimize.
     setitimer(ITIMER_REAL, &(struct itimerval){{0, 1000}, {0, 1000}}, NULL);
     unsigned char *source = from + bytes - 1, *target = to + bytes - 1;
     size_t left = bytes;
     asm volatile("std; rep movsb; cld" : "+S"(source), "+D"(target), "+c"(left)::"memory", "cc");
     setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
     printf("left %zu, in its middle %d, moved %td %td\n", left, in_middle, source - from, target - to);
-    // All of both is the same but for a byte near the end.
+    // Both are equal except for a byte near the end.
     to[bytes - 9] ^= 1;
     source = from, target = to, left = bytes;
     unsigned char differs;

@@ -1,5 +1,4 @@
-//! LoongArch64 programs of a few instructions, made as they are needed, and the command that runs them.
-//! Not the guests of `guests/`: those are compiled.
+//! LoongArch64 programs of a few instructions, generated on demand, and the command that runs them.
 //! Source: LoongArch Reference Manual, volume 1, chapter 2; ELF-64 Object File Format 1.5.
 #![allow(dead_code, reason = "every test program uses a part")]
 
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the code is.
+/// Address of the code.
 pub const CODE: u64 = 0x1_2000_0000 + 0x1000;
 pub const ZERO: u32 = 0;
 pub const RA: u32 = 1;
@@ -37,17 +36,17 @@ pub const fn store(d: u32, j: u32, offset: i32) -> u32 {
     0x29c0_0000 | (offset as u32 & 0xfff) << 10 | j << 5 | d
 }
 
-/// `bl`, by a number of instructions.
+/// `bl`, with the offset as a number of instructions.
 pub const fn call(by: i32) -> u32 {
     0x5400_0000 | (by as u32 & 0xffff) << 10 | (by as u32 >> 16 & 0x3ff)
 }
 
-/// `bnez j`, by a number of instructions.
+/// `bnez j`, with the offset as a number of instructions.
 pub const fn unless_zero(j: u32, by: i32) -> u32 {
     0x4400_0000 | (by as u32 & 0xffff) << 10 | j << 5 | (by as u32 >> 16 & 0x1f)
 }
 
-/// exit_group of what is in a0.
+/// exit_group with the status in a0.
 pub const EXIT: [u32; 2] = [add(A7, ZERO, 94), SYSCALL];
 
 /// Calls a function that counts down from 100, and exits with 7: 206 instructions.
@@ -64,7 +63,7 @@ pub const SPINNER: [u32; 8] = [
 ];
 pub const SPIN: u64 = CODE + 5 * 4;
 
-/// Reads up to 64 bytes from standard input and writes them to standard output; exits with what write returned.
+/// Reads up to 64 bytes from standard input and writes them to standard output; exits with the result of write.
 pub const ECHO: [u32; 12] = [
     add(SP, SP, -64),
     add(A0, ZERO, 0),
@@ -80,7 +79,7 @@ pub const ECHO: [u32; 12] = [
     EXIT[1],
 ];
 
-/// Reads from standard input and exits with what read returned.
+/// Reads from standard input and exits with the result of read.
 pub const READER: [u32; 8] = [
     add(SP, SP, -64),
     add(A0, ZERO, 0),
@@ -92,7 +91,7 @@ pub const READER: [u32; 8] = [
     EXIT[1],
 ];
 
-/// Opens its first argument for reading and exits with what openat returned.
+/// Opens its first argument for reading and exits with the result of openat.
 pub const OPENER: [u32; 8] = [
     add(A0, ZERO, -100),
     load(A1, SP, 16),
@@ -118,7 +117,7 @@ pub fn executable(code: &[u32], functions: &[(&str, u64, u64)]) -> Vec<u8> {
     let mut symbols = vec![0; 24];
     for (name, address, bytes) in functions {
         symbols.extend((names.len() as u32).to_le_bytes());
-        // STB_GLOBAL, STT_FUNC; in section 1.
+        // STB_GLOBAL, STT_FUNC; section 1.
         symbols.extend([0x12, 0, 1, 0]);
         symbols.extend(address.to_le_bytes());
         symbols.extend(bytes.to_le_bytes());
@@ -171,24 +170,24 @@ pub fn place(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// A compiled guest.
+/// The path of a prebuilt guest.
 pub fn guest(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
 }
 
-/// `longma run`, with nothing on standard input.
+/// `longma run` with empty standard input.
 pub fn longma_run() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command.arg("run").stdin(Stdio::null());
     command
 }
 
-/// Runs to the end, which must come soon, and gives what was printed.
+/// Runs the command to its end, with a time limit, and returns its output.
 pub fn finish(command: &mut Command) -> Output {
     output(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// What a running command prints until its end, which must come soon.
+/// Waits for a running command, with a time limit, and returns its output.
 pub fn output(mut child: Child) -> Output {
     let drain = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -201,7 +200,7 @@ pub fn output(mut child: Child) -> Output {
     };
     let stdout = drain(child.stdout.take().map(|pipe| Box::new(pipe) as _));
     let stderr = drain(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    // A campaign beside other work says a longer one.
+    // Campaigns on a busy machine set a longer limit.
     let limit_s = std::env::var("LONGMA_LIMIT_SECONDS")
         .map_or(30, |said| said.parse().expect("LONGMA_LIMIT_SECONDS is a number"));
     let begun = Instant::now();
@@ -218,7 +217,7 @@ pub fn output(mut child: Child) -> Output {
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// Text that was printed.
+/// Output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,5 +1,5 @@
-// Signals that are blocked and pending over execve: what a program finds that the one before has left, and what is left where execve fails.
-// Not what execve keeps otherwise: that is guests/c/exec.c.
+// Blocked and pending signals across execve: what the new program inherits, and the state after a failed execve.
+// guests/c/exec.c tests the other attributes.
 // Source: execve(2), sigpending(2).
 #include <signal.h>
 #include <stdio.h>

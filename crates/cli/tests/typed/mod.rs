@@ -1,5 +1,4 @@
-//! A group of `longma`'s commands, run as a user types it from a folder that is not the project's.
-//! Not what they print: each group has its test program.
+//! Runs a group of `longma` commands from a folder outside the project.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use std::process::{Command, Output};
@@ -8,31 +7,31 @@ use std::process::{Command, Output};
 pub struct Group(pub &'static str);
 
 impl Group {
-    /// The command with these words, not started.
+    /// The command with these arguments, not started.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
         command.arg(self.0).args(words).current_dir("/");
         command
     }
 
-    /// What it did.
+    /// Runs the command.
     pub fn output(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
 
-    /// What it printed, as it must succeed.
+    /// Standard output of a command that must succeed.
     pub fn success(&self, words: &[&str]) -> String {
         let output = self.output(words);
         assert!(output.status.success(), "{words:?}: {}{}", text(&output.stderr), text(&output.stdout));
         text(&output.stdout)
     }
 
-    /// The same, parsed.
+    /// The same, parsed as JSON.
     pub fn json(&self, words: &[&str]) -> serde_json::Value {
         serde_json::from_str(&self.success(words)).unwrap()
     }
 
-    /// What it complained about, as it must fail.
+    /// Standard error of a command that must fail.
     pub fn failure(&self, words: &[&str]) -> String {
         let output = self.output(words);
         assert!(!output.status.success(), "{words:?}: {}", text(&output.stdout));
@@ -40,7 +39,7 @@ impl Group {
     }
 }
 
-/// Bytes that have to be text.
+/// Bytes as text; panics if they are not UTF-8.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }

@@ -1,5 +1,4 @@
-//! Two network namespaces joined by a veth pair, in which a test plays host.
-//! Not what is tested there.
+//! Two network namespaces joined by a veth pair, for tests of `longma affinity`.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use crate::typed::text;
@@ -8,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Two named namespaces with a veth pair and a server, in which a test plays host; removed when dropped.
+/// Two named namespaces with a veth pair and a server; removed when dropped.
 pub struct Network {
     /// The receiver's namespace and the sender's.
     pub names: [String; 2],
@@ -16,13 +15,13 @@ pub struct Network {
     folder: tempfile::TempDir,
 }
 
-/// Seconds after which a command has failed: nothing may hang.
+/// Time limit of a command in seconds.
 const LIMIT: u32 = 300;
 
-/// Ends a command with the test that starts it, and at a time limit.
+/// Makes a command end with the test, and after the time limit.
 pub fn with_its_test(command: &mut Command) {
     let end = || {
-        // SAFETY: system calls with constants; the alarm outlasts exec, and nothing handles it.
+        // SAFETY: system calls with constants. The alarm survives exec, and no handler is installed.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::alarm(LIMIT);
@@ -50,7 +49,7 @@ impl Network {
         with_its_test(&mut server);
         network.server = Some(server.spawn().unwrap());
         std::thread::sleep(Duration::from_millis(500));
-        // What was there before must come back, so it is not what it usually is.
+        // Start from a value that is not the default, so that restoring is visible.
         network.set("1");
         network
     }
@@ -86,7 +85,7 @@ impl Network {
         );
     }
 
-    /// Every setting of the interface that a sweep may touch.
+    /// All settings of the interface that a sweep may change.
     pub fn settings(&self) -> String {
         text(&self.inside("grep . /sys/class/net/in0/queues/*/* /sys/class/net/in0/mtu /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null").stdout)
     }
@@ -145,7 +144,7 @@ impl Drop for Network {
     }
 }
 
-/// Sends a signal to a child of the test's own.
+/// Sends a signal to a child of the test.
 pub fn signal(child: &Child, signal: libc::c_int) {
     // SAFETY: a signal to a child of our own that has not been waited for.
     unsafe { libc::kill(child.id() as i32, signal) };

@@ -1,5 +1,5 @@
-//! The map of CPUs, queues, flows and applications, renewed until q or Ctrl-C; the terminal is then as it was.
-//! Not what is seen: that is `longma-affinity`'s `watch`.
+//! The live view of CPUs, queues, flows and applications, refreshed until q or Ctrl-C is pressed. Restores the terminal
+//! afterwards.
 
 use super::super::{INTERRUPTED, Outcome, interruption, width};
 use crate::machine::table;
@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Flows that are listed.
-const MOST_FLOWS: usize = 12;
-/// Letters of a bar.
+/// Maximum number of flows listed.
+const MAX_FLOWS: usize = 12;
+/// Width of a load bar, in characters.
 const BAR: usize = 20;
-/// How long nobody looks whether a key was pressed.
+/// Interval at which keys and signals are checked.
 const NAP: Duration = Duration::from_millis(100);
 
-/// A terminal with a screen of its own, without a cursor, and keys that are not shown; dropped, it is as it was.
+/// The terminal in its alternate screen, without cursor, line buffering and echo. Dropping it restores the terminal.
 struct Screen {
     before: Option<Termios>,
 }
@@ -34,7 +34,7 @@ impl Screen {
         let screen = Self { before };
         if let Some(before) = &screen.before {
             let mut keys = before.clone();
-            // Ctrl-C stays a signal.
+            // ISIG stays set, so that Ctrl-C sends a signal.
             keys.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
             termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &keys)?;
         }
@@ -45,7 +45,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Whoever closes the terminal has it no more.
+        // Errors are ignored: the terminal may be closed.
         let _ = put("\x1b[?25h\x1b[?1049l");
         if let Some(before) = &self.before {
             let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
@@ -59,20 +59,20 @@ fn put(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What ends the picture.
+/// The reason for leaving the view.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Key,
     Signal,
 }
 
-/// Renews the picture every `pause` until it is ended.
+/// Refreshes the view every `pause`.
 pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     let stop = interruption()?;
     let mut watch = Watch::new(vec![nic.name.clone()]);
     watch.look(host);
     let screen = Screen::begin()?;
-    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", sanitize(nic.name.name())))?;
+    put(&format!("\x1b[H\x1b[2J{}: observing; press q to quit", sanitize(nic.name.name())))?;
     let end = loop {
         if let Some(end) = wait(pause, &stop)? {
             break end;
@@ -85,7 +85,7 @@ pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     Ok(if end == End::Key { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 
-/// Waits for the next picture, or for q, Escape or the input's end, or a signal.
+/// Waits for `pause`. Returns early at q, Escape, end of input or a signal.
 fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
     let until = Instant::now() + pause;
     let stdin = io::stdin();
@@ -110,29 +110,29 @@ fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
     Ok(stop.load(Ordering::Relaxed).then_some(End::Signal))
 }
 
-/// The lines that fit, each over what stood there before.
+/// The lines that fit the terminal, drawn over the previous frame.
 fn framed(text: &str, rows: usize) -> String {
     let columns = width();
     let lines = text.lines().take(rows.saturating_sub(1));
-    // Names of programs are theirs to choose.
+    // Program names may contain control characters.
     let cut = |line: &str| sanitize(line).chars().take(columns).collect::<String>();
     let body: String = lines.map(|line| format!("{}\x1b[K\r\n", cut(line))).collect();
     format!("\x1b[H{body}\x1b[J")
 }
 
-/// Bytes that the interface has received and sent since it exists.
+/// Bytes received and sent since the interface was created.
 fn totals(host: &Tree, nic: &Nic) -> [Option<u64>; 2] {
     ["rx", "tx"].map(|way| {
         host.read(&format!("sys/class/net/{}/statistics/{way}_bytes", nic.name)).ok()?.parse().ok()
     })
 }
 
-/// CPUs with their load and what is on them, and the flows.
+/// Tables of the CPUs and of the flows.
 fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
     let gigabytes =
         |bytes: Option<u64>| bytes.map_or("?".into(), |bytes| format!("{:.2}", bytes as f64 * 1e-9));
     let mut text = format!(
-        "{} ({}), node {}: {} GB in, {} GB out; {} connections; q ends it\n\n",
+        "{} ({}), node {}: {} GB in, {} GB out; {} connections; press q to quit\n\n",
         nic.name,
         nic.driver.as_deref().unwrap_or("virtual"),
         nic.node.map_or("?".into(), |node| node.to_string()),
@@ -182,7 +182,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
         ]
     };
     text +=
-        &table(&std::iter::once(head).chain(seen.flows.iter().take(MOST_FLOWS).map(row)).collect::<Vec<_>>());
+        &table(&std::iter::once(head).chain(seen.flows.iter().take(MAX_FLOWS).map(row)).collect::<Vec<_>>());
     for missing in &seen.missing {
         text += &format!("{missing}\n");
     }
@@ -203,7 +203,7 @@ mod tests {
     use longma_affinity::watch::{Queue, Thread};
 
     #[test]
-    fn the_map_has_what_is_on_each_cpu_and_fits_the_terminal() {
+    fn the_live_view_shows_each_cpu_and_fits_the_terminal() {
         let name: longma_affinity::setting::Interface = "eth0".parse().unwrap();
         let nic = Nic {
             name: name.clone(),

@@ -1,6 +1,5 @@
-//! The host's system calls that an emulator in a sandbox may make: none that change the host, look into other processes or load code
-//! into the kernel, and none newer than those known here.
-//! Not what the guest's calls do: see `longma-linux`.
+//! The seccomp filter of the sandboxed emulator. It denies calls that change the host, inspect other processes or load
+//! kernel code, and all calls newer than those known here. The guest's system calls are emulated by `longma-linux`.
 //! Source: seccomp(2); Linux arch/x86/entry/syscalls/syscall_64.tbl.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +9,12 @@ use seccompiler::{
     TargetArch,
 };
 
-/// The calls of x86-64 that are known here: the old ones, and those numbered alike on all architectures, up to fchmodat2.
+/// Known x86-64 system calls: the old numbers, and those common to all architectures up to fchmodat2.
 const KNOWN: [std::ops::RangeInclusive<i64>; 2] = [0..=334, 424..=452];
 
-/// Those that an emulator has no business with.
+/// Known calls that the emulator does not need.
 const DENIED: &[i64] = &[
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -25,7 +24,8 @@ const DENIED: &[i64] = &[
     libc::SYS_perf_event_open,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
-    // Namespaces and mounts. clone3's flags are in memory, where a filter cannot look: the C library then takes clone.
+    // Namespaces and mounts. clone3 passes its flags in memory, which a filter cannot read; the C library falls back to
+    // clone.
     libc::SYS_clone3,
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -40,13 +40,13 @@ const DENIED: &[i64] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
-    // Files past their names.
+    // Access to files that bypasses their paths.
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark,
     libc::SYS_lookup_dcookie,
-    // Code in the kernel, and what is as wide as all other calls together.
+    // Code in the kernel, and interfaces as powerful as all other calls together.
     libc::SYS_bpf,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -60,7 +60,7 @@ const DENIED: &[i64] = &[
     libc::SYS_modify_ldt,
     libc::SYS_uselib,
     libc::SYS_memfd_secret,
-    // The host itself.
+    // Changes to the host itself.
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -78,13 +78,13 @@ const DENIED: &[i64] = &[
     libc::SYS_vhangup,
     libc::SYS_personality,
     libc::SYS__sysctl,
-    // Keys of the user.
+    // The user's keys.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
 ];
 
-/// Flags of clone(2) that make namespaces.
+/// Flags of clone(2) that create namespaces.
 const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -92,12 +92,12 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET;
-/// Families of sockets that programs use.
+/// Allowed address families of sockets.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// Requests that put words into a terminal as if its user had typed them.
+/// Requests that inject input into a terminal.
 const TYPING: [u64; 2] = [libc::TIOCSTI as _, libc::TIOCLINUX as _];
 
-/// Allows a call if one argument is so.
+/// A condition on the low 32 bits of an argument.
 fn condition(
     argument: u8,
     compare: SeccompCmpOp,
@@ -122,7 +122,7 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
 
-/// From here on this thread and those it begins make no other calls: they do not exist for them.
+/// Applies the filter to this thread and the threads it creates. Denied calls fail with ENOSYS.
 pub(super) fn apply() -> Result<(), seccompiler::Error> {
     seccompiler::apply_filter(&program()?)
 }

@@ -1,4 +1,4 @@
-// Prints what it computes with VALUE: by its own functions, by code that it makes, beside a signal, and in a child.
+// Prints results computed with VALUE: by its own functions, by generated code, with a signal handler active, and in a child.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ __attribute__((noinline)) static long mix(long sum, long n) {
     return n % 5 == 0 ? sum ^ n << 7 : sum + n;
 }
 
-// A function that gives a number, at an address where there was another before.
+// Writes a function that returns a number over the previous one.
 static long made(long number) {
 #ifdef __x86_64__
     static unsigned char *code;

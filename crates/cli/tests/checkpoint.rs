@@ -1,4 +1,5 @@
-//! What a checkpoint keeps is as it was, and what it does not keep is refused with a sentence.
+//! Tests that a checkpoint restores everything it contains, and that a process with unsupported state is rejected with
+//! a reason.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -26,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_process_that_is_brought_back_has_all_that_it_had() {
+fn a_restored_process_has_all_its_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let expected = std::fs::read_to_string(guests().join("expected/kept.txt")).expect("it is committed");
     let saved = run(folder.path(), &["--checkpoint", "saved"], &["kept", "all", "stay"]);
@@ -37,7 +38,7 @@ fn a_process_that_is_brought_back_has_all_that_it_had() {
     assert!(restored.status.success());
 }
 
-/// Each thing that is refused, and a part of the sentence that says so.
+/// Each unsupported kind of state, and a part of the message.
 const REFUSED: &[(&str, &str)] = &[
     ("views", "is also mapped at"),
     ("shared_file", "is shared with a file"),
@@ -67,7 +68,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_a_checkpoint_would_lose_it_refuses() {
+fn unsupported_state_is_rejected() {
     let mut wrong = Vec::new();
     for (thing, sentence) in REFUSED {
         let folder = tempfile::tempdir().expect("a folder");
@@ -82,7 +83,7 @@ fn what_a_checkpoint_would_lose_it_refuses() {
 }
 
 #[test]
-fn a_checkpoint_that_nothing_asked_for_is_said_to_be_missing() {
+fn a_run_without_checkpoint_request_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let ended = run(folder.path(), &["--checkpoint", "saved"], &["hello"]);
     let said = text(&ended.stderr);
@@ -91,9 +92,9 @@ fn a_checkpoint_that_nothing_asked_for_is_said_to_be_missing() {
 }
 
 #[test]
-fn the_first_segment_of_a_machine_is_refused_like_any_other() {
+fn shared_memory_segment_zero_is_rejected_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    // It has the number 0, as the first of a namespace of its own has.
+    // The segment has the ID 0, as the first one of a new IPC namespace does.
     let mut own = Command::new("unshare");
     own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
     let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();
@@ -116,7 +117,7 @@ fn the_first_segment_of_a_machine_is_refused_like_any_other() {
 }
 
 #[test]
-fn a_pipe_from_outside_is_the_one_that_the_restoring_run_has() {
+fn an_inherited_pipe_is_that_of_the_restoring_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = guests().join("prebuilt/loongarch64/kept");
     let run = |before: &str, options: &str| {

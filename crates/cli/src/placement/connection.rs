@@ -1,39 +1,39 @@
-//! How a service is reached: by its folder on this machine, or by an address and a token.
-//! Not the calls.
+//! Options that select the service to talk to: a state directory on this machine, or an address and a token.
 
 use longma_placement_service::client::ClientError;
 use longma_placement_service::{Access, Client, default_data_dir};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Where the service is, and how answers are printed.
+/// Options that select the service.
 #[derive(clap::Args)]
-pub struct Reach {
-    /// Address of the service [default: what the service on this machine says of itself].
+pub struct ConnectionOptions {
+    /// Address of the service [default: the one recorded in the state directory].
     #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL", requires = "token_file")]
     server: Option<String>,
-    /// File with the token, for a service that is named by --server.
+    /// File with the access token; required with --server.
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// File with the certificate (PEM) to trust [default: the system's].
+    /// PEM file with the certificate to trust [default: the system's certificates].
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_CERTIFICATE")]
     certificate: Option<PathBuf>,
-    /// Folder of the service on this machine [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
+    /// State directory of the service on this machine [default: /var/lib/longma/placement for root, else
+    /// ~/.local/state/longma/placement].
     #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
     state: Option<PathBuf>,
 }
 
-/// How answers are printed.
+/// Output format.
 #[derive(clap::Args)]
-pub struct Form {
+pub struct FormatOptions {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-impl Reach {
+impl ConnectionOptions {
     fn access(&self) -> Result<Access, Box<dyn Error>> {
-        let token = self.token_file.as_ref().map(|file| token_in(file));
+        let token = self.token_file.as_ref().map(|file| read_token(file));
         let token = token.transpose()?;
         if let (Some(url), Some(token)) = (&self.server, &token) {
             return Ok(Access {
@@ -51,8 +51,8 @@ impl Reach {
                     "start the service (longma placement serve --all-in-one), name its folder (--state), \
                      or name another machine's service (--server and --token-file)"
                 }
-                std::io::ErrorKind::PermissionDenied => "it is for the user alone whom the service runs as",
-                _ => "the service writes it anew at its next start",
+                std::io::ErrorKind::PermissionDenied => "only the user who runs the service may read it",
+                _ => "the service rewrites it at its next start",
             };
             format!("no service is known here: {}: {error}\n  {advice}", file.display())
         })?;
@@ -65,41 +65,44 @@ impl Reach {
         Ok(access)
     }
 
-    /// A client of the service.
+    /// Connects to the service.
     pub fn client(&self) -> Result<Client, Box<dyn Error>> {
         Ok(Client::new(&self.access()?)?)
     }
 }
 
-/// The token that a file holds.
-pub fn token_in(file: &Path) -> Result<String, String> {
+/// Reads a token from a file.
+pub fn read_token(file: &Path) -> Result<String, String> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| format!("the token in {name}: {error}"))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("cannot read the token in {name}: {error}"))?;
     let mut words = text.split_whitespace();
     match (words.next(), words.next()) {
         (Some(token), None) if token.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(token.into()),
-        (None, _) => Err(format!("{name} is empty: it should hold a token and nothing else")),
+        (None, _) => Err(format!("{name} is empty: it must contain only a token")),
         _ => Err(format!(
-            "{name} holds {} lines and should hold a token and nothing else: leave the line `longma-...` in it",
+            "{name} has {} lines and must contain only a token: keep only the line `longma-...`",
             text.lines().count()
         )),
     }
 }
 
-/// What to do about a refusal, below what the service says.
-pub fn explained(error: ClientError) -> Box<dyn Error> {
+/// Adds advice to an error of the service.
+pub fn with_advice(error: ClientError) -> Box<dyn Error> {
     let advice = match &error {
         ClientError::Unreachable { .. } => {
             "is the service running? start it with: longma placement serve --all-in-one"
         }
         ClientError::Refused(problem) => match problem.status {
             401 => {
-                "the token is wrong or was removed: an admin makes another with: longma placement token add"
+                "the token is wrong or was removed: an admin can make a new one with: longma placement token add"
             }
             409 if problem.title == "no room" => {
-                "what is missing where: longma placement explain, with the same words"
+                "see which resource is missing on which host with: longma placement explain, with the same options"
             }
-            409 if problem.title == "exists already" => "take another name, or delete that one first",
+            409 if problem.title == "exists already" => {
+                "choose another name, or delete the existing one first"
+            }
             _ => return error.into(),
         },
         ClientError::Untrusted { .. } => return error.into(),
@@ -113,16 +116,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_file_holds_a_token_and_nothing_else() {
+    fn a_token_file_contains_only_a_token() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let read = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            token_in(&file)
+            read_token(&file)
         };
         assert_eq!(read("longma-0123\n"), Ok("longma-0123".into()));
         let two = read("longma-0123\nlongma-4567\n").unwrap_err();
-        assert!(two.contains("token holds 2 lines and should hold a token and nothing else"), "{two}");
+        assert!(two.contains("token has 2 lines and must contain only a token"), "{two}");
         assert!(read("token: longma-0123").is_err() && read("longma-0123\u{7}").is_err());
         assert!(read("\n").unwrap_err().contains("is empty"));
     }

@@ -1,8 +1,8 @@
-//! The file of a modelled sweep: lines of JSON, what decides its results and then one for each run, so that a sweep that was stopped goes on.
-//! Each line ends with a check of what stands before it. Not the runs. Results of a sweep on a real host have a file of another form, which is
-//! `longma-affinity`'s.
+//! The results file of a modelled sweep, from which an interrupted sweep continues. It has one JSON object per line: a
+//! header with all inputs that determine the results, then one line per run. Each line ends with a checksum. Sweeps of
+//! a real host use another format, defined in `longma-affinity`.
 
-use super::{MEGABYTES, MOST_FRAME_CYCLES};
+use super::{MAX_FRAME_CYCLES, MEGABYTES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
@@ -16,23 +16,23 @@ use std::io::{Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The form of the file.
+/// Version of the file format.
 const FORMAT: u32 = 2;
-/// How it begins.
+/// The first bytes of every file.
 const BEGINNING: &str = "{\"affinity_model\"";
-/// A run takes some 700 bytes.
+/// Largest file that is read. A run takes about 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// Less than a rate and a cost that cannot be 0 can be.
-const LEAST: f64 = 1e-6;
-/// More than any cost can be.
-const MOST_COST: f64 = 1e15;
-/// What a difference of sums may lie below 0, and sums of the same lie apart for their size.
+/// Lower bound of rates, and of costs that cannot be 0.
+const MIN_POSITIVE: f64 = 1e-6;
+/// Upper bound of all costs.
+const MAX_COST: f64 = 1e15;
+/// Tolerance for rounding: how far a difference may be below 0, and the relative error of sums.
 const ROUNDING: f64 = 1e-3;
-/// Between a line's content and its check, of so many digits.
-const CHECK: &str = ",\"check\":\"";
-const CHECK_DIGITS: usize = 16;
+/// Text between a line's content and its checksum, and the checksum's length in hexadecimal digits.
+const CHECKSUM_FIELD: &str = ",\"check\":\"";
+const CHECKSUM_DIGITS: usize = 16;
 
-/// What decides the results of all runs, besides their pair and their seed.
+/// The inputs that, together with a run's pair and seed, determine its result.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -46,27 +46,27 @@ pub struct Header {
     settings: BTreeMap<String, u64>,
 }
 
-/// What a file holds.
-pub struct Read {
-    /// What was swept.
+/// The content of a file.
+pub struct Contents {
+    /// The inputs of the sweep.
     pub header: Header,
     /// The runs.
     pub known: Vec<Measured>,
-    /// Whether the last line was not written to its end, and is left out.
+    /// Whether an incomplete last line was ignored.
     pub is_cut: bool,
     /// The machine's CPUs.
     pub places: Vec<CpuLocation>,
-    /// And its NIC.
+    /// The machine's NIC.
     pub nic: Nic,
 }
 
-/// The open file, which nobody else writes to.
-pub struct Kept {
+/// The open file, locked against other writers.
+pub struct ResultsFile {
     file: Mutex<File>,
     path: PathBuf,
-    /// The runs that it held.
+    /// The runs that the file held when it was opened.
     pub known: Vec<Measured>,
-    /// Whether its last line was not written to its end, and is dropped.
+    /// Whether an incomplete last line was dropped.
     pub is_cut: bool,
 }
 
@@ -85,11 +85,13 @@ impl Header {
         })
     }
 
-    /// Whether a command can have begun it: its machine is a name or a file, and its numbers are such as are taken.
-    fn can_be(&self) -> Result<(), String> {
-        // Nobody keeps results of a machine that came by a pipe, which would be waited for.
+    /// Checks that `longma affinity sweep` can have written the header: the machine is a name or a regular file, and
+    /// the numbers are in range.
+    fn check(&self) -> Result<(), String> {
+        // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued
+        // anyway.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
-            return Err(format!("its machine: {} is no regular file", sanitize(&self.machine)));
+            return Err(format!("its machine: {} is not a regular file", sanitize(&self.machine)));
         }
         let megabytes = self.bytes / 1_000_000;
         if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
@@ -100,19 +102,19 @@ impl Header {
                 MEGABYTES.end()
             ));
         }
-        if self.frame_cycles > MOST_FRAME_CYCLES {
+        if self.frame_cycles > MAX_FRAME_CYCLES {
             return Err(format!(
-                "frame_cycles is {}: it must be {MOST_FRAME_CYCLES} at most",
+                "frame_cycles is {}: it must be at most {MAX_FRAME_CYCLES}",
                 self.frame_cycles
             ));
         }
         Ok(())
     }
 
-    /// The sweep that it tells of, as far as the file's runs go.
+    /// The sweep that the file describes, with the seeds of its runs.
     ///
     /// # Errors
-    /// It has settings that there are not.
+    /// Fails if a setting does not exist.
     pub fn sweep(&self, known: &[Measured]) -> Result<Sweep<'_>, String> {
         let seeds: BTreeSet<u64> = known.iter().map(|one| one.seed).collect();
         let settings = self.settings.iter().map(|(name, value)| format!("{name}={value}").parse());
@@ -129,7 +131,7 @@ impl Header {
         })
     }
 
-    /// The command that goes on with the file.
+    /// The command that continues the sweep.
     pub fn command(&self, file: &Path) -> String {
         let (machine, megabytes) = (sanitize(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
@@ -140,26 +142,26 @@ impl Header {
         command + &format!(" --output {}", display_path(file))
     }
 
-    /// What differs from another, in a word.
+    /// Names the first input that differs from `other`.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_model != other.affinity_model, "the format of the file"),
+            (self.affinity_model != other.affinity_model, "the file format"),
             (self.version != other.version, "the version of the models"),
             (self.machine_sha256 != other.machine_sha256, "the machine"),
             (self.frame_cycles != other.frame_cycles, "--frame-cycles"),
             (self.bytes != other.bytes, "--megabytes"),
-            (self.mtu != other.mtu, "the packets' size"),
-            (self.settings != other.settings, "what --with says"),
+            (self.mtu != other.mtu, "the MTU"),
+            (self.settings != other.settings, "the --with settings"),
         ];
         differs.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
     }
 }
 
-impl Kept {
-    /// Opens the file to go on with `sweep`, or makes it.
+impl ResultsFile {
+    /// Opens or creates the file to continue `sweep`.
     ///
     /// # Errors
-    /// If it holds another sweep, is damaged, or is being written.
+    /// Fails if the file holds another sweep, is damaged, or is locked by another process.
     pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuLocation]) -> Result<Self, String> {
         let header = Header::of(sweep, nic)?;
         let failed = |error: std::io::Error| format!("{}: {error}", display_path(path));
@@ -175,10 +177,10 @@ impl Kept {
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
         kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: no result of a modelled sweep", display_path(path)));
+            return Err(format!("{}, line 1: not a result of a modelled sweep", shown(path)));
         }
-        kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
-            .map_err(|why| format!("{}{why}; choose another file with --output", display_path(path)))?
+        kept.known = parse(&text[..whole], |there| check_same_sweep(&header, there), places, nic)
+            .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
         let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
@@ -189,36 +191,37 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Keeps a run.
+    /// Appends a run.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Fails if the run cannot be written.
     pub fn add(&self, run: &Measured) -> Result<(), String> {
         self.append(run)
     }
 
     fn append(&self, line: &impl Serialize) -> Result<(), String> {
-        let text = sealed(line) + "\n";
+        let text = with_checksum(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| format!("{}: {error}", display_path(&self.path)))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ResultsFile {
     fn drop(&mut self) {
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        // Unlock explicitly: a child of another thread that is between fork and exec has a copy of the descriptor,
+        // which would keep the lock.
         let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = rustix::fs::flock(file, FlockOperation::Unlock);
     }
 }
 
-/// What `path` holds; none if it is no file of a modelled sweep, or cannot be read.
+/// Reads the file at `path`. Returns `None` if it is not the file of a modelled sweep or cannot be read.
 ///
 /// # Errors
-/// It is damaged, or of a machine or models that are not there any more.
-pub fn read(path: &Path) -> Result<Option<Read>, String> {
-    // What a pipe gives would be gone for whoever reads results of another form.
+/// Fails if the file is damaged, or if its machine or the version of the models has changed.
+pub fn read(path: &Path) -> Result<Option<Contents>, String> {
+    // Only a regular file: bytes read from a pipe would be lost for the caller, which may try another format.
     let Ok(file) = files::regular(OpenOptions::new().read(true), OFlags::empty(), path) else {
         return Ok(None);
     };
@@ -228,63 +231,62 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     }
     let at = |why: String| format!("{}{why}", display_path(path));
     let Lines { whole, is_cut, .. } = Lines::of(&text);
-    let first =
-        text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
+    let first = text[..whole].lines().next().ok_or_else(|| at(", line 1: the line is incomplete".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
-    there.can_be().map_err(of_header)?;
+    there.check().map_err(of_header)?;
     let machine = Machine::open(&there.machine)
         .map_err(|error| of_header(format!("its machine: {}", sanitize(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
-    let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
-    Ok(known.map(|(header, known)| Read { header, known, is_cut, places, nic }))
+    let known = parse(&text[..whole], |there| check_same_sweep(&now, there), &places, &nic).map_err(at)?;
+    Ok(known.map(|(header, known)| Contents { header, known, is_cut, places, nic }))
 }
 
-/// How much of a file is whole lines.
+/// The complete lines of a file.
 struct Lines {
-    /// Bytes of them.
+    /// Their length in bytes.
     whole: usize,
-    /// Whether the last of them has no line end, as an editor may leave it.
+    /// Whether the last of them lacks a newline; editors may remove it.
     lacks_end: bool,
-    /// Whether something stands behind them that is none.
+    /// Whether an incomplete line follows.
     is_cut: bool,
 }
 
 impl Lines {
-    /// A last line without its end is whole if its check is right; otherwise it was being written when the sweep ended.
+    /// A last line without a newline is complete if its checksum is right. Otherwise the sweep ended while writing it.
     fn of(text: &str) -> Self {
         let ended = text.rfind('\n').map_or(0, |end| end + 1);
-        let is_whole = opened(&text[ended..]).is_some_and(|(_, is_right)| is_right);
+        let is_whole = split_checksum(&text[ended..]).is_some_and(|(_, is_right)| is_right);
         let whole = if is_whole { text.len() } else { ended };
         Self { whole, lacks_end: whole > ended, is_cut: whole < text.trim_end().len() }
     }
 }
 
-/// A line: plain data as JSON, and a check of it.
-fn sealed(content: &impl Serialize) -> String {
-    // Plain data of ours, with fields, can always be written as JSON.
+/// Serializes a line with its checksum.
+fn with_checksum(content: &impl Serialize) -> String {
+    // The types have fields and no maps with non-string keys, so serialization cannot fail.
     let text = serde_json::to_string(content).expect("a result is plain data");
     let fields = text.strip_suffix('}').unwrap_or(&text);
-    format!("{fields}{CHECK}{}\"}}", check_of(fields))
+    format!("{fields}{CHECKSUM_FIELD}{}\"}}", checksum(fields))
 }
 
-fn check_of(fields: &str) -> String {
-    longma_lab::digest(fields.as_bytes())[..CHECK_DIGITS].into()
+fn checksum(fields: &str) -> String {
+    longma_lab::digest(fields.as_bytes())[..CHECKSUM_DIGITS].into()
 }
 
-/// A line without its check, and whether that is right.
-fn opened(line: &str) -> Option<(String, bool)> {
-    let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECK)?;
-    Some((format!("{fields}}}"), check == check_of(fields)))
+/// A line without its checksum, and whether the checksum is right.
+fn split_checksum(line: &str) -> Option<(String, bool)> {
+    let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECKSUM_FIELD)?;
+    Some((format!("{fields}}}"), check == checksum(fields)))
 }
 
-const DAMAGED: &str = "its check does not fit: it was changed or damaged";
+const DAMAGED: &str = "wrong checksum: the line was changed or damaged";
 
 fn header(line: &str) -> Result<Header, String> {
-    let not = |why: &str| format!(", line 1: no result of a modelled sweep: {why}");
-    // The form before this one had no checks.
-    let (text, is_right) = opened(line).unwrap_or_else(|| (line.into(), false));
+    let not = |why: &str| format!(", line 1: not a result of a modelled sweep: {why}");
+    // Format 1 had no checksums.
+    let (text, is_right) = split_checksum(line).unwrap_or_else(|| (line.into(), false));
     let header: Header = serde_json::from_str(&text).map_err(|error| not(&error.to_string()))?;
     if header.affinity_model == FORMAT && !is_right {
         return Err(not(DAMAGED));
@@ -292,12 +294,12 @@ fn header(line: &str) -> Result<Header, String> {
     Ok(header)
 }
 
-fn there_is(header: &Header, there: &Header) -> Result<(), String> {
+fn check_same_sweep(header: &Header, there: &Header) -> Result<(), String> {
     let differs = header.difference(there);
     differs.map_or(Ok(()), |what| Err(format!(" holds another sweep: {what} differs")))
 }
 
-/// The header and the runs in the whole lines of a file, unless it is empty.
+/// Parses the header and the runs from the complete lines of a file; `None` if it is empty.
 fn parse(
     text: &str,
     is_meant: impl Fn(&Header) -> Result<(), String>,
@@ -311,21 +313,22 @@ fn parse(
     let most = nic.goodput(header.mtu);
     let mut seen = BTreeSet::new();
     let mut run = |line: &str| {
-        let (text, is_right) = opened(line).ok_or("it has no check at its end")?;
+        let (text, is_right) = split_checksum(line).ok_or("it has no checksum at its end")?;
         let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         check(&run, places, most)?;
         match (is_right, seen.insert((run.pair, run.seed))) {
             (false, _) => Err(DAMAGED.into()),
-            (true, false) => Err(format!("the pair {} with seed {} is there already", run.pair, run.seed)),
+            (true, false) => Err(format!("the pair {} with seed {} is a duplicate", run.pair, run.seed)),
             (true, true) => Ok(run),
         }
     };
-    let at = |line: usize, why: String| format!(", line {}: no result of a modelled sweep: {why}", line + 1);
+    let at =
+        |line: usize, why: String| format!(", line {}: not a result of a modelled sweep: {why}", line + 1);
     let runs = lines.map(|(line, text)| run(text).map_err(|why| at(line, why))).collect::<Result<_, _>>()?;
     Ok(Some((header, runs)))
 }
 
-/// What of a run cannot be, on a line that carries `most` Gb/s.
+/// Checks that the values of a run are possible, on a link that carries at most `most` Gb/s.
 fn check(run: &Measured, places: &[CpuLocation], most: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
@@ -337,14 +340,14 @@ fn check(run: &Measured, places: &[CpuLocation], most: f64) -> Result<(), String
             Err(format!("{field} is {value}: it must be from {least} to {most}"))
         }
     };
-    within("gbps", run.gbps, (LEAST, most))?;
-    // Whatever is received takes instructions and cycles, which are the first two.
+    within("gbps", run.gbps, (MIN_POSITIVE, most))?;
+    // The first two costs, instructions and cycles, cannot be 0.
     for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
-        let least = if index < 2 { LEAST } else { 0.0 };
-        within(&format!("costs: {}", name.0), *cost, (least, MOST_COST))?;
+        let least = if index < 2 { MIN_POSITIVE } else { 0.0 };
+        within(&format!("costs: {}", name.0), *cost, (least, MAX_COST))?;
     }
     for (stage, name) in run.stages.iter().zip(STAGES) {
-        within(&format!("stages: {name}"), *stage, (-ROUNDING, MOST_COST))?;
+        within(&format!("stages: {name}"), *stage, (-ROUNDING, MAX_COST))?;
     }
     let (sum, cycles) = (run.stages.iter().sum::<f64>(), run.costs[1]);
     let apart = ROUNDING * cycles.max(1.0);
@@ -385,21 +388,21 @@ mod tests {
         }
     }
 
-    /// A file of these runs, and what opening it says.
+    /// Writes a file with these runs and returns the error of opening it.
     fn refused(of: &Path, runs: &[Measured]) -> String {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let path = of.join("made.jsonl");
-        let mut text = sealed(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
-        runs.iter().for_each(|run| text += &(sealed(run) + "\n"));
+        let mut text = with_checksum(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
+        runs.iter().for_each(|run| text += &(with_checksum(run) + "\n"));
         std::fs::write(&path, &text).unwrap();
-        let error = Kept::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
+        let error = ResultsFile::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         error
     }
 
     #[test]
-    fn a_header_that_no_command_writes_is_refused_before_anything_is_opened() {
+    fn an_invalid_header_is_rejected_before_other_files_are_opened() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made.jsonl");
         let pipe = folder.path().join("pipe");
@@ -408,7 +411,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Header)| {
             let mut header = Header::of(&sweep(0), &nic).unwrap();
             change(&mut header);
-            std::fs::write(&path, sealed(&header) + "\n").unwrap();
+            std::fs::write(&path, with_checksum(&header) + "\n").unwrap();
             read(&path).err().unwrap_or_default()
         };
         assert_eq!(refused(&|_| {}), "");
@@ -426,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_line_and_its_field() {
+    fn impossible_values_are_rejected_with_line_and_field() {
         let folder = tempfile::tempdir().unwrap();
         let with = |change: &dyn Fn(&mut Measured)| {
             let mut changed = run(2);
@@ -434,18 +437,18 @@ mod tests {
             refused(folder.path(), &[run(1), changed])
         };
         assert_eq!(with(&|_| {}), "");
-        let begins = "made.jsonl, line 3: no result of a modelled sweep: ";
+        let begins = "made.jsonl, line 3: not a result of a modelled sweep: ";
         type Case<'a> = (&'a dyn Fn(&mut Measured), &'a str);
         let cases: [Case; 8] = [
             (&|run| run.gbps = -39.5, "gbps is -39.5"),
-            // More than 40 Gb/s carry in packets of 9000 bytes.
+            // More than a 40 Gb/s link carries in packets of 9000 bytes.
             (&|run| run.gbps = 39.7, "gbps is 39.7: it must be from"),
             (&|run| run.costs[0] = 0.0, "costs: instructions is 0"),
             (&|run| run.costs[3] = -1.0, "costs: LLC references is -1"),
             (&|run| run.stages[3] = 500.0, "stages: their sum is 500.8"),
             (&|run| run.busy[1].0 = 7.0, "busy is 7"),
             (&|run| run.class = Class::OtherSocket, "the pair 1,2 is not other-socket on this machine"),
-            (&|run| run.seed = 1, "the pair 1,2 with seed 1 is there already"),
+            (&|run| run.seed = 1, "the pair 1,2 with seed 1 is a duplicate"),
         ];
         for (change, why) in cases {
             let error = with(change);
@@ -454,16 +457,16 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_of_a_line_is_found() {
+    fn every_changed_byte_is_detected() {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let first = Header::of(&sweep(0), &nic).unwrap();
-        let text = format!("{}\n{}\n", sealed(&first), sealed(&run(1)));
-        let parsed = |text: &str| parse(text, |there| there_is(&first, there), &places, &nic);
+        let text = format!("{}\n{}\n", with_checksum(&first), with_checksum(&run(1)));
+        let parsed = |text: &str| parse(text, |there| check_same_sweep(&first, there), &places, &nic);
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
         for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
             let mut bytes = text.clone().into_bytes();
-            // Another digit where there was one.
+            // Flips the lowest bit: a digit becomes another digit.
             bytes[at] ^= 1;
             let changed = String::from_utf8(bytes).unwrap();
             assert!(parsed(&changed).is_err(), "{changed}");
@@ -471,17 +474,17 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_there_again_bit_for_bit_and_a_line_that_was_being_written_is_not() {
+    fn complete_runs_are_read_back_exactly_and_an_incomplete_line_is_dropped() {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kept.jsonl");
-        let open = |frame_cycles| Kept::open(&path, &sweep(frame_cycles), &nic, &places);
+        let open = |frame_cycles| ResultsFile::open(&path, &sweep(frame_cycles), &nic, &places);
         let first = open(0).unwrap();
         first.add(&run(1)).unwrap();
         first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
         assert!(open(0).err().unwrap().contains("is being written"));
-        // As a child of another thread between fork and exec has it.
+        // A copy of the descriptor, as a child of another thread has it between fork and exec.
         let _elsewhere = first.file.lock().unwrap().try_clone().unwrap();
         drop(first);
         let text = std::fs::read(&path).unwrap();
@@ -496,19 +499,19 @@ mod tests {
         let changed = String::from_utf8(text.clone()).unwrap().replacen("39.5", "39.4", 1);
         std::fs::write(&path, &changed).unwrap();
         let error = open(0).err().unwrap();
-        assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
+        assert!(error.contains("line 2: not a result of a modelled sweep: wrong checksum"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
-        // What was cut anywhere goes on from its last whole line.
+        // A file truncated at any length continues after its last complete line.
         let ends = (0..text.len()).filter(|at| text[*at] == b'\n');
         for length in (0..text.len()).step_by(7).chain(ends) {
             std::fs::write(&path, &text[..length]).unwrap();
             let known = open(0).unwrap().known.clone();
-            // A line is there as soon as all but its end is.
+            // A line counts as complete even without its newline.
             let whole = text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();
-        assert!(open(0).err().unwrap().contains("no result of a modelled sweep"));
+        assert!(open(0).err().unwrap().contains("not a result of a modelled sweep"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "my letter");
     }
 }

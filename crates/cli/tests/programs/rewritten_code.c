@@ -1,6 +1,6 @@
-// Code that is written anew for ever, by several threads, while others wait in calls, loop without a call, come and go, and get signals;
-// and in a forked child. Prints what the code computed, which the program knows.
-// Not how code changes are noticed: that is tests/code_changes.
+// Several threads rewrite code in a loop, while others wait in system calls, loop without calls, start and end, and receive signals;
+// so does a forked child. Prints the results of the code, which the program can predict.
+// tests/code_changes tests how code changes are detected.
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static volatile uint64_t loops;
 
 static void on_alarm(int signal) { signals++; }
 
-// A function that adds numbers to its argument; gives what they are together.
+// Writes a function that adds numbers to its argument; returns their sum.
 static uint64_t write_function(unsigned char *at, unsigned seed) {
     unsigned char *begin = at;
     uint64_t sum = 0;

@@ -1,5 +1,5 @@
-//! What a simulated program is told of the system that it runs on does not depend on who runs it, nor how.
-//! Not its result: `repeatable.rs` has that.
+//! Tests that the system information seen by a simulated program does not depend on the user or the environment of the
+//! run.
 //! Source: umask(2), getpriority(2), getpgrp(2), getsid(2), proc(5).
 
 mod programs;
@@ -20,7 +20,7 @@ const FILES: [&str; 7] = [
     "/proc/self/status",
 ];
 
-/// Writes what calls return and what is in the files that it is given.
+/// A program that writes the results of calls and the contents of the files named by its arguments.
 fn told() -> Vec<u8> {
     // umask, getpriority, getpgid, getsid, sched_getscheduler, ioprio_get: number and first argument
     let calls = [(166, 0o22), (141, 0), (155, 0), (156, 0), (120, 0), (31, 1)].map(|(number, argument)| {
@@ -39,7 +39,7 @@ fn told() -> Vec<u8> {
     executable(&code, &[])
 }
 
-/// As somebody else would run it: with another mask and priority, in a session of its own.
+/// Runs the command with another umask and priority, in a new session.
 fn otherwise(command: &mut Command) -> &mut Command {
     // SAFETY: all three are async-signal-safe.
     unsafe {
@@ -53,7 +53,7 @@ fn otherwise(command: &mut Command) -> &mut Command {
 }
 
 #[test]
-fn a_simulated_program_is_told_the_same_whoever_runs_it() {
+fn system_information_does_not_depend_on_the_user() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "told", &told());
     for level in ["cache", "timing"] {
@@ -73,10 +73,10 @@ fn a_simulated_program_is_told_the_same_whoever_runs_it() {
 }
 
 #[test]
-fn the_mask_of_a_simulated_program_holds_for_what_it_executes() {
+fn the_umask_is_inherited_across_execve() {
     let folder = tempdir().unwrap();
     let told = place(folder.path(), "told", &told());
-    // umask(077), then execve of the first argument with what follows.
+    // umask(077), then execve of the first argument with the remaining ones.
     let code = [
         add(A0, ZERO, 0o77),
         add(A7, ZERO, 166),

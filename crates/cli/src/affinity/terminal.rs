@@ -1,6 +1,5 @@
-//! All that `longma affinity` says. Names of programs, words of loads, files of results: what others wrote comes to a terminal through here,
-//! without what that would take for orders.
-//! Not the live map's own orders to the terminal: those are in `show`.
+//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so all text is
+//! stripped of terminal control characters here. The live view (`show/live.rs`) writes its own control sequences.
 
 use super::Outcome;
 use crate::machine;
@@ -10,27 +9,27 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Prints text.
+/// Prints text to standard output.
 pub fn print(text: &str) -> Outcome {
     machine::print(&sanitize_lines(text))
 }
 
-/// Prints a value; its strings keep what they hold, escaped.
+/// Prints a value as indented JSON, with control characters escaped.
 pub fn print_json(value: &Value) -> Outcome {
     machine::print(&(escaped(&format!("{value:#}")) + "\n"))
 }
 
-/// Prints a value in one line.
+/// Prints a value as JSON on one line.
 pub fn print_json_line(value: &Value) -> Outcome {
     machine::print(&(escaped(&value.to_string()) + "\n"))
 }
 
-/// JSON with the characters as escapes that it does not demand them for: they can stand in strings alone.
+/// Escapes control characters that JSON allows unescaped. In JSON they can occur only within strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_control_or_invisible(c) && c != '\n' {
-            // Those beyond four digits are two escapes in JSON.
+        match is_order(c) && c != '\n' {
+            // Characters beyond the Basic Multilingual Plane need a surrogate pair.
             true => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| {
                 write!(text, "\\u{half:04x}").expect("a string takes all");
             }),
@@ -40,32 +39,32 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// Says something besides the results.
+/// Prints a message to standard error.
 pub fn note(text: &str) {
     aside(&format!("longma: {}\n", sanitize(text)));
 }
 
-/// Says that a file's last line is left out, if it is cut.
+/// Reports that an incomplete last line of `file` is ignored, if `is_cut`.
 pub fn cut(file: &Path, is_cut: bool) {
     if is_cut {
         note(&format!(
-            "{}: its last line was not written to its end and is dropped: the sweep's own command makes that run again",
-            display_path(file)
+            "{}: the last line is incomplete and is dropped: the sweep's command repeats that run",
+            shown(file)
         ));
     }
 }
 
-/// Says lines besides the results.
+/// Prints lines to standard error.
 pub fn lines(text: &str) {
     aside(&sanitize_lines(text));
 }
 
-/// Shows how far it is, over what was shown before; an empty text takes that away.
+/// Overwrites the progress line on standard error; an empty text clears it.
 pub fn progress(text: &str) {
     aside(&format!("\r\x1b[K{}", sanitize(text)));
 }
 
-/// Whoever has closed standard error does not want to hear it: no reason to end in the middle.
+/// Write errors are ignored: a closed standard error must not end a sweep early.
 fn aside(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_keeps_what_a_string_holds_and_has_no_order_in_it() {
+    fn json_strings_keep_their_value_without_control_characters() {
         let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}\u{2028}\u{e0041}ä\n");
         let text = escaped(&format!("{value:#}"));
         assert!(!text.chars().any(is_control_or_invisible), "{text}");

@@ -1,4 +1,4 @@
-// Stores that change the very next instruction, in a loop and out of it, by plain stores and by strings; prints what came of it.
+// Stores that change the next instruction, in a loop and outside, with plain stores and string instructions; prints the results.
 #include <stdio.h>
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-// A thread writes without an end; what comes behind "end" has been written after the program was over.
+// A thread writes in an endless loop; output after "end" was written after the program had exited.
 #include <pthread.h>
 #include <unistd.h>
 
