@@ -141,8 +141,8 @@ impl StateOption {
         if let Some(folder) = missing.filter(|_| self.state.is_some()) {
             return Err(format!(
                 "the log of decisions {}: there is no directory {}: create it, or name another file with --state",
-                shown(&path),
-                shown(folder)
+                display_path(&path),
+                display_path(folder)
             ));
         }
         own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {

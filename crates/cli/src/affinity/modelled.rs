@@ -9,9 +9,11 @@ use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::places::{Class, Pair, classify, of_machine};
+use longma_affinity::pairs::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuLocation, Machine, display_path, sanitize};
-use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
+use longma_workloads::pairs::{
+    COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
+};
 use results_file::ResultsFile;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,13 +42,13 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     let nic = nic(&machine)?;
     sweep.mtu(&nic).map_err(|why| format!("{}: {why}", sanitize(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
-        [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
+        [] => longma_affinity::pairs::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // Remove duplicate pairs.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
     check_pairs(&machine.name, &places, &pairs)?;
     // Check the settings before the results file is created.
-    nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
+    missing_resource(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
         terminal::note(&format!("note: {words}"));
     }
@@ -79,7 +81,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
             format!(
                 "{count} of {} runs are in {}: the same command goes on with the missing runs",
                 runs.len(),
-                shown(path)
+                display_path(path)
             )
         }
         None => format!(
@@ -118,7 +120,7 @@ pub fn report(
     if has_page {
         return Err(format!(
             "{} holds a modelled sweep, for which there is no page: leave --html out",
-            shown(file)
+            display_path(file)
         )
         .into());
     }
@@ -129,7 +131,7 @@ pub fn report(
         _ if known.is_empty() => {
             return Err(format!(
                 "{} has no runs yet: make them with `{}`",
-                shown(file),
+                display_path(file),
                 header.command(file)
             )
             .into());

@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else if !path.exists() {
         // Name the file, so that a mistyped path is not taken for a restored host.
-        print(&format!("Nothing to restore: there is no journal {}.\n", shown(&path)))?;
+        print(&format!("Nothing to restore: there is no journal {}.\n", display_path(&path)))?;
     } else {
         print(&text(&restored))?;
     }
@@ -52,17 +52,17 @@ pub fn text(restored: &Restored) -> String {
     let (mut put_back, mut as_before, mut ended) = (0, 0, 0);
     for (setting, fate) in &restored.settings {
         match fate {
-            Fate::Restored => put_back += 1,
-            Fate::AsBefore => as_before += 1,
-            Fate::Ended => ended += 1,
-            Fate::Gone { was } => text.push_str(&format!(
+            RestoreOutcome::Restored => put_back += 1,
+            RestoreOutcome::AsBefore => as_before += 1,
+            RestoreOutcome::Ended => ended += 1,
+            RestoreOutcome::Gone { was } => text.push_str(&format!(
                 "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface was moved to another \
                  network namespace, restore the setting there by hand; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
             )),
-            Fate::Foreign { found } => {
+            RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
             }
-            Fate::Failed { why } => {
+            RestoreOutcome::Failed { why } => {
                 text.push_str(&format!("{setting}: not restored: {why}; the journal keeps it\n"))
             }
         }

@@ -144,7 +144,7 @@ struct RunOptions {
 
 /// The prepared network and host for a sweep.
 pub struct Testbed {
-    lab: Option<Lab>,
+    lab: Option<NetnsTestbed>,
     host: Tree,
     /// The properties common to all runs.
     pub header: Header,
@@ -220,7 +220,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn with_progress(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
-    format!("{error}; {good} {plural} in {}: the same command goes on with the missing runs", shown(file))
+    format!(
+        "{error}; {good} {plural} in {}: the same command goes on with the missing runs",
+        display_path(file)
+    )
 }
 
 /// Makes the runs and restores all settings, also after errors.
@@ -271,7 +274,7 @@ pub fn measure(
         Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            let gone = testbed.lab.as_mut().and_then(Lab::gone);
+            let gone = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
             Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into())
         }
     }

@@ -28,7 +28,7 @@ pub fn print_json_line(value: &Value) -> Outcome {
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_order(c) && c != '\n' {
+        match is_control_or_invisible(c) && c != '\n' {
             // Characters beyond the Basic Multilingual Plane need a surrogate pair.
             true => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| {
                 write!(text, "\\u{half:04x}").expect("a string takes all");
@@ -49,7 +49,7 @@ pub fn cut(file: &Path, is_cut: bool) {
     if is_cut {
         note(&format!(
             "{}: the last line is incomplete and is dropped: the sweep's command repeats that run",
-            shown(file)
+            display_path(file)
         ));
     }
 }

@@ -27,11 +27,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (mut decisions, lost) =
         log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", display_path(&path)))?;
     if lost > 0 && decisions.is_empty() {
-        return Err(format!("{} is not a log of decisions: none of its lines is one", shown(&path)).into());
+        return Err(
+            format!("{} is not a log of decisions: none of its lines is one", display_path(&path)).into()
+        );
     } else if lost > 0 {
         let lines =
             if lost == 1 { "line is not a decision and is" } else { "lines are not decisions and are" };
-        terminal::note(&format!("{lost} {lines} ignored in {}: the file is damaged", shown(&path)));
+        terminal::note(&format!("{lost} {lines} ignored in {}: the file is damaged", display_path(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));

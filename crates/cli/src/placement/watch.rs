@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, mib, percent, say};
-use longma_placement_service::libvirt::{Look, look};
+use longma_placement_service::libvirt::{Locality, survey};
 use longma_placement_service::wire::sanitize;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -65,7 +65,7 @@ pub struct WatchArguments {
 /// Runs `longma placement watch`; changes nothing on the host.
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
-        let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
+        let looks = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
             let error = sanitize(&error.to_string());
             format!("{error}\n  check that libvirtd runs and that you may use it; --libvirt qemu:///session is your own instance")
         })?;
@@ -82,7 +82,7 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn observation_page(looks: &[Look]) -> Page {
+fn observation_page(looks: &[Locality]) -> Page {
     let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
     rows.extend(looks.iter().map(|look| {
         let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));

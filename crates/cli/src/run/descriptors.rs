@@ -32,7 +32,7 @@ enum MessageTarget {
 impl Messages {
     /// Writes lines to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        Ok(Self(Arc::new(MessageTarget::Own(descriptors::keep(file.into())?.into()))))
+        Ok(Self(Arc::new(MessageTarget::Own(descriptors::move_to_reserved(file.into())?.into()))))
     }
 
     /// Writes a line with a single write.

@@ -1,4 +1,4 @@
-//! Reads the machine given to `longma run`. `longma_runner::Seen` derives what the program sees of it.
+//! Reads the machine given to `longma run`. `longma_runner::ObservedMachine` derives what the program sees of it.
 
 use longma_runner::ObservedMachine;
 use longma_topology::{Machine, OpenError};
@@ -27,8 +27,8 @@ pub fn read(name: &str) -> Result<Machine, Failure> {
 ///
 /// # Errors
 /// Fails if the cores have another instruction set and the run is not simulated.
-pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
-    Seen::of(machine, simulates).map_err(|error| {
+pub fn seen_of(machine: &Machine, simulates: bool) -> Result<ObservedMachine, Failure> {
+    ObservedMachine::of(machine, simulates).map_err(|error| {
         Failure::own(
             &error.to_string(),
             "give a machine with LoongArch64 cores, such as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
@@ -37,7 +37,7 @@ pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
 }
 
 /// Restricts the program to as many host processors as its machine has cores.
-pub fn restrict_cores(seen: &Seen) {
+pub fn restrict_cores(seen: &ObservedMachine) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut kept = CpuSet::new();
     (0..CpuSet::MAX_CPU)

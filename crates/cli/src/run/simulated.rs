@@ -182,7 +182,11 @@ pub fn prepare(
 ///
 /// # Errors
 /// Fails if an option does not fit the machine, or the machine cannot be modelled.
-pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Result<SimulatedProcess, Failure> {
+pub fn attend_devices(
+    arguments: &Arguments,
+    machine: Machine,
+    say: &Sink,
+) -> Result<SimulatedProcess, Failure> {
     let scheduler = scheduler(arguments, &machine, None, say)?;
     let simulation = modelled(TimingSimulationConfig {
         machine: Arc::new(machine),

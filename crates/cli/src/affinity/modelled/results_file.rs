@@ -177,10 +177,10 @@ impl ResultsFile {
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
         kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: not a result of a modelled sweep", shown(path)));
+            return Err(format!("{}, line 1: not a result of a modelled sweep", display_path(path)));
         }
         kept.known = parse(&text[..whole], |there| check_same_sweep(&header, there), places, nic)
-            .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
+            .map_err(|why| format!("{}{why}; choose another file with --output", display_path(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
         let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
