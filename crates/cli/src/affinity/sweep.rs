@@ -254,17 +254,20 @@ pub fn measure(
     if bar {
         said::progress("");
     }
-    let restored = journal.restore()?;
+    let restored = journal.restore();
+    // Without its namespaces every later step fails too: name the cause, not the step that met it first.
+    let gone = ground.lab.as_mut().and_then(Lab::gone);
+    let restored = match (restored, &gone) {
+        (Err(error), Some(gone)) => return Err(format!("{gone}; the same command builds it again ({error})").into()),
+        (restored, _) => restored?,
+    };
     if !restored.is_whole() {
         said::lines(&restore::text(&restored));
     }
     match outcome {
         Ok(_) if !restored.is_whole() => Err(NOT_BACK.into()),
         Ok(outcome) => Ok(outcome),
-        Err(error) => {
-            let gone = ground.lab.as_mut().and_then(Lab::gone);
-            Err(in_words(&error, gone, &ground.header, restored.is_whole()).into())
-        }
+        Err(error) => Err(in_words(&error, gone, &ground.header, restored.is_whole()).into()),
     }
 }
 
@@ -274,7 +277,7 @@ const NOT_BACK: &str = "not all settings are as before: see above";
 /// Why a sweep ended early, and whether the host is as it was.
 fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
-        (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
+        (_, Some(gone)) => format!("{gone}; the same command builds it again ({error})"),
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
             if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) =>
         {

@@ -97,9 +97,12 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// What has become of the process that keeps it, in words, if it has ended.
+    /// How the process that keeps the namespace ended, if it did or is about to.
     fn ended(&mut self, whose: &str) -> Option<String> {
-        let status = self.holder.try_wait().ok()??;
+        // An exiting process gives up its namespaces before its parent can wait for it. Others fail to enter them from then on, so that
+        // moment counts as its end.
+        let is_exiting = std::fs::read_link(format!("/proc/{}/ns/net", self.id())).is_err();
+        let status = if is_exiting { self.holder.wait().ok()? } else { self.holder.try_wait().ok()?? };
         Some(format!(
             "the process that keeps the {whose}'s namespace (`cat`, process {}) {}",
             self.id(),
