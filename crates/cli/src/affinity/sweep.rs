@@ -266,17 +266,22 @@ pub fn measure(
     if bar {
         terminal::progress("");
     }
-    let restored = journal.restore()?;
+    let restored = journal.restore();
+    // Without its namespaces every later step fails too: name the cause, not the step that met it first.
+    let gone = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
+    let restored = match (restored, &gone) {
+        (Err(error), Some(gone)) => {
+            return Err(format!("{gone}; repeat the command to create it again ({error})").into());
+        }
+        (restored, _) => restored?,
+    };
     if !restored.is_whole() {
         terminal::lines(&restore::text(&restored));
     }
     match outcome {
         Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
         Ok(outcome) => Ok(outcome),
-        Err(error) => {
-            let gone = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
-            Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into())
-        }
+        Err(error) => Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into()),
     }
 }
 

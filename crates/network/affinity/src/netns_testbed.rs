@@ -99,9 +99,16 @@ impl Namespace {
         self.holder.id()
     }
 
+<<<<<<< HEAD:crates/network/affinity/src/netns_testbed.rs
     /// If the helper process has ended, describes how.
+=======
+    /// How the process that keeps the namespace ended, if it did or is about to.
+>>>>>>> flaky:crates/network/affinity/src/lab.rs
     fn ended(&mut self, whose: &str) -> Option<String> {
-        let status = self.holder.try_wait().ok()??;
+        // An exiting process gives up its namespaces before its parent can wait for it. Others fail to enter them from then on, so that
+        // moment counts as its end.
+        let is_exiting = std::fs::read_link(format!("/proc/{}/ns/net", self.id())).is_err();
+        let status = if is_exiting { self.holder.wait().ok()? } else { self.holder.try_wait().ok()?? };
         Some(format!(
             "the process that keeps the {whose}'s namespace open (`cat`, process {}) {}",
             self.id(),
