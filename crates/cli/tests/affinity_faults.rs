@@ -105,7 +105,7 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
     let words = format!(
-        "the lab is gone: the process that keeps the receiver's namespace (`cat`, process {holder}) was killed by SIGKILL"
+        "the lab is gone: the process that keeps the receiver's namespace open (`cat`, process {holder}) was killed by SIGKILL"
     );
     assert!(said.contains(&words), "{said}");
     assert!(said.contains("with a result") && said.contains("the same command goes on"), "{said}");

@@ -99,11 +99,7 @@ impl Namespace {
         self.holder.id()
     }
 
-<<<<<<< HEAD:crates/network/affinity/src/netns_testbed.rs
-    /// If the helper process has ended, describes how.
-=======
     /// How the process that keeps the namespace ended, if it did or is about to.
->>>>>>> flaky:crates/network/affinity/src/lab.rs
     fn ended(&mut self, whose: &str) -> Option<String> {
         // An exiting process gives up its namespaces before its parent can wait for it. Others fail to enter them from then on, so that
         // moment counts as its end.
