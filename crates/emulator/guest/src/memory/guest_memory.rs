@@ -224,7 +224,8 @@ impl GuestMemory {
         Ok(pointer)
     }
 
-    /// Whether the kernel cannot write somewhere in `length` bytes at `address` because code has been read from there.
+    /// Whether a page of the `length` bytes at `address` is write-protected because of translated code, so that the kernel
+    /// cannot write to it.
     pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
         // The maximum size of a single read or write in Linux.
         let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
