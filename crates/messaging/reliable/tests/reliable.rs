@@ -200,7 +200,7 @@ fn a_dead_peer_is_detected_and_idle_connections_last() {
 fn a_machine_suspended_for_minutes_does_not_lose_its_peers() {
     let mut link = Link::open(Config::default(), Faults::default(), 5);
     link.run_until("a minute", |link| link.now > Duration::from_secs(60));
-    // Neither end was serviced meanwhile, as when a virtual machine with both is stopped.
+    // Neither end was serviced during that time, as when a virtual machine with both is stopped.
     link.now += Duration::from_secs(300);
     let then = link.now;
     link.end(0).send(&[b"still there?"]).unwrap();

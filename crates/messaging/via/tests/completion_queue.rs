@@ -261,7 +261,7 @@ fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
     let crowd = crowd(40);
     // Messages from memory that the program has registered are sent in parts.
     let mut own = vec![7u8; 1 << 20];
-    // SAFETY: the vector outlives the region and is not accessed otherwise meanwhile.
+    // SAFETY: the vector outlives the region and is not accessed while the region exists.
     let region = unsafe {
         crowd.clients.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::local(crowd.clients.tag))
     }

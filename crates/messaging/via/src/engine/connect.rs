@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a VI waiting for its peer checks whether its attempt is still current.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The pause before a peer that is not ready is asked again.
+/// The pause before the request to a peer that is not ready is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// The peer's address may be used by a process that waits for another VI and rejects this one. Requests are repeated
 /// for this long.

@@ -32,7 +32,8 @@ impl Asker {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let greeting = Greeting { asked: asked.into(), asking: b"asker".to_vec(), attributes: evil() };
+        let greeting =
+            Greeting { requested: asked.into(), requesting: b"asker".to_vec(), attributes: evil() };
         let connection = Connection::open(Config::default(), 0x5eed, &greeting.write(), Duration::ZERO);
         Self { socket, connection, begin: Instant::now() }
     }
@@ -114,7 +115,7 @@ fn a_repeated_request_is_delivered_once() {
             was_open
         });
         let asked = listen(LIMIT).unwrap();
-        // The request is repeated meanwhile; the client gives up after three seconds.
+        // The client repeats its request, and gives up after three seconds.
         let again = listen(Duration::from_secs(1)).is_ok();
         let accepted = asked.accept(&vi);
         let after = listen(Duration::from_millis(500)).is_ok();
@@ -200,7 +201,8 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
 #[test]
 fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
     let (nic, place) = served_slowly();
-    let greeting = Greeting { asked: b"served".to_vec(), asking: b"nobody".to_vec(), attributes: evil() };
+    let greeting =
+        Greeting { requested: b"served".to_vec(), requesting: b"nobody".to_vec(), attributes: evil() };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for tag in 1..=2000 {
         let mut out = Vec::new();

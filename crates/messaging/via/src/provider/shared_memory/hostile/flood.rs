@@ -6,7 +6,7 @@ use super::*;
 
 /// The number of flooding connections. A user may have that many with the usual limit of 1024 descriptors.
 const PEERS: usize = 240;
-/// The maximum delay for a well-behaved client meanwhile.
+/// The maximum delay for a well-behaved client during the flood.
 const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 const ROLE: &str = "LONGMA_VIA_FLOOD";
