@@ -1,4 +1,4 @@
-//! Tests of power-cut images: they contain what the contract of `ZonedDevice` guarantees, and cover what it allows.
+//! Power-cut images contain what the contract of `ZonedDevice` guarantees, and together cover what it allows.
 
 use longma_zoned::device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,

@@ -168,7 +168,7 @@ fn partly_written_zones_are_limited_in_number() {
         device.finish(zone(device, 0)).unwrap();
         assert_eq!(condition(device, 0), Condition::Full);
         append(device, limit).unwrap();
-        assert!(matches!(device.finish(zone(device, 0)), Ok(())), "finishing a full zone is nothing");
+        assert!(matches!(device.finish(zone(device, 0)), Ok(())), "finishing a full zone has no effect");
     });
 }
 

@@ -33,7 +33,7 @@ fn a_read_error_is_reported_and_the_map_goes_on() {
             Ok(_) => {}
             Err(Error::Device(DeviceError::Media { .. })) => {
                 failed += 1;
-                assert_same(&store.snapshot(), &changed, "a batch that failed changed nothing");
+                assert_same(&store.snapshot(), &changed, "a failed batch changes nothing");
                 store.apply(&change).unwrap();
             }
             Err(error) => panic!("{error}"),
@@ -202,7 +202,7 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
             store.close().unwrap();
         }
     }
-    assert!(lost_journals > 0, "no round came to the case of a lost journal");
+    assert!(lost_journals > 0, "no round lost the journal");
 }
 
 #[test]

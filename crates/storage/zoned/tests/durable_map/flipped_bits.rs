@@ -153,7 +153,7 @@ impl Campaign {
         let is_sound = checked.as_ref().is_ok_and(|report| report.problems.is_empty());
         self.unchanged(bytes, "a check")?;
         if is_sound && seen != Seen::Right {
-            return Err(format!("a check finds nothing, and reading is {seen:?}"));
+            return Err(format!("a check finds no problem, but reading returns {seen:?}"));
         }
         if is_sound {
             return Ok(());

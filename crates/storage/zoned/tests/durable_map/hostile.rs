@@ -57,7 +57,7 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     }
 }
 
-/// Changes some bytes of a block in use, or of a part appended to the journal, and recomputes its checksum.
+/// Changes some bytes of a block in use, or of a copy appended to the journal, and recomputes its checksum.
 fn damage(device: &MemoryDevice, rng: &mut Rng) {
     let (mut node, mut block) = ([0; 512], rng.below(60));
     let journal = device.zone(ZoneNumber(1)).unwrap();

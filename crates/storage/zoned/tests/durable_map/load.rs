@@ -169,7 +169,7 @@ fn a_soak_at_a_constant_rate_counts_from_when_an_operation_was_to_begin() {
         // The rate must not exceed the requested one, except for clock inaccuracy.
         assert!(window.operations_per_second <= 1_001.0, "{window:?}");
     }
-    // A flush takes 0.2 s. The latency of the puts that were due meanwhile includes the wait.
+    // A flush takes 0.2 s. The latency of the puts that were due during the flush includes the wait.
     let longest = report.longest_put.unwrap();
     assert!(longest >= 0.2 && longest >= report.longest_batch, "{longest} {}", report.longest_batch);
 }

@@ -174,7 +174,7 @@ fn assert_all_covered(runs: &[(u32, Covered)]) {
             missed.push(*what);
         }
     }
-    assert_eq!(missed, [""; 0], "of these there was nothing");
+    assert_eq!(missed, [""; 0], "these never occurred");
 }
 
 #[test]

@@ -126,7 +126,10 @@ fn from_both_ends(rows: &mut Iter<Memory>, rng: &mut Rng) -> Vec<(Vec<u8>, Vec<u
             match row {
                 Some(row) => side.push(row),
                 None => {
-                    assert!(rows.next().is_none() && rows.next_back().is_none(), "what is over stays over");
+                    assert!(
+                        rows.next().is_none() && rows.next_back().is_none(),
+                        "a finished iterator stays finished"
+                    );
                     front.extend(back.into_iter().rev());
                     return front;
                 }

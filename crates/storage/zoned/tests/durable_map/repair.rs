@@ -311,6 +311,6 @@ fn an_interrupted_repair_can_be_repeated() {
                 }
             }
         }
-        assert!(with_copies > 0, "{records:?}: no repair took anything from older copies");
+        assert!(with_copies > 0, "{records:?}: no repair used older copies");
     }
 }
