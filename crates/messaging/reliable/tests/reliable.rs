@@ -75,13 +75,17 @@ impl Link {
     }
 
     fn end(&mut self, end: usize) -> &mut Connection {
-        self.ends[end].as_mut().expect("the end is there")
+        self.ends[end].as_mut().expect("this end of the connection is open")
     }
 
     fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let limit = self.now + Duration::from_secs(10_000);
         while !done(self) {
-            assert!(self.step() && self.now < limit, "never came: {what}; events {:?}", self.events);
+            assert!(
+                self.step() && self.now < limit,
+                "timed out waiting for {what}; events {:?}",
+                self.events
+            );
         }
     }
 

@@ -52,7 +52,7 @@ impl Pair {
             if let Some(found) = look() {
                 return found;
             }
-            assert!(self.fabric.skip(), "nothing is under way, and nothing came");
+            assert!(self.fabric.skip(), "nothing is in progress, and the awaited event did not occur");
         }
     }
 

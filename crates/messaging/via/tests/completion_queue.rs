@@ -135,7 +135,7 @@ fn a_busy_vi_does_not_starve_other_vis_of_the_queue() {
     (0..120).for_each(|_| crowd.clients.send(loud_client, 8));
     crowd.clients.send(quiet_client, 8);
     let before = (0..120).take_while(|_| crowd.heard() != quiet.number()).count();
-    assert!(before <= 40, "{before} messages of another came first");
+    assert!(before <= 40, "{before} messages of the busy VI were reported first");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn each_of_many_idle_vis_is_noticed_when_it_sends() {
                 // No thread sleeps: poll at intervals.
                 let end = Instant::now() + Duration::from_secs(20);
                 while crowd.queue.done() != Some((vi.number(), Queue::Receive)) {
-                    assert!(Instant::now() < end, "VI {} is not heard", vi.number());
+                    assert!(Instant::now() < end, "the completion of VI {} is not reported", vi.number());
                     std::thread::sleep(Duration::from_micros(50));
                 }
             } else {
@@ -288,7 +288,7 @@ fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
                 assert!(vi.receive_done().unwrap().is_success());
                 heard += 1;
             }
-            assert!(Instant::now() < end, "{heard} of 301 messages came");
+            assert!(Instant::now() < end, "{heard} of 301 messages arrived");
         }
         while client.send_done().is_some() {}
     }

@@ -119,7 +119,7 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     // A client takes two descriptors.
     let count = wanted.min((raise_files() as usize - 100) / 2);
     if count < wanted {
-        eprintln!("no more than {count} clients: too few descriptors are allowed for {wanted}");
+        eprintln!("only {count} clients: the limit on open files is too low for {wanted}");
     }
     let nic = open_for(count as u32 + 1);
     let tag = nic.create_protection_tag().unwrap();

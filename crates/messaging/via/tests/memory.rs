@@ -22,7 +22,7 @@ fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
         let handle = region.expect("room").handle().0;
         assert!(
             handle != 0 && seen.insert(handle),
-            "handle {handle:#x} came again after {count} registrations"
+            "handle {handle:#x} was reused after {count} registrations"
         );
     }
 }

@@ -107,7 +107,7 @@ fn a_name_in_a_directory_is_found_there_and_nowhere_else() {
     connect(&server, &client, &name).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     drop((server, client));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the name went with the NIC");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the name was not removed with the NIC");
 }
 
 /// Waits until a side has logged a refusal.

@@ -205,7 +205,7 @@ impl Between {
             let mut datagram = vec![0; 1 << 16];
             while !over.load(Ordering::Relaxed) {
                 let Ok(bytes) = back_too.recv(&mut datagram) else { continue };
-                let to = known.lock().unwrap().expect("a client has asked");
+                let to = known.lock().unwrap().expect("a client has sent a datagram");
                 let _ = front_too.send_to(&datagram[..bytes], to);
             }
         });
@@ -268,7 +268,7 @@ fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
         std::thread::sleep(Duration::from_millis(100));
         between.repeats.store(true, Ordering::Relaxed);
         let again = wait(Some(Duration::from_millis(400)));
-        assert!(!between.repeats.load(Ordering::Relaxed), "it was not said again");
+        assert!(!between.repeats.load(Ordering::Relaxed), "the datagram was not repeated");
         assert!(matches!(again, Err(Error::Timeout)), "accepted: {accepts}");
         // A new request is accepted.
         connect(&client, &server, &remote);

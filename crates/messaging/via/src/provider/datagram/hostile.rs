@@ -121,7 +121,7 @@ fn a_repeated_request_is_delivered_once() {
         let after = listen(Duration::from_millis(500)).is_ok();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(asking.join().unwrap(), "not connected: {accepted:?}");
-        assert_eq!((again, after), (false, false), "one request came twice");
+        assert_eq!((again, after), (false, false), "one request was reported twice");
     });
 }
 
@@ -134,7 +134,7 @@ fn a_peer_that_requests_reads_but_takes_no_answers_is_disconnected_and_costs_lit
         asker.ask(memory.remote(0), token);
     }
     while vi.state() == ViState::Connected && !asker.connection.is_drained() {
-        assert!(asker.begin.elapsed() < LIMIT, "not all was asked");
+        assert!(asker.begin.elapsed() < LIMIT, "not all requests were sent");
         asker.turn();
     }
     let grown = resident_bytes().saturating_sub(before);

@@ -258,7 +258,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
         // Kill a random attacker at any point and start another one.
         let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
         let ended = killed.try_wait().unwrap();
-        assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
+        assert!(ended.is_none(), "an attacker exited before it was killed, {ended:?}; see its output above");
         killed.kill().unwrap();
         killed.wait().unwrap();
         kills += 1;
@@ -308,7 +308,7 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         let [attacked, alone] = answers.map(|answers| answers.unwrap());
         let [served, apart] = served.map(|served| served.join().unwrap());
         println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
-        println!("beside attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
+        println!("with attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
         println!("without attackers: longest turn of the server {:?}; {alone}", apart.longest_turn);
         assert!(served.taken_in > 1, "there was no attack");
         // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects

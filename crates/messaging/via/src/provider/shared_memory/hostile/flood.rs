@@ -74,7 +74,7 @@ fn events_of_one_peer_are_seen_soon_however_busy_the_others_are() {
         honest.post_send(&Descriptor::rdma_write(&[own.segment(0, 8)], target.remote(0))).unwrap();
         let word = target.atomic(0);
         while word.load(Order::Acquire) != value {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it is never heard");
+            assert!(begin.elapsed() < Duration::from_secs(20), "the write was never stored");
             std::thread::yield_now();
         }
         let took = worked() - before;

@@ -105,7 +105,7 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
             });
             let heard = heard.recv_timeout(Duration::from_secs(15));
             page.release();
-            heard.expect("who waits for peers waits for one that holds a lock");
+            heard.expect("the server waits for a peer that holds a file lock");
         });
         writer.join().unwrap();
     }

@@ -144,8 +144,10 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
         .unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.find(|line| line.starts_with("told")).expect("the client says what it was told");
-    let completion = vi.receive_wait(SOON).expect("it comes, or fails");
+    let told = lines
+        .find(|line| line.starts_with("told"))
+        .expect("the client reports whether it was told of the mapping");
+    let completion = vi.receive_wait(SOON).expect("the message arrives or fails");
     client.kill().unwrap();
     client.wait().unwrap();
     (told == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)
