@@ -215,6 +215,9 @@ impl GuestMemory {
     /// The host pointer to a buffer that the host kernel will write to. Makes pages writable that are write-protected
     /// because of translated code. Another thread may protect them again before the kernel writes; the call then fails
     /// with EFAULT and should be retried.
+    ///
+    /// # Errors
+    /// The range is outside the address space.
     pub fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.note_writes(address..address + length);
