@@ -127,6 +127,10 @@ pub struct PeerRequest {
 
 impl PeerRequest {
     /// Waits for the peer up to `timeout` (`None`: indefinitely) and returns the attributes of its VI.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::Rejected`]; [`Error::InvalidReliability`] if the peer has another reliability
+    /// level; [`Error::InvalidState`] if the VI was disconnected.
     pub fn finish(self, timeout: Option<Duration>) -> Result<ViAttributes, Error> {
         let deadline = deadline_after(timeout);
         if self.waits { self.await_peer(deadline) } else { self.request_from_peer(deadline) }
