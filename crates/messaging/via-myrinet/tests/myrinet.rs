@@ -111,7 +111,7 @@ impl Pair {
 const KINDS: [Kind; 2] = [Kind::Bvia, Kind::Myvia];
 
 #[test]
-fn the_curves_have_the_shape_that_their_parts_give() {
+fn the_curves_have_the_shape_that_the_components_determine() {
     for kind in KINDS {
         let pair = pair(Settings::of(kind), Reliability::ReliableDelivery, 100);
         let small = pair.latency_us(4, 50);

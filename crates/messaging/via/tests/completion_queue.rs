@@ -139,7 +139,7 @@ fn a_busy_vi_does_not_starve_other_vis_of_the_queue() {
 }
 
 #[test]
-fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_meanwhile() {
+fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_later() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (vi, client) = (server.vi(Some(&queue)), clients.vi(None));
@@ -197,7 +197,7 @@ fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
 }
 
 #[test]
-fn futures_of_a_queue_and_of_a_vi_are_woken_for_what_is_connected_meanwhile() {
+fn futures_of_a_queue_and_of_a_vi_are_woken_for_a_vi_connected_later() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (of_queue, of_vi) = (server.vi(Some(&queue)), server.vi(None));

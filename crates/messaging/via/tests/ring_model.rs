@@ -138,12 +138,12 @@ mod shared {
     }
 
     #[test]
-    fn messages_arrive_in_order_and_whole_round_the_ring() {
+    fn messages_arrive_complete_and_in_order_around_the_ring() {
         explored("ring: three messages round two slots", 3, || three_messages_from(0, layout::empty()));
     }
 
     #[test]
-    fn messages_arrive_in_order_and_whole_where_the_shared_count_wraps() {
+    fn messages_arrive_complete_and_in_order_when_the_shared_count_wraps() {
         explored("ring: three messages where the shared count wraps", 3, || {
             three_messages_from((1 << 32) - 2, layout::empty());
         });
@@ -258,7 +258,7 @@ mod shared {
     }
 
     #[test]
-    fn arbitrary_consumer_counts_at_worst_make_the_producer_give_up() {
+    fn arbitrary_consumer_counts_at_worst_end_the_connection() {
         explored("hostile: progress that is made up", 3, || {
             let (slots, progress) = layout::empty();
             let hostile = loom::thread::spawn(move || {

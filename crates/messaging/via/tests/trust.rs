@@ -185,7 +185,7 @@ fn lies_in_memory(server: &Side, client: &Side) -> bool {
 }
 
 #[test]
-fn large_messages_are_copied_once_between_processes_of_a_user_and_not_where_that_is_not_wanted() {
+fn large_messages_are_copied_once_between_processes_of_a_user_unless_disabled() {
     for (ours, theirs, expected) in [
         (SingleCopy::SameUser, SingleCopy::SameUser, true),
         (SingleCopy::Never, SingleCopy::SameUser, false),

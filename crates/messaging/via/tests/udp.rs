@@ -276,7 +276,7 @@ fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
 }
 
 #[test]
-fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
+fn closing_a_nic_does_not_wait_long_for_a_peer_that_receives_nothing() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
@@ -398,7 +398,7 @@ fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
 }
 
 #[test]
-fn the_attack_on_tags_finds_the_states_of_the_generator_that_it_is_for() {
+fn the_attack_on_tags_recovers_the_states_of_a_weak_generator() {
     let mut generator = Rng::new(7);
     let (first, second) = (generator.draw(), generator.draw());
     assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);

@@ -26,7 +26,7 @@ fn take(consumer: &mut Consumer<'_>) -> Option<u64> {
 }
 
 #[test]
-fn messages_arrive_once_and_in_order_where_the_shared_counts_wrap() {
+fn messages_arrive_once_and_in_order_when_the_shared_counts_wrap() {
     for edge in [1 << 31, 1 << 32, u64::from(SLOTS) << 32] {
         let first = edge - 3 * u64::from(SLOTS) / 2;
         let (mut producer, mut consumer) = ring_at(first);

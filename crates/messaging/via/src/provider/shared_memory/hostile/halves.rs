@@ -164,7 +164,7 @@ fn accept() -> ControlMessage {
 }
 
 #[test]
-fn a_server_that_holds_the_lock_of_a_clients_file_or_its_own_holds_up_no_client() {
+fn a_server_that_locks_a_clients_file_or_its_own_delays_no_client() {
     let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     for (what, seals) in [("sealed", whole), ("open", GROWTH)] {
         let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, page| {

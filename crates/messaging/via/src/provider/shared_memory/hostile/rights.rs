@@ -31,7 +31,7 @@ fn word(mapping: &Mapping) -> &AtomicU64 {
 }
 
 #[test]
-fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapped() {
+fn memory_that_gets_another_tag_is_separated_from_mappings_of_old_peers() {
     let (nic, _vi, mut region, _hostile, mapping) = with_mapped_region("tag");
     word(&mapping).store(1, Order::SeqCst);
     assert_eq!(region.atomic(0).load(Order::SeqCst), 1, "it is mapped");
