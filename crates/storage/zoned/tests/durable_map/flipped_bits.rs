@@ -297,7 +297,7 @@ fn a_header_damaged_in_both_copies_is_refused_with_an_explanation() {
 }
 
 #[test]
-fn a_device_that_is_open_for_reading_takes_no_writes_and_several_may_read_it() {
+fn a_device_open_for_reading_rejects_writes_and_can_be_shared() {
     let folder = folder();
     let path = folder.path().join("map");
     let stored = store(&path, shapes()[2]);

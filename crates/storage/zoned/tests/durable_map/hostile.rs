@@ -178,7 +178,7 @@ fn every_use_of_a_node_that_leads_to_itself_is_refused() {
 }
 
 #[test]
-fn nodes_that_are_in_the_tree_again_and_again_do_not_make_it_endless() {
+fn nodes_with_many_parents_do_not_make_reading_endless() {
     const LEVELS: u16 = 12;
     let map = open(Arc::new(map()), busy(20_000, 20_000));
     map.checkpoint().unwrap();
