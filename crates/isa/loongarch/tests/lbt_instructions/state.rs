@@ -153,7 +153,7 @@ fn the_top_of_stack_wraps_and_renames_f0_to_f7_in_stack_mode_only() {
 }
 
 #[test]
-fn tags_change_only_from_the_state_that_the_operation_wants() {
+fn tags_change_only_from_the_state_that_the_operation_requires() {
     // Value, operation, position and result, as measured (la-inst, x86settag).
     for (tags, operation, position, expected) in [
         (0x1234_5678, 0, 0, Some(0x1234_5679)),
