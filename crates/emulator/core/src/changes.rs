@@ -11,10 +11,10 @@ use std::{
 
 use longma_guest::host::locks::Mutex;
 
-/// The number of entries in the log. A core that missed more drops all its cached code. During startup, a translated
-/// program produces hundreds of entries between two checks of a core, one for each exit that is replaced with a direct
-/// jump; dropping everything would cost more than processing them.
-const REMEMBERED: usize = 1024;
+/// The maximum number of entries in the log. A core that misses an entry drops all its cached code. During startup, a
+/// translated program produces hundreds of entries between two checks of a core, one for each exit that is replaced
+/// with a direct jump. Processing them costs less than dropping everything.
+const MAX_ENTRIES: usize = 1024;
 
 /// Code in a range of guest addresses may have changed.
 pub(crate) struct Change {
@@ -26,7 +26,7 @@ pub(crate) struct Change {
 /// The log.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// The number of changes that have begun. `count` is the number of those that are in the log.
+    /// The number of changes that have begun; `count` is the number of changes in the log.
     begun: AtomicU64,
     count: AtomicU64,
     latest: Mutex<VecDeque<Arc<Change>>>,
@@ -51,7 +51,7 @@ impl Changes {
     /// Adds a change that has begun, and returns the number of changes including it.
     pub fn add(&self, change: Change) -> u64 {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if latest.len() == REMEMBERED {
+        if latest.len() == MAX_ENTRIES {
             latest.pop_front();
         }
         latest.push_back(Arc::new(change));

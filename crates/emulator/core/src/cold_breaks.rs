@@ -4,20 +4,20 @@
 use crate::profile::HOT;
 
 /// The number of slots, a power of two.
-const PLACES: usize = 1024;
+const SLOTS: usize = 1024;
 
 /// The latest breaks and their execution counts, indexed by a hash of the address. A collision only costs time.
-pub(crate) struct ColdBreaks(Box<[(u64, u32); PLACES]>);
+pub(crate) struct ColdBreaks(Box<[(u64, u32); SLOTS]>);
 
 impl Default for ColdBreaks {
     fn default() -> Self {
-        Self(Box::new([(0, 0); PLACES]))
+        Self(Box::new([(0, 0); SLOTS]))
     }
 }
 
 impl ColdBreaks {
     fn place(pc: u64) -> usize {
-        (pc >> 2) as usize % PLACES
+        (pc >> 2) as usize % SLOTS
     }
 
     /// Whether the last instruction seen at `pc` was a cold `break`.
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn colliding_addresses_evict_each_other() {
         let mut breaks = ColdBreaks::default();
-        let other = 0x1000 + 4 * PLACES as u64;
+        let other = 0x1000 + 4 * SLOTS as u64;
         assert!(breaks.visit(0x1000) && breaks.visit(other));
         assert!(breaks.has(other) && !breaks.has(0x1000));
         breaks.forget(0x1000);

@@ -53,7 +53,7 @@ pub struct Core {
     /// The state for the other tracing mode: untraced while the core is traced, and the reverse.
     parked: Option<Box<Parked>>,
     /// The number of untraced instructions already reported to the caller.
-    told_untraced: u64,
+    reported_untraced: u64,
 }
 
 /// Caches and counters of a core for the tracing mode in which it is not running.
@@ -84,7 +84,7 @@ impl Core {
     /// prepared, and a host thread may run several cores in turn.
     ///
     /// # Errors
-    /// The host has no memory.
+    /// The host is out of memory.
     pub fn new(
         state: State,
         memory: GuestMemory,
@@ -115,7 +115,7 @@ impl Core {
             segment_base,
             clock_is_fresh: true,
             parked,
-            told_untraced: 0,
+            reported_untraced: 0,
         })
     }
 
@@ -184,7 +184,7 @@ impl Core {
             return 0;
         };
         let all = counting.instructions(counters);
-        all - std::mem::replace(&mut self.told_untraced, all)
+        all - std::mem::replace(&mut self.reported_untraced, all)
     }
 
     /// Sets the trace length at which the core stops ([`Stop::Quantum`]) before the next block, in words. A block needs
@@ -210,8 +210,8 @@ impl Core {
     }
 
     /// Records that the instruction at the program counter trapped because it accesses a device register. After several
-    /// such accesses, it traps without a host fault. Regions of other cores that still contain the old translation only
-    /// take more time.
+    /// such accesses, it traps without a host fault. Regions that still contain its old translation stay correct, but
+    /// each access costs a host fault.
     pub fn note_register_access(&mut self) {
         let pc = self.cpu.state.pc;
         if self.code.registers.note(pc) && self.translator.is_some() {

@@ -53,7 +53,7 @@ impl Counting {
     /// Allocates the counters of a new thread.
     ///
     /// # Errors
-    /// The host has no memory.
+    /// The host is out of memory.
     pub fn add_thread(&self) -> io::Result<Arc<Counters>> {
         let counters = Arc::new(Counters::reserve()?);
         lock(&self.threads).push(counters.clone());

@@ -33,14 +33,15 @@ impl Readers {
         Reader { progress, readers: self.clone() }
     }
 
-    /// The number of changes that all running cores have processed.
+    /// The number of changes that all running cores have processed; `u64::MAX` if no core is running.
     pub fn all_have_seen(&self) -> u64 {
-        // Either this thread sees that a core is running, or that core sees the changes counted before.
+        // Pairs with the store in `Reader::enter`: either this thread sees that a core is running, or that core sees
+        // all changes counted before this call.
         fence(Ordering::SeqCst);
         self.lock().iter().map(|progress| progress.load(Ordering::SeqCst)).min().unwrap_or(OUTSIDE)
     }
 
-    /// Runs in a forked child: marks all cores as not running. The calling core is the only one, and it is not running.
+    /// Marks all cores as not running. Call it in a forked child, whose only core is not running.
     pub fn leave_all(&self) {
         for progress in self.lock().iter() {
             progress.store(OUTSIDE, Ordering::SeqCst);
@@ -49,19 +50,21 @@ impl Readers {
 }
 
 impl Reader {
-    /// The core starts running and has processed `seen` changes. It checks for more before it executes any code.
+    /// Marks the core as running after it has processed `seen` changes. Before it executes any code, the core must
+    /// check for newer changes.
     pub fn enter(&self, seen: u64) {
         self.progress.store(seen, Ordering::SeqCst);
     }
 
-    /// The running core has processed `seen` changes and holds no references to the code that they removed.
+    /// Records that the running core has processed `seen` changes and holds no references to the code that they
+    /// removed.
     pub fn advance(&self, seen: u64) {
         if self.progress.load(Ordering::Relaxed) != OUTSIDE {
             self.progress.store(seen, Ordering::Release);
         }
     }
 
-    /// The core stops running.
+    /// Marks the core as not running.
     pub fn leave(&self) {
         self.progress.store(OUTSIDE, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! The trace of one core while it runs: the position of the next record, and the completion of records of blocks left
-//! in the middle. Translated code writes records itself (`jit/emit/tracing.rs`).
+//! The trace of one core: tracks the position of the next record and completes the record of a block that ends early.
+//! Translated code writes records itself (`jit/emit/tracing.rs`).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Recorder {
         recorder
     }
 
-    /// See [`Core::set_quantum`](crate::Core::set_quantum).
+    /// Sets the length of a quantum; see [`Core::set_quantum`](crate::Core::set_quantum).
     pub fn set_quantum(&mut self, cpu: &mut Cpu, words: usize) {
         self.quantum_words = words.clamp(1, MAX_QUANTUM_WORDS);
         cpu.trace_limit = self.trace.address() + 8 * self.quantum_words as u64;
@@ -47,13 +47,13 @@ impl Recorder {
         self.set_quantum(cpu, self.quantum_words);
     }
 
-    /// Updates the trace with the records that `cpu` has completed.
+    /// Sets the length of the trace to the records that `cpu` has completed.
     pub fn refresh(&mut self, cpu: &Cpu) {
         let used = self.next(cpu);
         self.trace.set_used(used);
     }
 
-    /// The records at the time of the last [`Recorder::refresh`].
+    /// The records completed at the last [`Recorder::refresh`].
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -68,12 +68,13 @@ impl Recorder {
         self.next(cpu) == 0
     }
 
-    /// The word index of the next record of `cpu`.
+    /// The index of the word where the next record of `cpu` starts.
     fn next(&mut self, cpu: &Cpu) -> usize {
         (cpu.trace_next - self.trace.address()) as usize / 8
     }
 
-    /// The block whose record translated code has started and not completed.
+    /// The block whose record translated code has started and not completed. The first word of the record is the block
+    /// number.
     pub fn open_block(&mut self, cpu: &Cpu) -> (BlockNumber, TracedBlock) {
         let next = self.next(cpu);
         let number = BlockNumber(*self.trace.word(next) as u32);
@@ -81,7 +82,7 @@ impl Recorder {
         (number, block)
     }
 
-    /// The number of a block.
+    /// The number of the block of `instructions` at `start`; see [`TracedBlocks::number`].
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
         self.blocks.number(start, instructions)
     }

@@ -13,7 +13,7 @@ impl ReturnStack {
     /// Allocates a return stack.
     ///
     /// # Errors
-    /// The host has no memory.
+    /// The host is out of memory.
     pub fn allocate() -> io::Result<Self> {
         Stack::allocate(RETURN_STACK_BYTES).map(Self)
     }

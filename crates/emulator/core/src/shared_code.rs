@@ -84,7 +84,7 @@ impl SharedCode {
     /// (AVX2, FMA, BMI2), all code is interpreted.
     ///
     /// # Errors
-    /// The host gives no executable memory.
+    /// The host cannot provide executable memory.
     pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
         Self::with_cache(memory, execution, watch, CACHE_BYTES)
     }
@@ -93,7 +93,7 @@ impl SharedCode {
     /// A full cache is replaced with an empty one.
     ///
     /// # Errors
-    /// The host gives no executable memory.
+    /// The host cannot provide executable memory.
     pub fn with_cache(
         memory: &GuestMemory,
         execution: Execution,

@@ -17,6 +17,9 @@ impl Errno {
     pub const RESTART_ALWAYS: Self = Self(513);
 
     /// Converts the raw return value of a host system call into a result.
+    ///
+    /// # Errors
+    /// The error that `returned` encodes, for -4095 to -1.
     pub fn check(returned: i64) -> Result<u64, Self> {
         if (-4095..0).contains(&returned) { Err(Self(-returned as i32)) } else { Ok(returned as u64) }
     }

@@ -59,8 +59,9 @@ fn wait_for_events(
     let process = thread.process.clone();
     let memory = process.memory();
     // The host's events are shorter than the guest's and fit into the same buffer. The kernel writes to the
-    // guest's buffer directly, because events that it cannot write there stay in the set. It gets only as many
-    // events as fit with padding. If none fits, it gets the end of the buffer, where it fails.
+    // guest's buffer directly, because events that it cannot write there stay in the set. The count is limited to
+    // the guest events that fit into writable memory. If none fits, the call is made with an address at the end of the
+    // writable memory, where it fails.
     let writable = memory.writable(events, count * EVENT_BYTES);
     let (at, count) = match writable / EVENT_BYTES {
         0 => (events.wrapping_add(writable.min(EVENT_BYTES - HOST_EVENT_BYTES)), 1),

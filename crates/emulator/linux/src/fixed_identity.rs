@@ -1,31 +1,34 @@
-//! Constant names of the program, its directories, its user and its system, so that runs do not depend on the host. The
-//! names refer to the same files as the host's own names.
+//! Constant names of the program, its directories, its user and its system, so that runs do not depend on the host. A
+//! constant name refers to the same file as the host's name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The directory by which the program was named.
+/// The guest's name of the directory in the program's path.
 const PROGRAM: &str = "/longma/program";
-/// The directory of the program file, if its name was a link to another directory.
+/// The guest's name of the directory of the program file, if the program's path is a symbolic link into another
+/// directory.
 const TARGET: &str = "/longma/target";
-/// The initial working directory.
+/// The guest's name of the initial working directory.
 const WORK: &str = "/longma/here";
-/// The user and group id, equal to the first user's on most systems.
+/// The user and group id: that of the first user on most systems.
 pub(crate) const USER: u64 = 1000;
-/// The node, release, version and domain that uname(2) returns.
+/// The node, release, version and domain name that uname(2) returns.
 pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];
 
 /// Maps constant names to directories on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct FixedIdentity {
-    /// Pairs of constant name and host directory. The first pair of a name defines the target. Empty for a guest inside
-    /// a root, whose paths do not depend on the host.
+    /// Pairs of constant name and host directory. A constant name maps to the directory of its first pair; host
+    /// directories of all pairs map to their constant name. Empty for a guest with a root, whose paths do not depend on
+    /// the host.
     folders: Vec<(&'static str, PathBuf)>,
 }
 
 impl FixedIdentity {
-    /// Creates the names for a program at the absolute path `program`, started in the directory `work`.
+    /// Creates the names for a program at the absolute path `program`, started in the directory `work`. A `confined`
+    /// guest has a root and gets no constant names.
     pub fn new(program: &Path, work: &Path, confined: bool) -> Self {
         if confined {
             return Self { folders: Vec::new() };
@@ -45,29 +48,30 @@ impl FixedIdentity {
     /// Converts a guest path to a host path.
     pub fn host(&self, path: Vec<u8>) -> Vec<u8> {
         let named = Path::new(OsStr::from_bytes(&path));
-        let leads = self.folders.iter().find_map(|(name, folder)| moved(named, Path::new(name), folder));
-        leads.map_or(path, |host| host.into_os_string().into_vec())
+        let found =
+            self.folders.iter().find_map(|(name, folder)| replace_prefix(named, Path::new(name), folder));
+        found.map_or(path, |host| host.into_os_string().into_vec())
     }
 
-    /// The guest's name of a file in the program's directory. Other paths are unchanged.
+    /// The guest's name of a file in one of the program's directories. Other paths are unchanged.
     pub fn of_program(&self, host: &Path) -> PathBuf {
-        self.shown(host, &[PROGRAM, TARGET])
+        self.guest_name(host, &[PROGRAM, TARGET])
     }
 
-    /// The guest's name of a working directory.
+    /// The guest's name of a file or directory in the initial working directory. Other paths are unchanged.
     pub fn of_work(&self, host: &Path) -> PathBuf {
-        self.shown(host, &[WORK])
+        self.guest_name(host, &[WORK])
     }
 
-    fn shown(&self, host: &Path, names: &[&str]) -> PathBuf {
+    fn guest_name(&self, host: &Path, names: &[&str]) -> PathBuf {
         let mut known = self.folders.iter().filter(|(name, _)| names.contains(name));
-        let shown = known.find_map(|(name, folder)| moved(host, folder, Path::new(name)));
+        let shown = known.find_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
         shown.unwrap_or_else(|| host.to_owned())
     }
 }
 
 /// Replaces the prefix `from` of `path` with `to`; `None` if `path` is not below `from`.
-fn moved(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
+fn replace_prefix(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(from).ok()?;
     // Joining an empty path would add a slash.
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })

@@ -165,7 +165,7 @@ fn the_engine_is_notified_of_every_kind_of_code_change() {
     assert_eq!(told(), [(address, address + PAGE)], "mprotect");
     assert_eq!(guest.call(MUNMAP, &[address, PAGE]), 0);
     assert_eq!(told(), [(address, address + PAGE)], "munmap");
-    assert!(!space.protect_code(address), "nothing is there any more");
+    assert!(!space.protect_code(address), "the page is no longer mapped");
 }
 
 #[test]

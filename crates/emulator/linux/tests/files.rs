@@ -68,7 +68,11 @@ fn a_trailing_slash_does_not_follow_a_link_out_of_the_root() {
     let status = guest.call(STATX, &[HERE, path, libc::AT_SYMLINK_NOFOLLOW as u64, 0x7ff, result]);
     if status == 0 {
         let mode = u16::from_le_bytes(guest.bytes(result + 28, 2).try_into().unwrap());
-        assert_eq!(u32::from(mode) & libc::S_IFMT, libc::S_IFLNK, "it is the link, not what is outside");
+        assert_eq!(
+            u32::from(mode) & libc::S_IFMT,
+            libc::S_IFLNK,
+            "the result describes the link, not its target outside"
+        );
     }
     let path = guest.path("/link/secret");
     assert_eq!(guest.call(UNLINKAT, &[HERE, path, 0]), error(libc::ENOENT));

@@ -65,7 +65,7 @@ fn no_call_accepts_an_emulator_descriptor() {
         assert_eq!(guest.call(call, arguments), error(libc::EBADF), "call {call} {arguments:x?}");
     }
     let all = guest.call(CLOSE_RANGE, &[descriptors::first() as u64 - 1, u32::MAX.into(), 0]);
-    assert_eq!((all, guest.call(CLOSE_RANGE, &[own, own, 0])), (0, 0), "as if nothing were there");
+    assert_eq!((all, guest.call(CLOSE_RANGE, &[own, own, 0])), (0, 0), "emulator descriptors look closed");
     assert_eq!(guest.call(CLOSE_RANGE, &[own, own, 64]), error(libc::EINVAL));
     assert_eq!(guest.call(CLOSE_RANGE, &[own, 3, 0]), error(libc::EINVAL));
     assert!(is_open(&file));
@@ -90,7 +90,7 @@ fn an_emulator_descriptor_cannot_be_sent_or_duplicated() {
         let header = guest.put(&header);
         guest.call(SENDMSG, &[socket.into(), header, 0])
     };
-    assert_eq!(send(&[0]), 1, "its own it may send");
+    assert_eq!(send(&[0]), 1, "the guest may send its own descriptors");
     assert_eq!(send(&[own]), error(libc::EBADF));
     assert_eq!(send(&[0, own]), error(libc::EBADF));
     let process = guest.call(PIDFD_OPEN, &[std::process::id().into(), 0]) as u64;

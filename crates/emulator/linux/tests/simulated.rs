@@ -181,7 +181,7 @@ fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
     let limit = timespec(&mut guest, 20 * MS);
     assert_eq!(guest.call(73, &[files, 1, limit, 0, 8]), 0);
     assert_eq!(scheduler.now().ps(), 20 * MS * 1000);
-    assert_eq!((word(&guest, limit), word(&guest, limit + 8)), (0, 0), "nothing is left of the limit");
+    assert_eq!((word(&guest, limit), word(&guest, limit + 8)), (0, 0), "the whole time limit has passed");
     // Every 5 ms, the first time in 7.
     let words = [0, 5 * MS, 0, 7 * MS].map(u64::to_le_bytes).concat();
     let setting = guest.put(&words);
@@ -214,7 +214,7 @@ fn the_same_seed_gives_the_same_random_bytes() {
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
-    assert_eq!(draw(3).0[33..], [0; 7], "no more than was asked for");
+    assert_eq!(draw(3).0[33..], [0; 7], "no more bytes than requested");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Decodes an instruction word. Decoding is strict: a word that is not in the table yields `None`.
+//! Decodes an instruction word. Decoding is strict: a word that matches no row of the table yields `None`.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,8 @@ use crate::{
     table::{Operand, low_bits},
 };
 
-/// Rows are indexed by the highest bits of the word. No operand is above bit 25, and few rows depend on bits below 20.
+/// The index has one bucket for each value of bits 31 to 20. Operands are in bits 25 to 0, and few opcodes have bits
+/// below 20, so a bucket holds few rows.
 const BUCKET_SHIFT: u32 = 20;
 
 struct Index {
@@ -20,7 +21,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut buckets = vec![Vec::new(); 1 << (32 - BUCKET_SHIFT)];
     for op in Op::all() {
         let row = op.row();
-        // Add the row to all buckets whose number matches its fixed bits, that is for all subsets of its free bits.
+        // Add the row to every bucket that its fixed bits permit, one for each subset of the bits that are not fixed.
         let open = !row.mask >> BUCKET_SHIFT;
         let mut subset = open;
         loop {

@@ -1,5 +1,5 @@
-//! Checks by formulas what QEMU cannot: traps, version 1.1 of the manual, and instructions in which QEMU deviates from
-//! the manual. Source: LoongArch Reference Manual, volume 1; each test names its section.
+//! Checks by formulas what QEMU cannot check: traps, the instructions of version 1.1 of the manual, and instructions in
+//! which QEMU deviates from the manual. Source: LoongArch Reference Manual, volume 1; each test names its section.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;
@@ -218,7 +218,7 @@ fn system_calls_and_breaks_report_their_code_and_keep_the_pc() {
     for (op, trap) in [
         (Op::Syscall, Trap::Syscall(17)),
         (Op::Break, Trap::Break(17)),
-        // A debugger call has no code of BREAK.
+        // The code of DBCL is in a different number space from BREAK's, so the trap reports 0.
         (Op::Dbcl, Trap::Break(0)),
     ] {
         let mut after = state();
@@ -276,7 +276,7 @@ fn a_bit_field_that_ends_below_its_start_is_illegal() {
     }
 }
 
-/// The published check values of CRC-32/ISO-HDLC and CRC-32/ISCSI, which invert at both ends.
+/// The published check values of CRC-32/ISO-HDLC and CRC-32/ISCSI, which invert the checksum at the start and the end.
 #[test]
 fn checksums_of_the_standard_message_match_the_catalogue() {
     for (byte, half, word, double, check) in [

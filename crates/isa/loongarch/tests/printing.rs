@@ -90,5 +90,5 @@ fn registers_have_the_names_of_the_psabi() {
     assert_eq!(name(RegisterKind::Vector128, 31), "$vr31");
     assert_eq!(name(RegisterKind::Vector256, 0), "$xr0");
     assert_eq!(name(RegisterKind::Condition, 7), "$fcc7");
-    assert_eq!(name(RegisterKind::General, 32), "$r32", "a number no field holds still prints");
+    assert_eq!(name(RegisterKind::General, 32), "$r32", "a number that no field can hold is printed");
 }

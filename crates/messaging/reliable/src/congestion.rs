@@ -9,7 +9,7 @@ pub const MAX_PACKETS: u32 = 256;
 const INITIAL_PACKETS: u32 = 16;
 const MIN_PACKETS: u32 = 2;
 
-/// The congestion window.
+/// The congestion window, in packets.
 #[derive(Clone, Debug)]
 pub struct Congestion {
     packets: u32,

@@ -17,7 +17,7 @@ const PARAMETER_BYTES: usize = 8;
 pub const MAX_GREETING: usize = 512;
 
 /// The number of transmissions of one packet after which the path is considered broken even if the peer answers.
-const MAX_TIMES: u32 = 30;
+const MAX_TRANSMISSIONS: u32 = 30;
 
 /// The number of `Close` packets sent before the peer is considered gone.
 const MAX_CLOSES: u32 = 5;
@@ -37,8 +37,8 @@ pub struct Config {
     pub window: u16,
     /// The maximum message size, bytes.
     pub max_message: u32,
-    /// The maximum number of packets waiting to be sent or acknowledged. A message is rejected while the queue is at
-    /// this limit.
+    /// The maximum number of packets waiting to be sent or acknowledged. [`Connection::send`] rejects messages while
+    /// the queue is at this limit.
     pub queue: usize,
     /// The retransmission time-out before there is a round-trip sample.
     pub initial_time_out: Duration,
@@ -271,8 +271,8 @@ pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
 }
 
 impl Connection {
-    /// Opens a connection with the own tag `tag`. The tag must be nonzero and unpredictable: it distinguishes the
-    /// packets of this connection from those of earlier ones, and from those forged by attackers off the path.
+    /// Opens a connection. `tag` identifies this end of it. The tag must be nonzero and unpredictable: it distinguishes
+    /// the packets of this connection from those of earlier ones, and from those forged by attackers off the path.
     ///
     /// # Panics
     /// If the tag is 0, the configuration is outside its ranges, or the request is longer than [`MAX_GREETING`] bytes.
@@ -280,7 +280,7 @@ impl Connection {
         Self::new(config, Phase::Opening, tag, request, now)
     }
 
-    /// Accepts a connection request with the own tag `tag`.
+    /// Accepts a connection request. `tag` identifies this end of the connection, as in [`Connection::open`].
     ///
     /// # Panics
     /// As [`Connection::open`].
@@ -334,7 +334,7 @@ impl Connection {
         self.sender = Sender::new(parameters.window, self.sender.trip().clone());
     }
 
-    /// The own tag.
+    /// The tag of this end.
     pub fn tag(&self) -> u64 {
         self.tag
     }
@@ -367,7 +367,7 @@ impl Connection {
     /// Queues a message, given in parts. Returns its number; messages are numbered from 1.
     ///
     /// # Errors
-    /// If it cannot be accepted (now).
+    /// If the connection is not open, the message is too long, or the queue is full.
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<u64, SendError> {
         if self.phase != Phase::Open {
             return Err(SendError::NotOpen);
@@ -383,8 +383,8 @@ impl Connection {
 
     /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
-        // The final event comes after all messages that the peer knows to be delivered, even if this end was not polled
-        // in between.
+        // Return the end of the connection after all messages that the peer considers delivered, even if this end was
+        // not polled in between.
         let is_the_end = matches!(self.events.front(), Some(Event::Closed | Event::Lost(_)));
         if !is_the_end && let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -402,7 +402,7 @@ impl Connection {
         Some(Event::Message(message))
     }
 
-    /// Processes a packet whose `to` is the own tag.
+    /// Processes a packet whose `to` is the tag of this end.
     pub fn receive(&mut self, now: Duration, packet: &Packet) {
         if packet.kind == Kind::Open {
             if packet.from == self.peer && self.phase == Phase::Open {
@@ -526,7 +526,7 @@ impl Connection {
 
     /// Appends the next datagram to `out`. Returns `false` if there is none to send at `now`.
     pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
-        self.look(now);
+        self.detect_pause(now);
         let sent = match self.phase {
             Phase::Opening => self.transmit_open(now, out),
             Phase::Open => self.transmit_traffic(now, out),
@@ -538,9 +538,9 @@ impl Connection {
     }
 
     /// Detects that this end was not running (its process, or the machine with both ends, was stopped). That time does
-    /// not count as silence of the peer, which may have been stopped too or whose packets may be waiting here. The peer
-    /// is probed and given time to answer.
-    fn look(&mut self, now: Duration) {
+    /// not count as silence of the peer: the peer may have been stopped too, or its packets may be waiting here. The
+    /// peer is probed and given time to answer.
+    fn detect_pause(&mut self, now: Duration) {
         // The longest interval between two calls if the caller observes the deadlines.
         let rest = self.config.probe_after.max(self.config.give_up_after / 4);
         if now.saturating_sub(self.last_serviced) > 2 * rest {
@@ -589,8 +589,8 @@ impl Connection {
             self.lose(Loss::Silent(self.config.give_up_after));
             return false;
         }
-        if self.sender.oldest_times() > MAX_TIMES {
-            self.lose(Loss::Blocked(MAX_TIMES));
+        if self.sender.oldest_times() > MAX_TRANSMISSIONS {
+            self.lose(Loss::Blocked(MAX_TRANSMISSIONS));
             return false;
         }
         if self.accept_due.is_some_and(|at| at <= now) {
@@ -639,14 +639,14 @@ impl Connection {
         self.unacknowledged = 0;
     }
 
-    /// The back-off doubles with every attempt, up to a maximum.
+    /// Counts an attempt and returns the time until the next one, which doubles with every attempt up to a maximum.
     fn backed_off(&mut self) -> Duration {
         let wait = self.sender.trip().time_out() * (1 << self.attempts.min(10));
         self.attempts += 1;
         wait.min(self.config.max_time_out).min(self.config.give_up_after / 4)
     }
 
-    /// A closed window is probed like a silent peer, but sooner.
+    /// When the next probe is sent. A closed window is probed like a silent peer, but sooner.
     fn probe_at(&self) -> Duration {
         if self.sender.is_window_closed() {
             self.again.min(self.last_heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))

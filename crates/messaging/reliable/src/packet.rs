@@ -1,5 +1,5 @@
-//! The packet format. The checksum detects accidental damage. The tags protect against attackers that cannot see the
-//! path; there is no protection against those that can.
+//! The packet format. The checksum detects accidental damage. The tags protect against attackers that cannot observe
+//! the path, but not against attackers that can.
 //!
 //! Source: selective acknowledgement after RFC 2018; verification tags after RFC 9260 (8.5), but with 64 bits; CRC-32C
 //! after RFC 3385.
@@ -61,7 +61,7 @@ const KINDS: [Kind; 10] = [
 
 /// A packet. Numbers are in network order on the wire.
 ///
-/// | bytes | what |
+/// | bytes | field |
 /// | --- | --- |
 /// | 0..3 | magic and version |
 /// | 3 | kind |
@@ -70,9 +70,9 @@ const KINDS: [Kind; 10] = [
 /// | 24..32 | sequence |
 /// | 32..40 | acknowledged |
 /// | 40..42 | window |
-/// | 42 | words of selective acknowledgement |
+/// | 42 | number of selective-acknowledgement words |
 /// | 43 | flags: 1 first fragment, 2 last |
-/// | 44..46 | payload bytes (a frame may be padded behind them) |
+/// | 44..46 | payload size, bytes; padding may follow the packet in its frame |
 /// | 46..48 | zero |
 /// | 48.. | selective acknowledgements, then the payload |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Packet<'a> {
     pub sequence: u64,
     /// All packets below this number have arrived.
     pub acknowledged: u64,
-    /// The number of packets from `acknowledged` on that the sender of this packet accepts.
+    /// The receive window: the sender of this packet accepts this many packets, starting with number `acknowledged`.
     pub window: u16,
     /// Bit `i` of word `w` is set if packet `acknowledged + 1 + 64 w + i` has arrived. Words after the last set bit are
     /// not sent.
@@ -140,7 +140,7 @@ impl<'a> Packet<'a> {
     /// Decodes a packet at the start of a datagram; bytes after the payload are padding. Never panics.
     ///
     /// # Errors
-    /// The problem, if the packet is invalid.
+    /// If the packet is invalid.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(PacketError::Short)?;
         if header[..3] != MAGIC {

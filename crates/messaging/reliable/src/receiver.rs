@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_in_any_order_and_number_give_the_messages_once_and_in_order(
+        fn packets_in_any_order_with_duplicates_give_the_messages_once_and_in_order(
             order in Just((0u64..40).collect::<Vec<_>>()).prop_shuffle(),
             repeats in proptest::collection::vec(0u64..40, 0..20),
         ) {

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_is_still_given_the_least_wait() {
+    fn the_timeout_of_a_short_path_is_at_least_the_minimum() {
         let mut trip = RoundTrip::new(200 * MS, 2 * MS, 1000 * MS);
         trip.sample(Duration::from_micros(3));
         assert_eq!(trip.time_out(), 2 * MS);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
+    fn an_acknowledgement_of_unsent_packets_changes_nothing() {
         let mut sender = sender(10);
         sender.queue(&[b"x"], 10);
         sent(&mut sender, US);

@@ -75,13 +75,17 @@ impl Link {
     }
 
     fn end(&mut self, end: usize) -> &mut Connection {
-        self.ends[end].as_mut().expect("the end is there")
+        self.ends[end].as_mut().expect("this end of the connection is open")
     }
 
     fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let limit = self.now + Duration::from_secs(10_000);
         while !done(self) {
-            assert!(self.step() && self.now < limit, "never came: {what}; events {:?}", self.events);
+            assert!(
+                self.step() && self.now < limit,
+                "timed out waiting for {what}; events {:?}",
+                self.events
+            );
         }
     }
 
@@ -151,7 +155,7 @@ const BAD: Faults =
     Faults { drop: 20_000, duplicate: 20_000, reorder: 50_000, corrupt: 10_000, delay: 1_000 };
 
 #[test]
-fn a_hundred_thousand_or_ten_million_messages_arrive_once_whole_and_in_order() {
+fn a_hundred_thousand_or_ten_million_messages_arrive_once_complete_and_in_order() {
     let count = match std::env::var("LONGMA_WIRE_MESSAGES") {
         Ok(text) => text.parse().expect("LONGMA_WIRE_MESSAGES is a number"),
         Err(_) => 100_000,
@@ -200,7 +204,7 @@ fn a_dead_peer_is_detected_and_idle_connections_last() {
 fn a_machine_suspended_for_minutes_does_not_lose_its_peers() {
     let mut link = Link::open(Config::default(), Faults::default(), 5);
     link.run_until("a minute", |link| link.now > Duration::from_secs(60));
-    // Neither end was serviced meanwhile, as when a virtual machine with both is stopped.
+    // Neither end was serviced during that time, as when a virtual machine with both is stopped.
     link.now += Duration::from_secs(300);
     let then = link.now;
     link.end(0).send(&[b"still there?"]).unwrap();
@@ -237,7 +241,7 @@ fn a_path_that_drops_large_packets_is_reported_as_blocked() {
 }
 
 #[test]
-fn closing_tells_the_peer_even_over_a_bad_wire() {
+fn a_close_reaches_the_peer_even_over_a_bad_wire() {
     for seed in 0..50 {
         let faults = Faults { drop: 200_000, ..Faults::default() };
         let mut link = Link::open(patient(), faults, seed);
@@ -297,7 +301,7 @@ fn packets_of_an_earlier_connection_are_dropped_and_answered_with_a_reset() {
 }
 
 #[test]
-fn a_receiver_that_takes_no_messages_stops_the_sender_and_starts_it_again() {
+fn a_receiver_whose_program_takes_no_messages_pauses_the_sender() {
     let config = Config { window: 8, ..Config::default() };
     let mut sender = Connection::open(config, 1, b"", Duration::ZERO);
     let mut bytes = Vec::new();

@@ -101,9 +101,13 @@ impl Provider for Myrinet {
         let key = (self.station, local.discriminator.clone());
         let mut requests = self.shared.requests();
         loop {
-            if let Some(wish) = requests.waiting.entry(key.clone()).or_default().pop_front() {
+            if let Some(pending) = requests.waiting.entry(key.clone()).or_default().pop_front() {
                 let shared = self.shared.clone();
-                return Ok(Box::new(Asked { shared, station: self.station, wish: Some(wish) }));
+                return Ok(Box::new(IncomingRequest {
+                    shared,
+                    station: self.station,
+                    pending: Some(pending),
+                }));
             }
             self.shared.changed.notify_all();
             let (again, in_time) = self.shared.pause(requests, deadline);
@@ -129,8 +133,8 @@ impl Provider for Myrinet {
         requests.answers.insert(number, None);
         let (station, attributes) = (self.station, *ask.attributes);
         let from = Address::new(station.to_string(), &ask.local.discriminator);
-        let wish = PendingRequest { number, from, station, slot, attributes };
-        requests.waiting.entry(key.clone()).or_default().push_back(wish);
+        let pending = PendingRequest { number, from, station, slot, attributes };
+        requests.waiting.entry(key.clone()).or_default().push_back(pending);
         self.shared.changed.notify_all();
         loop {
             match requests.answers.get_mut(&number).and_then(Option::take) {
@@ -153,8 +157,8 @@ impl Provider for Myrinet {
                 // From here on an accept fails, so that neither side believes in a connection that the other side does
                 // not have.
                 requests.answers.remove(&number);
-                let asked = requests.waiting.get_mut(&key);
-                asked.into_iter().for_each(|wishes| wishes.retain(|wish| wish.number != number));
+                let queue = requests.waiting.get_mut(&key);
+                queue.into_iter().for_each(|queue| queue.retain(|pending| pending.number != number));
                 self.shared.world().station(self.station).vis[slot].active = false;
                 return Err(Error::Timeout);
             }
@@ -176,28 +180,28 @@ impl Provider for Myrinet {
     }
 }
 
-struct Asked {
+struct IncomingRequest {
     shared: Arc<Shared>,
     station: usize,
-    wish: Option<PendingRequest>,
+    pending: Option<PendingRequest>,
 }
 
-impl Asked {
+impl IncomingRequest {
     /// Delivers the answer. Returns whether the peer still waits for it.
     fn answer(&mut self, answer: Answer) -> bool {
-        let Some(wish) = self.wish.take() else { return false };
+        let Some(pending) = self.pending.take() else { return false };
         let mut requests = self.shared.requests();
-        let Some(place) = requests.answers.get_mut(&wish.number) else { return false };
+        let Some(place) = requests.answers.get_mut(&pending.number) else { return false };
         *place = Some(answer);
         self.shared.changed.notify_all();
         true
     }
 }
 
-impl Incoming for Asked {
+impl Incoming for IncomingRequest {
     fn remote(&self) -> &Address {
         static NO_ADDRESS: Address = Address { host: Vec::new(), discriminator: Vec::new() };
-        self.wish.as_ref().map_or(&NO_ADDRESS, |wish| &wish.from)
+        self.pending.as_ref().map_or(&NO_ADDRESS, |pending| &pending.from)
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
@@ -208,7 +212,7 @@ impl Incoming for Asked {
             rdma_write: false,
             rdma_read: false,
         };
-        self.wish.as_ref().map_or(&NONE, |wish| &wish.attributes)
+        self.pending.as_ref().map_or(&NONE, |pending| &pending.attributes)
     }
 
     fn accept(
@@ -217,7 +221,7 @@ impl Incoming for Asked {
         attributes: &ViAttributes,
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
-        let Some(peer) = self.wish.as_ref().map(|wish| (wish.station, wish.slot)) else {
+        let Some(peer) = self.pending.as_ref().map(|pending| (pending.station, pending.slot)) else {
             return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let slot = self.shared.world().add_vi(self.station);
@@ -234,7 +238,7 @@ impl Incoming for Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for IncomingRequest {
     fn drop(&mut self) {
         self.answer(Answer::Rejected);
     }

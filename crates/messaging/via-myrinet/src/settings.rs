@@ -1,4 +1,4 @@
-//! The firmware of the modelled NICs and its configuration.
+//! The choice of firmware for the modelled NICs, and its configuration.
 //!
 //! Source: Jiao Zhenqiang et al., "MyVIA: one of design and implementation of VIA based on Myrinet". Values not given
 //! there are estimates.
@@ -17,8 +17,8 @@ pub enum Kind {
 pub struct Settings {
     /// The firmware.
     pub kind: Kind,
-    /// The number of descriptors in a small ring. Estimate: 32 (8 to 256), a work queue's worth at a few dozen bytes
-    /// each; varied in the experiments.
+    /// The number of descriptors in a small ring. Estimate: 32 (plausible: 8 to 256), enough for a work queue at a few
+    /// dozen bytes each; varied in the experiments.
     pub small_ring: usize,
     /// The number of descriptors left in a small ring at which the NIC requests a refill. Estimate: a quarter of the
     /// ring; varied in the experiments.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// The maximum size of messages that bypass MyVIA's state machines when the NIC is otherwise idle, bytes. 0
     /// disables the fast path.
     pub fast_path: u32,
-    /// The number of entries of BVIA's TLB in SRAM. Estimate: 1024 (64 to 8192), 8 KiB of SRAM.
+    /// The number of entries of BVIA's TLB. Estimate: 1024 (plausible: 64 to 8192), which take 8 KiB of SRAM.
     pub tlb_entries: usize,
     /// A factor for all step costs: 0.5 for hand-written assembly, 2 for a compiler without optimization.
     pub cost_factor: f64,

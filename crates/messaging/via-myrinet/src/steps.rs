@@ -60,7 +60,7 @@ steps! {
     /// BVIA.
     MISS = "translation missed", "address of the entry in the host's table, ask for 32 bytes of it", [6, 3, 2, 2];
     /// BVIA.
-    FILL = "fill translation", "store tag and frame of what came", [4, 2, 2, 1];
+    FILL = "fill translation", "store tag and frame of the fetched entry", [4, 2, 2, 1];
     /// Both.
     START_HOST_DMA = "start host DMA", "host address, SRAM address, direction, count to their registers", [3, 2, 4, 2];
     /// Both.
@@ -98,7 +98,7 @@ steps! {
     /// MyVIA.
     PHYSICAL_SEGMENT = "physical segment", "address and length of one more piece", [4, 3, 0, 1];
     /// MyVIA.
-    LOW_WATER = "low-water check", "load the flag, entries left against the mark", [3, 2, 0, 1];
+    LOW_WATER = "low-water check", "load the flag, compare the entries left with the mark", [3, 2, 0, 1];
     /// MyVIA.
     INTERRUPT = "interrupt", "say which ring, set the bit", [2, 1, 2, 1];
     /// MyVIA.

@@ -52,7 +52,7 @@ impl Pair {
             if let Some(found) = look() {
                 return found;
             }
-            assert!(self.fabric.skip(), "nothing is under way, and nothing came");
+            assert!(self.fabric.skip(), "nothing is in progress, and the awaited event did not occur");
         }
     }
 
@@ -111,7 +111,7 @@ impl Pair {
 const KINDS: [Kind; 2] = [Kind::Bvia, Kind::Myvia];
 
 #[test]
-fn the_curves_have_the_shape_that_their_parts_give() {
+fn the_curves_have_the_shape_that_the_components_determine() {
     for kind in KINDS {
         let pair = pair(Settings::of(kind), Reliability::ReliableDelivery, 100);
         let small = pair.latency_us(4, 50);

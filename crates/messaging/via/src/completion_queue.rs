@@ -21,6 +21,9 @@ impl CompletionQueue {
     }
 
     /// Waits for the next notification: spins briefly, then sleeps. `None` waits indefinitely.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(u32, Queue), Error> {
         self.ring.wait(timeout)
     }
@@ -41,6 +44,10 @@ impl CompletionQueue {
     }
 
     /// Changes the capacity. It cannot be less than the number of notifications in the queue.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for 0 entries; [`Error::Resource`] for more than the NIC supports or fewer than the
+    /// queue holds.
     pub fn resize(&self, entries: usize) -> Result<(), Error> {
         self.ring.resize(entries)
     }

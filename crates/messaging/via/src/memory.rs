@@ -63,7 +63,7 @@ impl MemoryRegion {
         RemoteSegment { address: self.address().wrapping_add(offset as u64), handle: self.handle }
     }
 
-    /// Changes the attributes (VipSetMemAttributes). Peers must not access the region meanwhile. On an error the
+    /// Changes the attributes (VipSetMemAttributes). Peers must not access the region during the call. On an error the
     /// attributes are unchanged.
     pub fn set_attributes(&mut self, attributes: MemoryAttributes) -> Result<(), Error> {
         let before = self.attributes();

@@ -29,6 +29,9 @@ pub struct Nic {
 
 impl Nic {
     /// Opens the shared-memory NIC, which connects processes on this host.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the system refuses a resource.
     pub fn open() -> Result<Nic, Error> {
         Ok(Nic::with_provider(Box::new(SharedMemory::open()?)))
     }
@@ -44,16 +47,26 @@ impl Nic {
     }
 
     /// Creates a protection tag.
+    ///
+    /// # Errors
+    /// [`Error::Resource`] if all tags are in use.
     pub fn create_protection_tag(&self) -> Result<ProtectionTag, Error> {
         self.shared.memory.create_tag()
     }
 
     /// Destroys a protection tag. Fails while VIs or memory regions use it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidProtectionTag`] if the tag is unknown or in use.
     pub fn destroy_protection_tag(&self, tag: ProtectionTag) -> Result<(), Error> {
         self.shared.memory.destroy_tag(tag)
     }
 
     /// Allocates and registers zeroed memory of the type that the provider moves most efficiently.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for 0 bytes; [`Error::InvalidProtectionTag`]; [`Error::Resource`] if a limit of the
+    /// NIC is exceeded or the system has no memory.
     pub fn allocate(&self, bytes: usize, attributes: MemoryAttributes) -> Result<MemoryRegion, Error> {
         if bytes == 0 {
             return Err(Error::InvalidParameter("a region needs at least one byte".into()));
@@ -68,6 +81,10 @@ impl Nic {
     }
 
     /// Registers existing memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for an invalid range; [`Error::InvalidProtectionTag`]; [`Error::Resource`] if a
+    /// limit of the NIC is exceeded.
     ///
     /// # Safety
     /// From this call until the region is dropped and no posted descriptor names it, the memory must be mapped,
@@ -97,6 +114,9 @@ impl Nic {
     }
 
     /// Creates a completion queue for `entries` notifications.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for 0 entries; [`Error::Resource`] for more than the NIC supports.
     pub fn create_completion_queue(&self, entries: usize) -> Result<CompletionQueue, Error> {
         let most = self.attributes().max_completion_queue_entries as usize;
         Ok(CompletionQueue { ring: Arc::new(CompletionRing::new(entries, most)?) })
@@ -104,6 +124,11 @@ impl Nic {
 
     /// Creates an idle VI. Its work queues notify the given completion queues; a queue without one is polled or waited
     /// on directly.
+    ///
+    /// # Errors
+    /// [`Error::Resource`] if a limit of the NIC is reached; the error for an attribute that the NIC does not support
+    /// ([`Error::InvalidReliability`], [`Error::InvalidTransferSize`], [`Error::InvalidRdmaRead`],
+    /// [`Error::InvalidProtectionTag`]).
     pub fn create_vi(
         &self,
         attributes: ViAttributes,
@@ -116,6 +141,9 @@ impl Nic {
     }
 
     /// Waits up to `timeout` for a connection request to `local`. `None` waits indefinitely.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::InvalidParameter`] if the discriminator is too long; the errors of the provider.
     pub fn connect_wait(
         &self,
         local: &Address,
@@ -130,6 +158,9 @@ impl Nic {
     }
 
     /// Converts the host part of an address to the canonical form used by this NIC. An empty host is this NIC's own.
+    ///
+    /// # Errors
+    /// If `host` is not a valid host for this NIC.
     pub fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         self.shared.provider.host(host)
     }
@@ -140,6 +171,9 @@ impl Nic {
     }
 
     /// Calls `callback` for every asynchronous error, on a thread of the NIC. Replaces the previous callback.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the thread cannot be started.
     pub fn on_error(&self, callback: impl FnMut(&AsynchronousError) + Send + 'static) -> Result<(), Error> {
         self.shared.errors.set(Box::new(callback))
     }

@@ -39,6 +39,10 @@ impl Vi {
     }
 
     /// Changes the attributes (VipSetViAttributes). Permitted only while idle.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] if the VI is not idle; the errors of [`Nic::create_vi`](crate::Nic::create_vi) for
+    /// unsupported attributes.
     pub fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
         self.endpoint.set_attributes(attributes)
     }
@@ -66,6 +70,9 @@ impl Vi {
     /// Connects to a VI that makes the same call with the addresses exchanged (peer-to-peer model). The VI is connect
     /// pending for up to `timeout`; requests from other addresses than `remote` are rejected. If both discriminators
     /// are equal, `local` and `remote` must name the two hosts as the other side does.
+    ///
+    /// # Errors
+    /// Those of [`Vi::request_peer`] and [`PeerRequest::finish`].
     pub fn connect_peer(
         &self,
         local: &Address,
@@ -77,6 +84,10 @@ impl Vi {
 
     /// The first half of [`Vi::connect_peer`]: the VI is connect pending when this returns, and [`PeerRequest::finish`]
     /// waits for the peer, in any thread. Disconnecting the VI aborts the wait.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] if the VI is not idle; [`Error::InvalidParameter`] if `remote` is the address of this
+    /// VI.
     pub fn request_peer(&self, local: &Address, remote: &Address) -> Result<PeerRequest, Error> {
         self.endpoint.request_peer(local, remote)
     }
@@ -104,6 +115,9 @@ impl Vi {
     }
 
     /// Disconnects, or leaves the error state. The VI becomes idle, and posted descriptors are flushed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] in a forked child, to which the VI does not belong.
     pub fn disconnect(&self) -> Result<(), Error> {
         self.endpoint.disconnect()
     }
@@ -117,6 +131,10 @@ impl Vi {
     }
 
     /// Posts a receive. Permitted in every state; in the error state it is flushed.
+    ///
+    /// # Errors
+    /// [`Error::Resource`] if the queue is full; [`Error::InvalidParameter`] if the operation does not belong to a
+    /// receive queue.
     pub fn post_receive(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         self.endpoint.post_receive(descriptor)
     }
@@ -155,11 +173,17 @@ impl Vi {
     }
 
     /// Waits for the oldest descriptor of the send queue: spins briefly, then sleeps. `None` waits indefinitely.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
     pub fn send_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Send, timeout)
     }
 
     /// Waits for the oldest descriptor of the receive queue: spins briefly, then sleeps. `None` waits indefinitely.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
     pub fn receive_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Receive, timeout)
     }

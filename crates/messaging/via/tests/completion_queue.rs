@@ -135,11 +135,11 @@ fn a_busy_vi_does_not_starve_other_vis_of_the_queue() {
     (0..120).for_each(|_| crowd.clients.send(loud_client, 8));
     crowd.clients.send(quiet_client, 8);
     let before = (0..120).take_while(|_| crowd.heard() != quiet.number()).count();
-    assert!(before <= 40, "{before} messages of another came first");
+    assert!(before <= 40, "{before} messages of the busy VI were reported first");
 }
 
 #[test]
-fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_meanwhile() {
+fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_later() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (vi, client) = (server.vi(Some(&queue)), clients.vi(None));
@@ -197,7 +197,7 @@ fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
 }
 
 #[test]
-fn futures_of_a_queue_and_of_a_vi_are_woken_for_what_is_connected_meanwhile() {
+fn futures_of_a_queue_and_of_a_vi_are_woken_for_a_vi_connected_later() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (of_queue, of_vi) = (server.vi(Some(&queue)), server.vi(None));
@@ -230,7 +230,7 @@ fn each_of_many_idle_vis_is_noticed_when_it_sends() {
                 // No thread sleeps: poll at intervals.
                 let end = Instant::now() + Duration::from_secs(20);
                 while crowd.queue.done() != Some((vi.number(), Queue::Receive)) {
-                    assert!(Instant::now() < end, "VI {} is not heard", vi.number());
+                    assert!(Instant::now() < end, "the completion of VI {} is not reported", vi.number());
                     std::thread::sleep(Duration::from_micros(50));
                 }
             } else {
@@ -261,7 +261,7 @@ fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
     let crowd = crowd(40);
     // Messages from memory that the program has registered are sent in parts.
     let mut own = vec![7u8; 1 << 20];
-    // SAFETY: the vector outlives the region and is not accessed otherwise meanwhile.
+    // SAFETY: the vector outlives the region and is not accessed while the region exists.
     let region = unsafe {
         crowd.clients.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::local(crowd.clients.tag))
     }
@@ -288,7 +288,7 @@ fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
                 assert!(vi.receive_done().unwrap().is_success());
                 heard += 1;
             }
-            assert!(Instant::now() < end, "{heard} of 301 messages came");
+            assert!(Instant::now() < end, "{heard} of 301 messages arrived");
         }
         while client.send_done().is_some() {}
     }

@@ -76,7 +76,7 @@ fn the_parent_goes_on(open: &dyn Fn() -> Nic) {
     sides[1].2.disconnect().unwrap();
     let end = std::time::Instant::now() + Duration::from_secs(5);
     while sides[0].2.state() == ViState::Connected {
-        assert!(std::time::Instant::now() < end, "the end of the peer goes unnoticed");
+        assert!(std::time::Instant::now() < end, "the exit of the peer was not detected");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -117,7 +117,7 @@ fn a_request_outlasts_a_child_that_drops_it(open: &dyn Fn() -> Nic) {
         // By now anything that the child sent has arrived.
         std::thread::sleep(Duration::from_millis(50));
         std::mem::ManuallyDrop::into_inner(request).accept(&vi).unwrap();
-        connecting.join().unwrap().expect("a child refuses what its parent was asked");
+        connecting.join().unwrap().expect("the child rejected a request to its parent");
     });
 }
 

@@ -140,7 +140,7 @@ fn the_survivor_gets_an_error_within_a_second_and_nothing_leaks() {
     let kills = std::env::var("LONGMA_VIA_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(10);
     for survivor_is_server in [true, false] {
         let longest = campaign(survivor_is_server, kills / 2);
-        println!("{} kills, told after {longest:?} at most", kills / 2);
-        assert!(longest < Duration::from_secs(1), "told after {longest:?}");
+        println!("{} kills, detected after {longest:?} at most", kills / 2);
+        assert!(longest < Duration::from_secs(1), "detected after {longest:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! One server with many clients, most of them idle: every active client is served. The test prints the cost of idle
-//! ones. `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` prints the figures.
+//! One server with many clients, most of them idle: every active client is served. `LONGMA_VIA_CLIENTS=10000 cargo test
+//! -p longma-via --test many -- --nocapture` runs with that many clients and prints the cost of idle ones.
 
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::*;
@@ -27,7 +27,7 @@ fn raise_files() -> u64 {
     limit.rlim_cur
 }
 
-/// The process with all clients: connects them, and sends as requested.
+/// The process with all clients: connects them, and sends as the server's process requests on standard input.
 fn be_clients(name: &str, count: usize) {
     raise_files();
     let settings = Settings { limits: limits(u32::MAX), ..Settings::default() };
@@ -72,7 +72,7 @@ fn held_kib() -> u64 {
 }
 
 /// The processor time of this process.
-fn worked() -> Duration {
+fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
@@ -119,7 +119,7 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     // A client takes two descriptors.
     let count = wanted.min((raise_files() as usize - 100) / 2);
     if count < wanted {
-        eprintln!("no more than {count} clients: too few descriptors are allowed for {wanted}");
+        eprintln!("only {count} clients: the limit on open files is too low for {wanted}");
     }
     let nic = open_for(count as u32 + 1);
     let tag = nic.create_protection_tag().unwrap();
@@ -143,11 +143,11 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     let connecting = begin.elapsed();
     let memory_kib = held_kib() - memory_before;
     // Idle: the server waits for any client.
-    let (begin, before) = (Instant::now(), worked());
+    let (begin, before) = (Instant::now(), processor_time());
     assert!(queue.wait(Some(Duration::from_secs(1))).is_err());
-    let idle = (worked() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    // Several clients are active once each; then a single one many times, first one of the earliest, on which a
-    // sleeping wait sleeps, and then one of the last.
+    let idle = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    // First several clients send once each. Then a single client sends many times: the one that connected first, on
+    // whose VI a sleeping wait sleeps directly, and then the one that connected last.
     let mut orders = clients.stdin.take().unwrap();
     let mut speak = |which: usize, times: usize| {
         writeln!(orders, "{which} {times}").unwrap();

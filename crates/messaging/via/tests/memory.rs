@@ -22,13 +22,13 @@ fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
         let handle = region.expect("room").handle().0;
         assert!(
             handle != 0 && seen.insert(handle),
-            "handle {handle:#x} came again after {count} registrations"
+            "handle {handle:#x} was reused after {count} registrations"
         );
     }
 }
 
 #[test]
-fn regions_that_stay_keep_their_handles_while_others_come_and_go() {
+fn regions_keep_their_handles_while_others_are_added_and_removed() {
     let (nic, tag) = open();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");

@@ -49,7 +49,7 @@ fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
     assert!(got.is_success() && got.length as usize == LENGTH, "{got:?}");
     let mut bytes = vec![0; LENGTH];
     into.read(0, &mut bytes);
-    assert!(bytes.iter().all(|there| *there == byte), "{byte} is not what came");
+    assert!(bytes.iter().all(|there| *there == byte), "the message does not consist of {byte}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_message_from_deregistered_memory_arrives_though_another_region_reuses_its_s
 }
 
 #[test]
-fn memory_that_gets_other_attributes_under_a_message_goes_on_to_carry_messages() {
+fn memory_whose_attributes_change_during_a_message_still_carries_messages() {
     let [receiver, sender] = pair("retired-attributes");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let mut memory = filled(&sender, MemoryAttributes::local(sender.tag), 3);
@@ -124,7 +124,7 @@ fn memory_deregistered_during_constant_traffic_frees_its_slot() {
 
 /// The other side looks up the region of a message before or while it learns of the change.
 #[test]
-fn memory_that_gets_other_attributes_again_and_again_under_messages_loses_none() {
+fn memory_whose_attributes_change_repeatedly_during_messages_loses_none() {
     let [receiver, sender] = pair("retired-often");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let mut memory = filled(&sender, MemoryAttributes::local(sender.tag), 0);

@@ -138,12 +138,12 @@ mod shared {
     }
 
     #[test]
-    fn messages_arrive_in_order_and_whole_round_the_ring() {
+    fn messages_arrive_complete_and_in_order_around_the_ring() {
         explored("ring: three messages round two slots", 3, || three_messages_from(0, layout::empty()));
     }
 
     #[test]
-    fn messages_arrive_in_order_and_whole_where_the_shared_count_wraps() {
+    fn messages_arrive_complete_and_in_order_when_the_shared_count_wraps() {
         explored("ring: three messages where the shared count wraps", 3, || {
             three_messages_from((1 << 32) - 2, layout::empty());
         });
@@ -199,7 +199,7 @@ mod shared {
 
     #[test]
     fn a_side_going_to_sleep_sees_the_message_or_is_woken() {
-        explored("sleep: two messages and one who falls asleep", 4, || {
+        explored("sleep: two messages and a consumer that goes to sleep", 4, || {
             let (slots, progress) = layout::empty();
             let word = || -> &'static AtomicU32 { Box::leak(Box::new(AtomicU32::new(0))) };
             let (asleep, rung) = (word(), word());
@@ -240,7 +240,7 @@ mod shared {
 
     #[test]
     fn messages_sent_before_the_end_are_visible_with_the_end() {
-        explored("end: a message and the mark that its sender has left", 4, || {
+        explored("end: a message and the flag that its sender has disconnected", 4, || {
             let (slots, progress) = layout::empty();
             let closed: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
             let leaving = loom::thread::spawn(move || {
@@ -258,7 +258,7 @@ mod shared {
     }
 
     #[test]
-    fn arbitrary_consumer_counts_at_worst_make_the_producer_give_up() {
+    fn arbitrary_consumer_counts_at_worst_end_the_connection() {
         explored("hostile: progress that is made up", 3, || {
             let (slots, progress) = layout::empty();
             let hostile = loom::thread::spawn(move || {
@@ -350,7 +350,7 @@ mod engine {
 
     #[test]
     fn an_owner_and_the_thread_that_revokes_it_are_never_inside_together() {
-        super::explored("lock: an owner and one who takes its seat", 4, || {
+        super::explored("lock: an owner and a thread that takes its seat", 4, || {
             let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
             // This thread owns the lock from here on.
             drop(lock.lock());
@@ -376,7 +376,7 @@ mod engine {
                 }
             }
             let gone = other.join().unwrap();
-            assert!(lock.enter_as_owner().is_none(), "the old owner's seat is still good");
+            assert!(lock.enter_as_owner().is_none(), "the old owner's seat is still current");
             // SAFETY: the other thread has ended.
             let sum = protected.with(|value| unsafe { *value });
             assert_eq!(sum, entered + u32::from(gone));

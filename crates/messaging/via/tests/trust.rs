@@ -107,7 +107,7 @@ fn a_name_in_a_directory_is_found_there_and_nowhere_else() {
     connect(&server, &client, &name).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     drop((server, client));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the name went with the NIC");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the name was not removed with the NIC");
 }
 
 /// Waits until a side has logged a refusal.
@@ -185,7 +185,7 @@ fn lies_in_memory(server: &Side, client: &Side) -> bool {
 }
 
 #[test]
-fn large_messages_are_copied_once_between_processes_of_a_user_and_not_where_that_is_not_wanted() {
+fn large_messages_are_copied_once_between_processes_of_a_user_unless_disabled() {
     for (ours, theirs, expected) in [
         (SingleCopy::SameUser, SingleCopy::SameUser, true),
         (SingleCopy::Never, SingleCopy::SameUser, false),

@@ -209,7 +209,7 @@ impl Between {
             let mut datagram = vec![0; 1 << 16];
             while !over.load(Ordering::Relaxed) {
                 let Ok(bytes) = back_too.recv(&mut datagram) else { continue };
-                let to = known.lock().unwrap().expect("a client has asked");
+                let to = known.lock().unwrap().expect("a client has sent a datagram");
                 let _ = front_too.send_to(&datagram[..bytes], to);
             }
         });
@@ -269,7 +269,7 @@ fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
         std::thread::sleep(Duration::from_millis(100));
         between.repeats.store(true, Ordering::Relaxed);
         let again = wait(Some(Duration::from_millis(400)));
-        assert!(!between.repeats.load(Ordering::Relaxed), "it was not said again");
+        assert!(!between.repeats.load(Ordering::Relaxed), "the datagram was not repeated");
         assert!(matches!(again, Err(Error::Timeout)), "accepted: {accepts}");
         // A new request is accepted.
         connect(&client, &server, &remote);
@@ -277,7 +277,7 @@ fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
 }
 
 #[test]
-fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
+fn closing_a_nic_does_not_wait_long_for_a_peer_that_receives_nothing() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
@@ -389,7 +389,7 @@ fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
 }
 
 #[test]
-fn the_attack_on_tags_finds_the_states_of_the_generator_that_it_is_for() {
+fn the_attack_on_tags_recovers_the_states_of_a_weak_generator() {
     let mut generator = Rng::new(7);
     let (first, second) = (generator.draw(), generator.draw());
     assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);

@@ -74,7 +74,7 @@ unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return 
     let Some(request) = held.take() else { return Return::Timeout };
     match vi.vi.accept(request) {
         Ok(()) => {
-            // If another thread has rejected the request meanwhile, the rejection came too late.
+            // Another thread may have rejected the request during the accept; that rejection has no effect.
             let _ = REQUESTS.remove(connection, |_| Ok(()));
             Return::Success
         }
@@ -161,6 +161,8 @@ unsafe extern "C" fn VipConnectPeerRequest(
     }
 }
 
+/// Returns the result of the VI's peer request, and writes the peer's attributes. With `wait`, waits for the result.
+///
 /// # Safety
 /// As stated in the crate documentation.
 unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -> Return {

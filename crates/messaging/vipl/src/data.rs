@@ -25,7 +25,7 @@ struct RawDescriptor {
 }
 
 /// Reads the control segment of a descriptor, which must be aligned and, with all its segments, in registered memory.
-/// The program must not modify the descriptor meanwhile, but may do so by mistake.
+/// The program must not modify the descriptor during the call, but may do so by mistake.
 fn read_descriptor(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<RawDescriptor> {
     let covers = |bytes: usize| {
         let (address, length) = (descriptor.addr() as u64, bytes as u32);

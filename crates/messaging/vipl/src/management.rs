@@ -1,4 +1,4 @@
-//! System management: what a NIC knows about its network.
+//! System management: the NICs that a NIC knows on its network.
 //!
 //! Source: VIPL, VipQuerySystemManagementInfo; the layout of the list is from the Developer's Guide.
 
@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::nic::NICS;
 use std::ffi::{c_ulong, c_void};
 
-/// The addresses of known NICs: `VIP_SMI_AUTODISCOVERY`.
+/// Selects the addresses of known NICs (`VIP_SMI_AUTODISCOVERY`).
 const AUTODISCOVERY: c_ulong = 1;
 
 /// `VIP_AUTODISCOVERY_LIST`.

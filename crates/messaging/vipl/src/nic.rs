@@ -87,7 +87,7 @@ unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     match NICS.remove(handle, |_| Ok(())) {
         Ok(object) => {
             // Take them out of the mutex first: dropping a region waits for the locks of VIs, and an error callback
-            // that runs meanwhile may need the mutex.
+            // that runs during the wait may need the mutex.
             let regions = std::mem::take(&mut *lock(&object.regions));
             drop(regions);
             Return::Success

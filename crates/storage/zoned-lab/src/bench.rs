@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_counts_only_what_the_device_did_for_it() {
+    fn a_phase_counts_only_its_own_device_operations() {
         let store = store();
         let phases = bench(&store, &options("C"), &|| false, &mut || ()).unwrap();
         // 300 changes in batches of 7, each of which is flushed.

@@ -47,7 +47,7 @@ fn near(name: &str, ours: f64, published: f64, percent: f64) {
 }
 
 #[test]
-fn single_operations_take_about_what_was_measured() {
+fn single_operations_take_about_as_long_as_measured() {
     let drive = drive(Parameters::ZN540);
     near("write of 4 KiB, us", us(&drive, || fill_one(&drive, 4)), 14.7, 15.0);
     near("append of 8 KiB, us", us(&drive, || fill_one(&drive, 8)), 17.3, 20.0);

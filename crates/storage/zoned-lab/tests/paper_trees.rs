@@ -274,7 +274,7 @@ fn both(trees: [&mut dyn OrderedMap; 2]) {
 }
 
 #[test]
-fn counting_without_bytes_counts_what_is_done_with_bytes() {
+fn counts_are_the_same_with_and_without_stored_contents() {
     let bytes = |zones| Counted::new(device(512, 256, zones));
     let null = |zones| {
         let geometry = longma_zoned::ZonedDevice::geometry(&bytes(zones));

@@ -67,9 +67,9 @@ pub enum Durability {
 /// Runtime settings of a map. None of them is stored on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Memory for cached leaves, bytes. Inner nodes, about 1 % of the data, come on top. So does the part of changed
-    /// leaves that cannot be evicted, usually only their changes; when it reaches half of this value, a checkpoint
-    /// starts.
+    /// Memory for cached leaves, bytes. It does not include inner nodes (about 1 % of the data) and the part of changed
+    /// leaves that cannot be evicted (usually only their changes). When that part reaches half of this value, a
+    /// checkpoint starts.
     pub cache_bytes: u64,
     /// The journal size at which a checkpoint truncates it, bytes. A longer journal means fewer bytes written, but
     /// recovery after a power cut takes longer.

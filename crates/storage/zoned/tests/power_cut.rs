@@ -1,4 +1,4 @@
-//! Tests of power-cut images: they contain what the contract of `ZonedDevice` guarantees, and cover what it allows.
+//! Power-cut images contain what the contract of `ZonedDevice` guarantees, and together cover what it allows.
 
 use longma_zoned::device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,
@@ -72,7 +72,7 @@ fn conventional_writes_are_lost_in_any_order_and_torn_in_sectors() {
 }
 
 #[test]
-fn of_a_sequential_zone_the_last_writes_are_lost_and_the_pointer_goes_back() {
+fn a_sequential_zone_loses_its_last_writes_and_the_pointer_moves_back() {
     let device = device();
     for byte in 1..=3 {
         device.append(ZONE, &block(byte)).unwrap();

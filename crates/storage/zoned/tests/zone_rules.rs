@@ -168,12 +168,12 @@ fn partly_written_zones_are_limited_in_number() {
         device.finish(zone(device, 0)).unwrap();
         assert_eq!(condition(device, 0), Condition::Full);
         append(device, limit).unwrap();
-        assert!(matches!(device.finish(zone(device, 0)), Ok(())), "finishing a full zone is nothing");
+        assert!(matches!(device.finish(zone(device, 0)), Ok(())), "finishing a full zone has no effect");
     });
 }
 
 #[test]
-fn closing_what_is_not_open_and_resetting_what_is_empty() {
+fn closing_a_zone_that_is_not_open_and_resetting_an_empty_one() {
     on_every_device(|device| {
         assert!(matches!(device.close(zone(device, 0)), Err(DeviceError::NotOpen { .. })));
         device.reset(zone(device, 0)).unwrap();
@@ -189,7 +189,7 @@ fn closing_what_is_not_open_and_resetting_what_is_empty() {
 }
 
 #[test]
-fn what_is_not_on_the_device_is_refused() {
+fn accesses_outside_the_device_are_rejected() {
     on_every_device(|device| {
         let geometry = device.geometry();
         let end = Block(geometry.blocks());

@@ -1,10 +1,11 @@
-//! An approximate set of guest addresses, with false positives. The run loop checks it before taking a lock, because
-//! most code is not translated while a program starts. Source: Bloom, "Space/time trade-offs in hash coding with
-//! allowable errors" (1970), with one bit for each address.
+//! A set of guest addresses that may report an absent address as present. The run loop checks it before taking a lock,
+//! because most code is not translated while a program starts. Source: Bloom, "Space/time trade-offs in hash coding
+//! with allowable errors" (1970), with one bit for each address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of bits, a power of two. Instruction addresses whose distance is a multiple of this share a bit.
+/// The number of bits, a power of two. Two instructions share a bit if their distance is a multiple of this many
+/// instructions.
 const BITS: u64 = 1 << 20;
 
 pub(super) struct AddressFilter(Box<[AtomicU64]>);
@@ -28,7 +29,8 @@ impl AddressFilter {
         word.fetch_or(bit, Ordering::Relaxed);
     }
 
-    /// Returns false if the address is not in the set or is being added concurrently.
+    /// Whether the address may be in the set. Returns true for every added address and for some others; returns false
+    /// for an address that another thread is just adding.
     pub fn may_have(&self, pc: u64) -> bool {
         let (word, bit) = self.place(pc);
         word.load(Ordering::Relaxed) & bit != 0

@@ -265,7 +265,7 @@ impl Assembler {
         const BYTES: usize = 5;
         let at = self.length % 8;
         let nothing = if at + BYTES > 8 { 8 - at } else { 0 };
-        NOTHING[nothing].iter().for_each(|byte| self.byte(*byte));
+        NOPS[nothing].iter().for_each(|byte| self.byte(*byte));
         self.byte(if call { 0xe8 } else { 0xe9 });
         self.displacement_to_label(label);
         self.length - 4
@@ -305,7 +305,7 @@ impl Assembler {
 }
 
 /// No-op instructions of 0 to 4 bytes (SDM volume 2, NOP, table 4-12).
-const NOTHING: [&[u8]; 5] = [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
+const NOPS: [&[u8]; 5] = [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
 
 fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
     let mut instruction = Instruction::default();

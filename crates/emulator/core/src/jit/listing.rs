@@ -160,7 +160,7 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
 fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     let trampolines = Trampolines::write(&mut |code: &Assembled| {
-        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), NOTHING);
+        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), NOP);
         let start = SHARED + bytes.len() as u64;
         bytes.extend(code.at(start));
         start
@@ -178,7 +178,7 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
 }
 
 /// A one-byte no-op.
-const NOTHING: u8 = 0x90;
+const NOP: u8 = 0x90;
 
 /// Guest code that is not in guest memory.
 struct Words<'a> {

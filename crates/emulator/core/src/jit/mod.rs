@@ -126,7 +126,7 @@ impl Translator {
     /// Creates a translator without translations.
     ///
     /// # Errors
-    /// The host gives no executable memory.
+    /// The host cannot provide executable memory.
     pub fn new(config: &TranslatorConfig) -> io::Result<Self> {
         let mut cache = CodeCache::reserve(config.cache_bytes)?;
         let trampolines = Trampolines::write(&mut |code| cache.insert(code).start);

@@ -1,6 +1,6 @@
-//! Forms regions, the unit of translation: the blocks reachable from one entry through direct branches and after calls,
-//! as far as they have run. Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation"
-//! (MICRO 1995).
+//! Forms regions, the unit of translation: the executed blocks that are reachable from one entry through direct
+//! branches and calls' return addresses. Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based
+//! compilation" (MICRO 1995).
 
 use longma_loongarch::Instruction;
 use rustc_hash::FxHashSet;

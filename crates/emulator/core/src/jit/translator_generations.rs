@@ -13,7 +13,7 @@ use longma_guest::host::locks::RwLock;
 
 use super::{Translator, TranslatorConfig, exported_code::ExportedRegions};
 
-/// The current translator of a process. Replaced translators live as long as a core runs their code.
+/// The current translator of a process. A replaced translator stays in memory until no core runs its code.
 pub(crate) struct TranslatorGenerations {
     current: RwLock<Arc<Translator>>,
     generation: AtomicU64,
@@ -24,7 +24,7 @@ impl TranslatorGenerations {
     /// Creates the first translator.
     ///
     /// # Errors
-    /// The host gives no executable memory.
+    /// The host cannot provide executable memory.
     pub fn begin(config: TranslatorConfig) -> io::Result<Self> {
         let current = RwLock::new(Arc::new(Translator::new(&config)?));
         Ok(Self { current, generation: AtomicU64::new(0), config })
@@ -41,7 +41,8 @@ impl TranslatorGenerations {
         (current.clone(), self.generation())
     }
 
-    /// Replaces `full` with an empty translator, unless another core has done so or the host has no memory.
+    /// Replaces `full` with an empty translator. Does nothing if another core has already replaced it or the host has
+    /// no memory; the core then continues with the current one.
     pub fn replace(&self, full: &Arc<Translator>) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&current, full)

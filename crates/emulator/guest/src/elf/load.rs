@@ -25,6 +25,9 @@ pub struct Loaded {
 
 /// Maps `image` from `file`, whose path in the guest is `name`. A relocatable image is loaded at `preferred` if that
 /// range is free, and at any free range otherwise.
+///
+/// # Errors
+/// The file cannot be read, or the address space has no space for it.
 pub fn load(
     space: &AddressSpace,
     image: &Image,

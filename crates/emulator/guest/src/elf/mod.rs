@@ -23,10 +23,10 @@ const TYPE_EXECUTABLE: u16 = 2;
 const TYPE_DYNAMIC: u16 = 3;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
-/// More program headers than linkers produce. Linux accepts up to 64 KiB of them.
-const MOST_PROGRAM_HEADERS: u16 = 1170;
-/// PATH_MAX, the limit for an interpreter path.
-const LONGEST_INTERPRETER: u64 = 4096;
+/// The maximum number of program headers: Linux accepts a table of up to 64 KiB (fs/binfmt_elf.c).
+const MAX_PROGRAM_HEADERS: u16 = 1170;
+/// The maximum length of an interpreter path, including its terminator (PATH_MAX).
+const MAX_INTERPRETER_BYTES: u64 = 4096;
 
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
@@ -218,12 +218,14 @@ impl Architecture {
         }
     }
 
-    /// The program gets one part out of this many equal parts of the address space; the translator uses the rest.
+    /// The number of equal parts into which the address space is divided. The program gets the lowest one, the
+    /// translator the others.
     pub fn share(self) -> u64 {
         match self {
             Self::LoongArch64 => 1,
             Self::Mips64 | Self::Aarch64 => 2,
-            // Instructions are unaligned, so the lookup table of targets has an entry for each byte.
+            // x86 instructions are unaligned, so the translator's lookup table has an entry for each byte of the
+            // program.
             Self::X86_64 => 8,
         }
     }
@@ -333,7 +335,7 @@ fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Resu
         return field("the size of a program header (e_phentsize)", entry_bytes.into(), "not 0x38");
     }
     let count = u16_at(header, 56);
-    if count == 0 || count > MOST_PROGRAM_HEADERS {
+    if count == 0 || count > MAX_PROGRAM_HEADERS {
         return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
     }
     // 1 is soft-float, 2 single-float, 3 double-float. All three run on a machine with an FPU.
@@ -421,7 +423,7 @@ impl Image {
             }
             PT_INTERP => {
                 let what = "the interpreter's path (PT_INTERP)";
-                if !(2..=LONGEST_INTERPRETER).contains(&file_bytes) {
+                if !(2..=MAX_INTERPRETER_BYTES).contains(&file_bytes) {
                     let why = "not a plausible length";
                     return Err(ElfError::Field { what, value: file_bytes, why });
                 }
@@ -444,7 +446,7 @@ impl Image {
         Ok(())
     }
 
-    /// Why `segment` cannot be mapped after the segments before it, or `None` if it can.
+    /// Why `segment` cannot follow the segments read so far, or `None` if it can. `size` is the file size in bytes.
     fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<&'static str> {
         let Segment { address, memory_bytes, file_bytes, offset, .. } = *segment;
         let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);

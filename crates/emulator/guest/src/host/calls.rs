@@ -49,8 +49,8 @@ unsafe extern "C" {
     static longma_interruptible_call_interrupted: u8;
 }
 
-/// If a signal at `pc` interrupted an interruptible call before it had any effect, returns the address where the thread
-/// must continue so that the call returns [`Errno::RESTART`].
+/// If a signal at `pc` interrupted an interruptible call before it had any effect, returns the address to which the
+/// handler must redirect the thread. The call then returns [`Errno::RESTART`].
 pub fn interrupted_at(pc: u64) -> Option<u64> {
     let (start, end) = (&raw const longma_interruptible_call_start, &raw const longma_interruptible_call_end);
     (start as u64..end as u64)
@@ -61,11 +61,11 @@ pub fn interrupted_at(pc: u64) -> Option<u64> {
 /// Makes host system call `number`, unless the [`Attention`] flag of this thread is set before the call begins.
 ///
 /// # Errors
-/// The error of the call, or [`Errno::RESTART`] if the call had no effect and may restart after signal delivery.
+/// The error of the call, or [`Errno::RESTART`] if the call had no effect; it may be made again after signal delivery.
 ///
 /// # Safety
-/// The call must not break this process. Pointers in `arguments` are null, point into guest memory, or point to memory
-/// that the call may access. The call must not close descriptors or change mappings of the emulator.
+/// The call must not break this process: it must not close descriptors or change mappings of the emulator. Pointers in
+/// `arguments` are null, point into guest memory, or point to memory that the call may access.
 pub unsafe fn interruptible_on_host(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let call = [number as u64, a, b, c, d, e, f];

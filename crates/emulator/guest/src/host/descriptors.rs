@@ -145,6 +145,9 @@ fn known_limit() -> Limit {
 }
 
 /// Sets the guest's limit as setrlimit(2) does.
+///
+/// # Errors
+/// As setrlimit(2): EINVAL or EPERM.
 pub fn set_limit(new: Limit) -> Result<(), Errno> {
     check_limit(new)?;
     let raised = raised();
@@ -170,6 +173,9 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
 /// Reads the limit of another process that runs a guest and, if `new` is given, sets it: prlimit(2). That process
 /// adopts the soft limit from the host. The hard limit, which protects the emulator's descriptors, does not change; it
 /// is assumed to equal this process's hard limit.
+///
+/// # Errors
+/// Those of prlimit(2).
 pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
     let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let resource = u64::from(super::resources::NOFILE);
@@ -226,6 +232,9 @@ pub fn reset_raised_limit() {
 }
 
 /// Calls `make`, and calls it again with a raised limit if it fails because the guest has reached its limit.
+///
+/// # Errors
+/// Those of `make`.
 pub fn with_raised_limit<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let is_limit_reached = |made: &io::Result<T>| {
         let error = made.as_ref().err().and_then(io::Error::raw_os_error);
@@ -251,6 +260,9 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Duplicates a descriptor to an emulator descriptor that survives execve.
+///
+/// # Errors
+/// No emulator descriptor is free.
 pub fn duplicate_for_the_next_program(descriptor: RawFd) -> io::Result<OwnedFd> {
     duplicated(descriptor, libc::F_DUPFD)
 }

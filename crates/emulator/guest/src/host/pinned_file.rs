@@ -48,6 +48,9 @@ impl PinnedFile {
     }
 
     /// Takes another file that the same `make` function of [`PinnedFile::new`] opened.
+    ///
+    /// # Errors
+    /// EMFILE if no emulator descriptor is free.
     pub fn within(made: OwnedFd) -> Result<Self, Errno> {
         let made = descriptors::move_to_reserved(made)?;
         all().push(made.as_raw_fd());

@@ -1,11 +1,14 @@
-//! Raw host system calls without the C library's errno. For blocking calls use `calls`, which loses no signals. Source:
-//! syscall(2), x86-64.
+//! Raw host system calls without the C library's errno. A signal that arrives just before such a call blocks does not
+//! interrupt it; for blocking calls use `calls`. Source: syscall(2), x86-64.
 
 use std::arch::asm;
 
 use crate::Errno;
 
 /// Makes a host system call.
+///
+/// # Errors
+/// The error of the call.
 ///
 /// # Safety
 /// The arguments must satisfy the manual page of the call; pointers are host pointers.

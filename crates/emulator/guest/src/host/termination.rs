@@ -8,7 +8,7 @@ pub fn die_by(signal: i32) -> ! {
     masks::replace(masks::HELD & !set_of(signal));
     // SAFETY: the call takes no pointers.
     unsafe { libc::kill(libc::getpid(), signal) };
-    // A signal to the own process is delivered before `kill` returns, but possibly to another thread.
+    // A signal to the calling process is delivered before `kill` returns, but possibly to another thread.
     std::thread::sleep(std::time::Duration::from_millis(100));
     std::process::exit(128 + signal)
 }

@@ -190,6 +190,9 @@ impl AddressSpace {
     }
 
     /// Creates a mapping and returns its address.
+    ///
+    /// # Errors
+    /// As mmap(2). ENOMEM also if the limits of the guest or the mappings of the emulator would be exceeded.
     pub fn map(&self, request: &MapRequest) -> Result<u64, Errno> {
         if request.length == 0 {
             return Err(Errno(libc::EINVAL));
@@ -378,6 +381,9 @@ impl AddressSpace {
     }
 
     /// Unmaps a range, which may contain unmapped pages.
+    ///
+    /// # Errors
+    /// EINVAL for an invalid range; ENOMEM if a mapping cannot be split.
     pub fn unmap(&self, start: u64, length: u64) -> Result<(), Errno> {
         let range = self.range(start, length, libc::EINVAL)?;
         if range.is_empty() {
@@ -399,6 +405,9 @@ impl AddressSpace {
     }
 
     /// Changes the protection of a range.
+    ///
+    /// # Errors
+    /// As mprotect(2): ENOMEM if the range contains an unmapped page (the pages before it have been changed).
     pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), Errno> {
         let range = self.range(start, length, libc::ENOMEM)?;
         if range.is_empty() {
@@ -443,6 +452,9 @@ impl AddressSpace {
     }
 
     /// Moves, grows or shrinks a mapping (mremap).
+    ///
+    /// # Errors
+    /// As mremap(2): EINVAL, EFAULT or ENOMEM.
     pub fn remap(&self, start: u64, old: u64, new: u64, flags: i32, target: u64) -> Result<u64, Errno> {
         const MAY_MOVE: i32 = libc::MREMAP_MAYMOVE;
         const FIXED: i32 = libc::MREMAP_FIXED;
@@ -628,6 +640,9 @@ impl AddressSpace {
 
     /// Checks that a range is page-aligned and mapped. Returns its host address and length, for calls that the host can
     /// execute unchanged (madvise, msync, mlock).
+    ///
+    /// # Errors
+    /// EINVAL if the start is not page-aligned; ENOMEM if a page is not mapped.
     pub fn host_range(&self, start: u64, length: u64) -> Result<(*mut libc::c_void, usize), Errno> {
         let range = self.range(start, length, libc::ENOMEM)?;
         if !self.read().covers(range.clone()) {

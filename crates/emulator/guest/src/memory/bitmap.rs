@@ -19,7 +19,10 @@ unsafe impl Send for PageBitmap {}
 unsafe impl Sync for PageBitmap {}
 
 impl PageBitmap {
-    /// An empty set for page numbers below `pages`.
+    /// Creates an empty set for page numbers below `pages`.
+    ///
+    /// # Errors
+    /// The host is out of memory.
     pub fn new(pages: u64) -> io::Result<Self> {
         let length = usize::try_from(pages.div_ceil(64)).map_err(io::Error::other)?;
         // SAFETY: a new anonymous mapping at an address that the host chooses.
@@ -93,7 +96,7 @@ impl PageBitmap {
         None
     }
 
-    /// Inserts every page of `pages`.
+    /// Inserts every page of `pages`, which must be below the limit.
     pub fn insert_range(&self, pages: Range<u64>) {
         self.each_word(pages, |word, mask| {
             let new = (!word.fetch_or(mask, Ordering::AcqRel) & mask).count_ones();
@@ -101,7 +104,7 @@ impl PageBitmap {
         });
     }
 
-    /// Removes every page of `pages`.
+    /// Removes every page of `pages`, which must be below the limit.
     pub fn remove_range(&self, pages: Range<u64>) {
         if self.is_empty() {
             return;

@@ -49,8 +49,8 @@ impl AddressSpace {
             .fold(false, |any, start| self.protect_page(start) | any)
     }
 
-    /// Waits for pending changes to the map. A reader of code calls it if every change to that code is reported:
-    /// changes that are not complete then are reported after the read.
+    /// Waits until pending changes to the map are complete. Readers of code that are notified of every change call this
+    /// before they read: a change that is not complete by then is reported after the read.
     pub fn wait_for_changes(&self) {
         perturb();
         drop(self.read());

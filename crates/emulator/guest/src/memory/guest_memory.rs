@@ -215,6 +215,9 @@ impl GuestMemory {
     /// The host pointer to a buffer that the host kernel will write to. Makes pages writable that are write-protected
     /// because of translated code. Another thread may protect them again before the kernel writes; the call then fails
     /// with EFAULT and should be retried.
+    ///
+    /// # Errors
+    /// The range is outside the address space.
     pub fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.note_writes(address..address + length);
@@ -224,7 +227,8 @@ impl GuestMemory {
         Ok(pointer)
     }
 
-    /// Whether the kernel cannot write somewhere in `length` bytes at `address` because code has been read from there.
+    /// Whether a page of the `length` bytes at `address` is write-protected because of translated code, so that the kernel
+    /// cannot write to it.
     pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
         // The maximum size of a single read or write in Linux.
         let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);

@@ -24,7 +24,8 @@ const MAX_ADDED: usize = 4;
 /// The maximum number of mappings that a write-protected code page adds.
 const SPLITS_PER_PAGE: usize = 2;
 
-/// The estimate of the host's mappings. It changes under the map's lock, or without it by a small error.
+/// An estimate of the host's mappings. Most changes are made under the map's lock; concurrent ones without it only make
+/// the estimate less accurate.
 #[derive(Debug, Default)]
 pub(super) struct MappingBudget {
     /// Splits caused by madvise and mlock, which the map does not show.

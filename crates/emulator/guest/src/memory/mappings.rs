@@ -121,8 +121,8 @@ impl Mapping {
         }
     }
 
-    /// The object that it shows, if a write through one mapping can change code in another: the written mapping is
-    /// shared, the executable one need not be.
+    /// The object that it shows, if the mapping is shared or executable. A write through a shared mapping changes code in
+    /// every executable mapping of the same object, even a private one.
     fn watched_object(&self) -> Option<Object> {
         if self.shared || self.protection.execute { self.object() } else { None }
     }

@@ -1,6 +1,6 @@
-//! Post-processes system-call output even if another thread has changed the page's protection or unmapped a part. From
-//! the guest's point of view, the kernel wrote all the output at once, before that change. Source: epoll_wait(2);
-//! mprotect(2).
+//! Changes the output of a system call in guest memory after the kernel has written it. This works even if another
+//! thread has protected or unmapped a part in the meantime: to the guest, the final output was written before that.
+//! Source: epoll_wait(2); mprotect(2).
 
 use std::ops::Range;
 
@@ -38,21 +38,21 @@ impl AddressSpace {
                 self.notify_all(map.views_of_code(&piece));
             }
             let part = &mut bytes[(piece.start - address) as usize..(piece.end - address) as usize];
-            let mut reach = || {
-                let there = self.host(piece.start).cast::<u8>();
+            let mut copy_piece = || {
+                let host = self.host(piece.start).cast::<u8>();
                 // SAFETY: `part` is ordinary memory as long as the piece, and the piece is inside the reservation.
                 let _ = unsafe {
                     match access {
-                        Access::Write => access::copy(there, part.as_ptr(), part.len()),
-                        _ => access::copy(part.as_mut_ptr(), there, part.len()),
+                        Access::Write => access::copy(host, part.as_ptr(), part.len()),
+                        _ => access::copy(part.as_mut_ptr(), host, part.len()),
                     }
                 };
             };
             if access == Access::Read && mapping.protection.readable() {
-                // Keep the protection, so that writes of other threads to code are still detected.
-                reach();
+                // Keep the protection, so that writes of other threads to code are still detected during the copy.
+                copy_piece();
             } else {
-                self.open(&piece, &mapping, reach);
+                self.open(&piece, &mapping, copy_piece);
             }
         }
     }

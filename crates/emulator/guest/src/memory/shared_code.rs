@@ -1,7 +1,6 @@
-//! Copies of code pages that other processes can write to. At an instruction barrier the copies are compared with
-//! memory to find changes. Writes by this process are detected immediately instead (`AddressSpace::protect_code`).
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.8.2 (IBAR makes stores to code visible to instruction
-//! fetch).
+//! Copies of code pages that other processes can write to. An instruction barrier compares the copies with memory to
+//! find changes. Writes by this process are detected immediately instead (`AddressSpace::protect_code`). Source:
+//! LoongArch Reference Manual, volume 1, section 2.2.8.2 (IBAR makes stores to code visible to instruction fetch).
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -18,7 +17,7 @@ type Contents = Box<[u8; HOST_PAGE_BYTES as usize]>;
 pub(super) struct SharedCodePages {
     /// Contents by page address.
     pages: Mutex<BTreeMap<u64, Contents>>,
-    /// Whether there are any. Barriers are common but shared code is rare, so this avoids the lock.
+    /// Whether `pages` is not empty. Barriers are common and shared code is rare, so most barriers take no lock.
     any: AtomicBool,
 }
 
@@ -42,8 +41,8 @@ impl GuestMemory {
         }
     }
 
-    /// Invalidates code that another process has changed since it was read. Call it where the architecture makes such
-    /// stores visible.
+    /// Invalidates code that another process has changed since it was read. Call it at an instruction barrier, where
+    /// the architecture makes such stores visible.
     pub fn invalidate_changed_shared_code(&self) {
         if !self.0.shared_code.any.load(Ordering::Acquire) {
             return;
@@ -56,7 +55,8 @@ impl GuestMemory {
             }
             is_same
         });
-        // Reading the code again stores a new copy. No lock is held here, because the notified engines take others.
+        // The engines read the code again, which stores a new copy. Notify them without the lock, because they take
+        // locks of their own.
         changed.into_iter().for_each(|page| self.notify_code_changed(page));
     }
 }

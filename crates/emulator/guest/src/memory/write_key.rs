@@ -89,8 +89,8 @@ fn set_rights(rights: u32) {
 
 /// The number of PKRU among the components of the extended state.
 const PKRU_COMPONENT: u32 = 9;
-/// Where the floating-point state of the frame announces extended state, and the magic word there (the kernel's
-/// `asm/sigcontext.h`).
+/// The offset of the word in the frame's floating-point state that is [`EXTENDED_MAGIC`] if extended state follows (the
+/// kernel's `asm/sigcontext.h`).
 const SOFTWARE_BYTES: usize = 464;
 const EXTENDED_MAGIC: u32 = 0x4650_5853;
 /// The offset of the mask of components that are not in their initial state.

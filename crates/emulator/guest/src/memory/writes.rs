@@ -1,5 +1,5 @@
-//! Records the writes of a process that runs in a copy of its parent's memory, so that they can be applied to the
-//! parent. Covers private memory that was writable at the start; shared memory and changes to mappings are not
+//! Records the memory writes of a vfork child, which runs in a copy of its parent's memory, so that they can be applied
+//! to the parent. Covers private memory that was writable at the start; shared memory and changes to mappings are not
 //! recorded. Source: vfork(2), clone(2) (CLONE_VM); mprotect(2).
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct Writes {
 struct Pages {
     /// Private guest memory that was made read-only, in address order.
     protected: Vec<Range<u64>>,
-    /// The former contents of pages written to since, by page address.
+    /// The contents of each page before its first write, by page address.
     before: BTreeMap<u64, Page>,
 }
 
@@ -44,14 +44,14 @@ impl Writes {
 }
 
 impl Pages {
-    fn are_protected_at(&self, address: u64) -> bool {
+    fn is_protected_at(&self, address: u64) -> bool {
         let behind = self.protected.partition_point(|range| range.end <= address);
         self.protected.get(behind).is_some_and(|range| range.contains(&address))
     }
 }
 
 impl GuestMemory {
-    /// Starts tracking writes. The caller is the only thread of the process.
+    /// Starts tracking writes. The caller must be the only thread of the process.
     pub fn track_writes(&self) {
         let mut wanted: Vec<Range<u64>> = Vec::new();
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
@@ -78,8 +78,8 @@ impl GuestMemory {
         unsafe { libc::mprotect(start.cast(), (range.end - range.start) as usize, protection) == 0 }
     }
 
-    /// Records the pages of `range` before they are written, and makes them writable if the guest may write to them.
-    /// Returns whether a page was read-only because of tracking.
+    /// Called before a write to `range`: saves the contents of its tracked pages and makes them writable. Returns
+    /// whether a page was read-only because of tracking, so that the write can be retried.
     pub(super) fn note_writes(&self, range: Range<u64>) -> bool {
         if !self.0.writes.are_tracked.load(Ordering::Relaxed) {
             return false;
@@ -91,19 +91,19 @@ impl GuestMemory {
         for at in (first..range.end).step_by(HOST_PAGE_BYTES as usize) {
             let may_be_written =
                 map.at(at).is_some_and(|(_, mapping)| mapping.protection.write && !mapping.shared);
-            if !may_be_written || !pages.are_protected_at(at) || pages.before.contains_key(&at) {
+            if !may_be_written || !pages.is_protected_at(at) || pages.before.contains_key(&at) {
                 continue;
             }
             let mut page: Page = Box::new([0; HOST_PAGE_BYTES as usize]);
             let from = self.base().wrapping_add(at as usize);
             // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(page.as_mut_ptr(), from, page.len()) }.is_err() {
-                // Beyond the end of a file.
+                // The page is beyond the end of its file.
                 continue;
             }
             pages.before.insert(at, page);
             let _held = self.0.code_lock.hold();
-            // A page with translated code stays protected, so that its code is invalidated first.
+            // A page with translated code stays write-protected, so that the code is invalidated first.
             if !self.0.code.contains(at / HOST_PAGE_BYTES) {
                 self.set_writable(&(at..at + HOST_PAGE_BYTES), true);
             }
@@ -112,8 +112,7 @@ impl GuestMemory {
         noted
     }
 
-    /// The bytes that were written since the start of tracking and differ from their former values, merged into runs
-    /// within each page.
+    /// The bytes that differ from their values at the start of tracking, merged into runs within each page.
     pub fn written(&self) -> Vec<Written> {
         let pages = self.0.writes.pages();
         let mut written: Vec<Written> = Vec::new();
@@ -122,7 +121,7 @@ impl GuestMemory {
             let from = self.base().wrapping_add(at as usize);
             // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(now.as_mut_ptr(), from, now.len()) }.is_err() {
-                // No longer mapped.
+                // The page is no longer mapped.
                 continue;
             }
             for (index, _) in before.iter().zip(&now).enumerate().filter(|(_, (before, now))| before != now) {

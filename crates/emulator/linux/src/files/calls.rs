@@ -182,7 +182,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     })
 }
 
-/// Makes a host call on a place, with its directory, path and remaining arguments.
+/// Makes a host call whose first two arguments are the directory and the path of `place`.
 fn at(number: i64, place: &ResolvedPath, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
     // SAFETY: the path is live; callers pass numbers or checked pointers.

@@ -155,7 +155,7 @@ impl ProcFile {
         Self::behind(process, &link)
     }
 
-    /// The generated file that is open, if it is one, regardless of the path used to open it.
+    /// The generated file that replaces the open host file `file`, if there is one. The path used to open it is irrelevant.
     pub fn behind(process: &Process, file: &impl AsFd) -> Option<Self> {
         if !is_in_proc(file) {
             return None;
@@ -214,7 +214,7 @@ impl ProcFile {
         InMemoryFile::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
     }
 
-    /// The place of the file, for calls other than open and readlink.
+    /// The path of the file on the host, for calls other than open and readlink.
     pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {

@@ -201,7 +201,7 @@ impl ResolvedPath {
         self.path.as_ptr() as u64
     }
 
-    /// The same place as a single path, for calls that take no directory.
+    /// Joins the directory and the path, for calls that take no directory.
     pub fn whole(self) -> Result<Self, Errno> {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
             return Ok(self);

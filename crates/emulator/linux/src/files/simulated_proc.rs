@@ -1,4 +1,4 @@
-//! Contents of /proc files in simulated time: machine and process state of the model, equal in all runs. Source:
+//! Contents of /proc files in simulated time. They describe the modelled machine and are equal in all runs. Source:
 //! proc_meminfo(5), proc_stat(5), proc_uptime(5), proc_loadavg(5), proc_pid_stat(5), proc_pid_status(5).
 
 use std::fmt::Write;
@@ -55,7 +55,7 @@ pub(super) fn memory(simulation: &Simulation) -> String {
     text
 }
 
-/// /proc/uptime: uptime, and idle time summed over all cores.
+/// /proc/uptime: uptime and the idle time of all cores, in seconds.
 pub(super) fn uptime(simulation: &Simulation) -> String {
     let up = up_ps(simulation);
     let cores = simulation.scheduler.cores() as u64;
@@ -65,12 +65,12 @@ pub(super) fn uptime(simulation: &Simulation) -> String {
     format!("{} {}\n", seconds(up), seconds(idle))
 }
 
-/// /proc/loadavg
+/// /proc/loadavg, with no load and one process.
 pub(super) fn load() -> String {
     format!("0.00 0.00 0.00 1/1 {FIRST_ID}\n")
 }
 
-/// /proc/stat: the cores have run only this process.
+/// /proc/stat, as if the cores had run only this process. Its run time is divided equally among the cores.
 pub(super) fn kernel(simulation: &Simulation) -> String {
     let cores = simulation.scheduler.cores() as u64;
     let (up, run) = (up_ps(simulation) / PS_PER_TICK, run_ps(simulation) / PS_PER_TICK);
@@ -86,9 +86,10 @@ pub(super) fn kernel(simulation: &Simulation) -> String {
     )
 }
 
-/// The fields of /proc/self/stat from the third onwards. The caller fills in those about memory.
+/// The fields of /proc/self/stat from the third on, without the memory fields that the caller adds. `bytes` is the size
+/// of all mappings.
 pub(super) fn process_fields(process: &Process, simulation: &Simulation, bytes: u64) -> Vec<String> {
-    /// RLIM_INFINITY, the value of rsslim.
+    /// RLIM_INFINITY, the value of field rsslim.
     const NO_LIMIT: u64 = u64::MAX;
     let threads = process.threads.load(std::sync::atomic::Ordering::Acquire);
     let nice = i64::from(simulation.sched_attributes.of_first().nice);
@@ -110,7 +111,7 @@ pub(super) fn process_fields(process: &Process, simulation: &Simulation, bytes: 
     fields
 }
 
-/// /proc/self/status
+/// /proc/self/status. `bytes` is the size of all mappings.
 pub(super) fn status(process: &Process, simulation: &Simulation, name: &str, bytes: u64) -> String {
     let threads = process.threads.load(std::sync::atomic::Ordering::Acquire);
     let cores = simulation.scheduler.cores();

@@ -454,7 +454,7 @@ mod tests {
     use std::io::{Seek, SeekFrom, Write};
 
     #[test]
-    fn the_file_of_a_standard_descriptor_that_the_guest_has_opened_itself_keeps_its_offset() {
+    fn a_standard_descriptor_reopened_by_the_guest_keeps_its_offset() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"abcdef").unwrap();
         let mut own = file.reopen().unwrap();

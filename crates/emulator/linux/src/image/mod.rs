@@ -1,5 +1,5 @@
-//! A process in simulated time as plain data. Memory contents are read and written separately. The `runner` crate
-//! defines the file format. Source: proc(5). [`ImageError`] lists the unsupported state.
+//! A process in simulated time as plain data. Memory contents are read and written separately ([`contents`]). The
+//! `runner` crate defines the file format. [`ImageError`] lists the state that cannot be captured. Source: proc(5).
 
 mod capture;
 mod files;
@@ -21,7 +21,7 @@ pub use crate::simulated::timers::TimerImage;
 /// A process without its memory contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessImage {
-    /// The program file by its absolute path in the guest.
+    /// The absolute path of the program file in the guest.
     pub executable: Vec<u8>,
     /// The SHA-256 of the program file in hexadecimal.
     pub program_hash: String,
@@ -31,15 +31,15 @@ pub struct ProcessImage {
     pub environment: Vec<Vec<u8>>,
     /// The working directory on the host.
     pub working_directory: Vec<u8>,
-    /// The initial working directory, which has a constant name in the guest; empty without constant names.
+    /// The initial working directory on the host, if it has a constant name in the guest; otherwise empty.
     pub started_in: Vec<u8>,
-    /// The limits that it has set: resource, soft and hard.
+    /// The stored limits ([`KeptLimit`](crate::KeptLimit)): resource, soft and hard limit.
     pub limits: Vec<(u32, u64, u64)>,
-    /// Its limit of open files, soft and hard.
+    /// The limit of open files: soft and hard.
     pub open_files: (u64, u64),
     /// The file mode creation mask.
     pub umask: u32,
-    /// The first guest address out of range.
+    /// The end of the guest's address space.
     pub limit: u64,
     /// The address below which mappings without a requested address are placed.
     pub top: u64,
@@ -61,9 +61,9 @@ pub struct ProcessImage {
     pub threads: Vec<ThreadImage>,
     /// The number of threads created so far.
     pub threads_made: u32,
-    /// The state of the random number generator.
+    /// The state of the random number generator that provides random bytes in simulated time.
     pub random: u64,
-    /// The latest time that a clock has shown, in picoseconds.
+    /// The latest time that a clock has returned, in picoseconds of simulated time.
     pub shown_ps: u64,
     /// The existing timers.
     pub timers: Vec<TimerImage>,
@@ -74,21 +74,21 @@ pub struct ProcessImage {
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MappingImage {
-    /// Its first address.
+    /// The first address.
     pub start: u64,
-    /// The address after its last.
+    /// The address after the last byte.
     pub end: u64,
     /// The permissions: read 1, write 2, execute 4.
     pub protection: u8,
-    /// MAP_SHARED.
+    /// Whether it is shared (MAP_SHARED).
     pub shared: bool,
     /// The origin: name, device, inode, and whether it is a file.
     pub origin: (String, u64, u64, bool),
     /// The file offset of its first byte.
     pub offset: u64,
-    /// A forked child reads zeros here.
+    /// Whether a forked child reads zeros here (MADV_WIPEONFORK).
     pub wiped_in_children: bool,
-    /// A forked child does not inherit this mapping.
+    /// Whether a forked child does not inherit this mapping (MADV_DONTFORK).
     #[serde(default)]
     pub left_out_of_children: bool,
 }
@@ -134,7 +134,7 @@ pub enum ImageError {
         /// The name of its origin.
         name: String,
     },
-    /// Shared memory is mapped twice.
+    /// Shared memory is mapped at two addresses.
     #[error(
         "the memory at {start:#x} is also mapped at {other:#x}, and a checkpoint would turn it into two copies; save before the second mapping or after it is unmapped"
     )]
@@ -155,12 +155,12 @@ pub enum ImageError {
         /// The reason.
         what: String,
     },
-    /// The process has children for which it could wait.
+    /// The process has children that run or have not been waited for.
     #[error(
         "the process has children that run or have not been waited for, which a checkpoint cannot contain; save before it forks or after it has waited for them"
     )]
     Children,
-    /// A timer is not supported.
+    /// A timerfd is open.
     #[error("a timerfd is open, which a checkpoint cannot contain; save before it is opened")]
     Timer,
     /// The host refused an operation.

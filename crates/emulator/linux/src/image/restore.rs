@@ -18,7 +18,7 @@ use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::fixed_identity::FixedIdentity;
 use crate::open_files;
 use crate::process::dispositions::Action;
-use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
+use crate::process::{KeptLimit, Parts, ProcessConfig, is_emulated_only};
 use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
@@ -176,7 +176,7 @@ impl Process {
     fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
         let refused =
             |what: &str, error| ImageError::host(format!("restore the process's limit of {what}"), error);
-        for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
+        for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_emulated_only(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the structure is live.
             if unsafe { libc::setrlimit(resource as _, &raw const limit) } != 0 {

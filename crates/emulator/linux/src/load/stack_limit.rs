@@ -27,7 +27,7 @@ const ARGUMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=6 << 20;
 pub(crate) struct StackLimit {
     /// The limit, at most [`MAX_BYTES`].
     bytes: u64,
-    /// Whether the limit is independent of user settings, so that dependent results are too.
+    /// Whether the limit does not depend on the user's settings. Results derived from it are then equal in all runs.
     is_constant: bool,
 }
 

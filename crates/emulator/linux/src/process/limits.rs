@@ -1,4 +1,6 @@
-//! Limits that a program has set but the host must not enforce. prlimit64 defines their initial values. Source:
+//! Resource limits that a program has set and the emulator stores. The host does not get the limits of memory, because
+//! the emulator needs far more address space than the guest. With `fixed_identity`, the other limits are stored too, so
+//! that they have the same initial values on all hosts. `syscalls::system` defines the initial values. Source:
 //! getrlimit(2).
 
 use std::collections::BTreeMap;
@@ -7,12 +9,12 @@ use std::sync::PoisonError;
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::resources;
 
-/// Limits that the guest has set but the host must not enforce, because the emulator's address space is far larger.
+/// Stored soft and hard limits by resource.
 #[derive(Debug, Default)]
 pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
 
 impl Limits {
-    /// The limits that the previous program had set.
+    /// Creates the limits from those that the previous program had set.
     pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
         let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
         Self(Mutex::new(limits.collect()))
@@ -23,29 +25,29 @@ impl Limits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All limits that have been set.
+    /// All stored limits.
     pub(crate) fn all(&self) -> Vec<KeptLimit> {
         self.lock().iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
     }
 }
 
-/// The soft limit of a resource; infinity if it is not set.
+/// The soft limit of a resource; infinity if none is stored.
 pub(crate) fn soft_of(limits: &BTreeMap<u32, (u64, u64)>, resource: u32) -> u64 {
     limits.get(&resource).map_or(libc::RLIM_INFINITY, |(soft, _)| *soft)
 }
 
-/// A limit that a program has set and the host does not have.
+/// A limit that a program has set and the emulator stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptLimit {
-    /// RLIMIT_AS and others.
+    /// The resource: RLIMIT_AS or another.
     pub resource: u32,
-    /// The soft limit.
+    /// The soft limit, in the unit of the resource.
     pub soft: u64,
-    /// The hard limit.
+    /// The hard limit, in the unit of the resource.
     pub hard: u64,
 }
 
-/// Whether a limit is only stored and reported back. Other limits are also set on the host.
-pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
+/// Whether the host does not get this limit.
+pub(crate) fn is_emulated_only(resource: u32) -> bool {
     matches!(resource, resources::AS | resources::DATA | resources::STACK)
 }

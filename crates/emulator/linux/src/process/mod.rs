@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) use borrow::{Borrowed, Waiting};
 pub use engine::{Areas, Engine, Outcome};
 pub use limits::KeptLimit;
-pub(crate) use limits::{Limits, is_never_the_hosts, soft_of};
+pub(crate) use limits::{Limits, is_emulated_only, soft_of};
 pub use thread::Thread;
 pub(crate) use thread::{Completion, Interrupted, StartupActions, host_id, is_own_task};
 pub use thread_signals::Arrivals;
@@ -58,7 +58,7 @@ pub struct ProcessConfig {
     pub stack_bytes: u64,
     /// The initial file mode creation mask; by default unchanged.
     pub umask: Option<u32>,
-    /// Limits that the previous program had set and the host does not enforce.
+    /// Limits that the previous program had set and the emulator stores.
     pub limits: Vec<KeptLimit>,
     /// Receives a trace of each system call.
     pub tracer: Option<Sink>,
@@ -210,8 +210,8 @@ impl Process {
         self.simulation.as_ref().filter(|simulation| simulation.is_on())
     }
 
-    /// Translates the process ids among the arguments of a call, `ids`, for a forked child of a simulated process. Its
-    /// parent may have told it the simulated id of the original process.
+    /// Translates the process ids among the arguments of a call, `ids`, for a forked child of a simulated process. The
+    /// child may have learned the simulated id of the original process from its parent.
     pub(crate) fn arguments_of_child(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
         match &self.simulation {
             Some(parent) => parent.identities.translate_processes(ids, arguments),

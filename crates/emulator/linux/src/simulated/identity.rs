@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_translated_both_ways_and_others_are_left_alone() {
+    fn ids_are_translated_both_ways_and_others_are_unchanged() {
         let identities = Identities::new();
         let host = std::process::id() as i32;
         identities.set(ThreadNumber(0), host);

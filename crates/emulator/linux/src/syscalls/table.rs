@@ -62,8 +62,8 @@ impl Row {
         Self { changes: Some(changed), ..self }
     }
 
-    /// Sets the kernel state that the call creates and a checkpoint does not contain. Files, memory and threads are
-    /// checked when the checkpoint is made; this state cannot be.
+    /// Names the kernel state that the call creates and a checkpoint does not contain. Such state cannot be queried when
+    /// the checkpoint is made, unlike files, memory and threads.
     const fn unkept(self, what: &'static str) -> Self {
         Self { unkept: Some(what), ..self }
     }

@@ -13,8 +13,11 @@ use super::clone::Request;
 use crate::Thread;
 use crate::process::{Waiting, host_id};
 
-/// Forks. Returns the child's id in the parent. Returns 0 in the child, whose registers and thread are set up according
-/// to `request`.
+/// Forks this process. Returns the child's process id in the parent and 0 in the child. In the child, the registers and
+/// the thread are set up according to `request`.
+///
+/// # Errors
+/// The host refuses the fork, or the address for the pidfd is invalid.
 pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) -> Result<i32, Errno> {
     let memory = thread.process.memory();
     if request.pidfd != 0 {
@@ -60,7 +63,7 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
 }
 
 impl Thread {
-    /// Adjusts the thread state in the child, where it is the only thread.
+    /// Sets up the thread in the child, where it is the only one.
     fn become_child(&mut self, state: &mut State, request: &Request) {
         if let Some(simulation) = self.process.simulation() {
             simulation.leave();
@@ -68,11 +71,11 @@ impl Thread {
         self.tid = host_id();
         self.process.threads.store(1, Ordering::Release);
         self.robust_list = 0;
-        // The parent of this process's parent does not wait for this process.
+        // If this process is itself a vfork child, its parent waits for it, not for the new child.
         self.borrowed = None;
         self.clear_child_tid = request.clear_tid;
         self.interrupted = None;
-        // Arrived signals belong to the parent.
+        // Signals that have arrived for the parent are not inherited.
         while self.signals.take_among(!0).is_some() {}
         with_attention(Attention::clear);
         if request.clears_handlers() {
@@ -83,7 +86,7 @@ impl Thread {
         self.signals.release();
     }
 
-    /// Reports the child to the guest in the parent.
+    /// Runs in the parent: stores the child's id and pidfd where the guest requested them.
     fn note_child(&self, pid: i32, request: &Request) -> Result<i32, Errno> {
         let memory = self.process.memory();
         let _ = memory.write_optional(request.parent_tid, &pid.to_le_bytes());

@@ -21,7 +21,7 @@ pub(super) fn propagate<F: Format>(operands: &[u64]) -> Option<(u64, ExceptionFl
     Some((quiet & pattern, ExceptionFlags::NONE))
 }
 
-/// The result of an invalid operation.
+/// The default NaN, which is the result of an invalid operation, and the invalid-operation exception.
 pub(super) fn invalid<F: Format>() -> (u64, ExceptionFlags) {
     (F::DEFAULT_NAN, ExceptionFlags::INVALID)
 }

@@ -16,8 +16,8 @@ pub(super) fn shift_right_sticky(significand: u128, shift: u32) -> u128 {
     }
 }
 
-/// Rounds `number` to a multiple of `2^quantum`. Returns the multiple and whether it is inexact. The multiple must fit
-/// into the result.
+/// Rounds `number` to a multiple of `2^quantum`. Returns the factor of `2^quantum`, which must fit into 128 bits, and
+/// whether the result is inexact.
 pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (u128, bool) {
     let Finite { negative, exponent, significand } = number;
     let shift = quantum - exponent;

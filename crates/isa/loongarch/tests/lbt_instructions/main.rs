@@ -36,7 +36,7 @@ impl Memory {
 
 impl Environment for Memory {
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
-        assert_eq!(T::BYTES, 1, "the unaligned instructions go byte by byte");
+        assert_eq!(T::BYTES, 1, "unaligned instructions access single bytes");
         let bytes = self.0.borrow();
         let offset = address.wrapping_sub(BASE) as usize;
         let byte = *bytes.get(offset).ok_or(Self::fault(address, Access::Read))?;

@@ -57,7 +57,7 @@ fn a_jump_through_a_scratch_register_adds_its_offset_and_jiscr1_remembers_its_ow
     let second = after(&state, &numbered(Op::Jiscr1, 0, -8)).unwrap();
     assert_eq!((second.pc, second.lbt.scratch), (0x1ff8, [0x4000, 0x2000, 0, 0]));
     let back = after(&second, &numbered(Op::Jiscr0, 0, 4)).unwrap();
-    assert_eq!(back.pc, 0x4004, "a jiscr0 of 4 goes on behind the jiscr1");
+    assert_eq!(back.pc, 0x4004, "a jiscr0 of 4 continues after the jiscr1");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_top_of_stack_wraps_and_renames_f0_to_f7_in_stack_mode_only() {
 }
 
 #[test]
-fn tags_change_only_from_the_state_that_the_operation_wants() {
+fn tags_change_only_from_the_state_that_the_operation_requires() {
     // Value, operation, position and result, as measured (la-inst, x86settag).
     for (tags, operation, position, expected) in [
         (0x1234_5678, 0, 0, Some(0x1234_5679)),

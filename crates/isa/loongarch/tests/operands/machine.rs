@@ -1,5 +1,5 @@
-//! Runs one instruction on a state in which one place was changed, and compares the results. Source: the `Environment`
-//! trait.
+//! Runs one instruction on states that differ in one place (a register, a flag or the reservation) and compares the
+//! results.
 
 use std::{cell::RefCell, fmt};
 
@@ -10,7 +10,7 @@ use longma_loongarch::{
 
 use crate::cases::Random;
 
-/// Large enough for all displacements, and for base plus index.
+/// The size of the memory: enough for all displacements, and for base plus index.
 const MEMORY_BYTES: usize = 1 << 18;
 const BASE: u64 = 0x10_0000;
 const MIDDLE: u64 = BASE + MEMORY_BYTES as u64 / 2;
@@ -71,7 +71,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Every other doubleword is one of a few numbers, so that comparisons sometimes succeed.
+    /// The initial value of a byte, a hash of the seed and the address.
     fn byte(&self, address: u64) -> u8 {
         let mut random = Random(self.seed ^ (address / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let _ = random.next();
@@ -121,7 +121,7 @@ impl Environment for Memory {
     }
 
     fn fetch(&self, _: u64) -> Result<u32, Fault> {
-        unreachable!("instructions are handed over decoded")
+        unreachable!("the test executes decoded instructions")
     }
 
     fn stable_counter(&self) -> u64 {
@@ -174,7 +174,7 @@ impl Before {
         let mut before = Self { instruction, state: State::default(), random, seed };
         before.state.pc = 0x4000;
         Place::all().for_each(|place| before.change(place));
-        // The value to compare with memory depends on the address.
+        // Choose rd again: it may be the value in memory, which depends on the address in the other registers.
         before.change(Place::General(instruction.d));
         before
     }

@@ -153,7 +153,7 @@ fn every_instruction_reads_and_writes_as_in_the_table() {
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let (seen, stated) = (observe(op), as_executed(op, stated(op)));
         if seen != stated {
-            wrong.push(format!("{}: seen {seen:?}, stated {stated:?}", op.mnemonic()));
+            wrong.push(format!("{}: observed {seen:?}, in the table {stated:?}", op.mnemonic()));
         }
     }
     assert!(wrong.is_empty(), "{} instructions:\n{}", wrong.len(), wrong.join("\n"));

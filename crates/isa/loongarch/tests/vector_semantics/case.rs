@@ -1,4 +1,4 @@
-//! One execution of a vector instruction: its inputs and outputs, and the generation of interesting inputs.
+//! One execution of a vector instruction: its inputs and outputs, and the generation of random inputs with edge values.
 
 use std::cell::Cell;
 
@@ -13,12 +13,12 @@ pub const VECTOR: [u8; 4] = [0, 1, 2, 3];
 pub const GENERAL: [u8; 3] = [7, 5, 6];
 /// The size of the memory that an instruction may access.
 pub const MEMORY_BYTES: usize = 96;
-/// The offset in it to which a base register points.
+/// The offset in that memory to which a base register points.
 pub const MEMORY_MIDDLE: u64 = 32;
 
 /// The inputs of an instruction.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct Inputs {
     /// Vector registers d, j, k and a.
     pub vectors: [[u64; 4]; 4],
     /// General registers d, j and k.
@@ -33,7 +33,7 @@ pub struct Given {
 
 /// The outputs of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Outputs {
     /// Vector register d.
     pub vector: [u64; 4],
     /// General register d.
@@ -100,7 +100,7 @@ impl Environment for Bytes {
     }
 
     fn fetch(&self, _address: u64) -> Result<u32, Fault> {
-        unreachable!("the test hands instructions over decoded")
+        unreachable!("the test executes decoded instructions")
     }
 
     fn stable_counter(&self) -> u64 {
@@ -112,8 +112,8 @@ impl Environment for Bytes {
     }
 }
 
-/// The outputs according to the semantics here.
-pub fn ours(instruction: &Instruction, given: &Given) -> Result<Left, Trap> {
+/// The outputs according to this crate's semantics.
+pub fn ours(instruction: &Instruction, given: &Inputs) -> Result<Outputs, Trap> {
     let mut state = State::default();
     for (number, lanes) in VECTOR.into_iter().zip(given.vectors) {
         state.v[usize::from(number)] = Vector(lanes);
@@ -128,7 +128,7 @@ pub fn ours(instruction: &Instruction, given: &Given) -> Result<Left, Trap> {
     state.fcsr.0 = given.fcsr;
     let memory = Bytes(Cell::new(given.memory));
     execute(&mut state, instruction, &memory)?;
-    Ok(Left {
+    Ok(Outputs {
         vector: state.v[usize::from(VECTOR[0])].0,
         general: state.x[usize::from(GENERAL[0])],
         flag: state.fcc[0],
@@ -284,13 +284,13 @@ impl Random {
     }
 
     /// Random inputs for `op`. FCSR has a rounding mode and possibly old flags and causes; no exception is enabled.
-    pub fn given(&mut self, op: Op) -> Given {
+    pub fn given(&mut self, op: Op) -> Inputs {
         let mut memory = [0; MEMORY_BYTES];
         memory.fill_with(|| self.next() as u8);
         let j = self.vector();
         let offset = (self.below(65) as u64).wrapping_sub(MEMORY_MIDDLE);
         let related = self.below(4) == 0;
-        Given {
+        Inputs {
             vectors: [self.vector(), j, if related { j } else { self.vector() }, self.vector()],
             general: [self.next(), self.edge(64), if is_memory(op) { offset } else { self.edge(64) }],
             flag: self.below(2) as u8,
@@ -300,7 +300,7 @@ impl Random {
     }
 }
 
-/// Instructions of `op` on the test's registers with several immediates (all, if there are few).
+/// Instructions of `op` on the test's registers, with all immediates if there are few, otherwise a selection.
 pub fn instructions(op: Op, random: &mut Random) -> Vec<Instruction> {
     let mut base = Instruction::new(op);
     let mut immediates = Vec::new();

@@ -59,7 +59,7 @@ impl Environment for OnePage {
     }
 
     fn fetch(&self, _address: u64) -> Result<u32, Fault> {
-        unreachable!("the tests hand instructions over decoded")
+        unreachable!("the test executes decoded instructions")
     }
 
     fn stable_counter(&self) -> u64 {

@@ -5,7 +5,7 @@
 use longma_loongarch::{Extension, Instruction};
 
 use crate::{
-    case::{Given, Left, MEMORY_MIDDLE, is_memory},
+    case::{Inputs, MEMORY_MIDDLE, Outputs, is_memory},
     formula_float,
 };
 
@@ -105,7 +105,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn new(instruction: &Instruction, given: &Given) -> Self {
+    fn new(instruction: &Instruction, given: &Inputs) -> Self {
         let lasx = instruction.op.row().extension == Extension::Lasx;
         let mut parts = instruction.op.mnemonic().split('.').map(str::to_owned);
         let stem = parts.next().expect("a name has a first part");
@@ -145,8 +145,8 @@ impl Operation {
 }
 
 /// The expected outputs of `instruction`; `None` if no formula covers it.
-pub fn expected(instruction: &Instruction, given: &Given) -> Option<Left> {
-    let mut left = Left {
+pub fn expected(instruction: &Instruction, given: &Inputs) -> Option<Outputs> {
+    let mut left = Outputs {
         vector: given.vectors[0],
         general: given.general[0],
         flag: given.flag,
@@ -175,7 +175,7 @@ pub fn expected(instruction: &Instruction, given: &Given) -> Option<Left> {
     Some(left)
 }
 
-fn memory(o: &Operation, instruction: &Instruction, given: &Given, left: &mut Left) -> Option<()> {
+fn memory(o: &Operation, instruction: &Instruction, given: &Inputs, left: &mut Outputs) -> Option<()> {
     let indexed = o.stem.ends_with('x');
     let offset = if indexed { given.general[2] as i64 } else { instruction.imm.into() };
     let at = (MEMORY_MIDDLE as i64 + offset) as usize;

@@ -16,7 +16,7 @@ use std::{
     path::Path,
 };
 
-use case::{Given, Left, Random, instructions, ours, vector_ops};
+use case::{Inputs, Outputs, Random, instructions, ours, vector_ops};
 use longma_loongarch::{Extension, Instruction, Op, semantics::is_user_instruction};
 
 #[test]
@@ -47,7 +47,7 @@ fn for_each_seed(test: impl Fn(u64)) {
 }
 
 /// All instructions with several immediates and operands.
-fn cases(seed: u64) -> Vec<(Instruction, Vec<Given>)> {
+fn cases(seed: u64) -> Vec<(Instruction, Vec<Inputs>)> {
     let mut random = Random(seed);
     let mut cases = Vec::new();
     for op in vector_ops() {
@@ -68,7 +68,7 @@ struct Differences {
 }
 
 impl Differences {
-    fn compare(&mut self, instruction: &Instruction, given: &Given, theirs: &Left) {
+    fn compare(&mut self, instruction: &Instruction, given: &Inputs, theirs: &Outputs) {
         let ours = ours(instruction, given);
         self.compared.insert(instruction.op);
         if ours.as_ref() != Ok(theirs) {
@@ -92,7 +92,7 @@ const NOT_IN_QEMU: [&str; 5] = ["vfrecipe.s", "vfrecipe.d", "vfrsqrte.s", "vfrsq
 
 /// FNMADD and FNMSUB negate the rounded sum (volume 1, section 3.2.1.6: -fusedMultiplyAdd). QEMU negates before
 /// rounding, which differs in the directed rounding modes. Replaces these modes for the affected instructions.
-fn avoid_directed_rounding((instruction, given): &mut (Instruction, Vec<Given>)) {
+fn avoid_directed_rounding((instruction, given): &mut (Instruction, Vec<Inputs>)) {
     const DIRECTED: u32 = 2 << 8;
     if instruction.op.mnemonic().contains("vfnm") {
         given.iter_mut().for_each(|given| given.fcsr &= !DIRECTED);

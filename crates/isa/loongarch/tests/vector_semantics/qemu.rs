@@ -9,7 +9,7 @@ use std::{
 
 use longma_loongarch::{Instruction, Op, encode};
 
-use crate::case::{GENERAL, Given, Left, MEMORY_BYTES, MEMORY_MIDDLE, VECTOR, is_memory};
+use crate::case::{GENERAL, Inputs, MEMORY_BYTES, MEMORY_MIDDLE, Outputs, VECTOR, is_memory};
 
 /// The size of one case in the program's data: inputs followed by outputs.
 const RECORD: usize = 4 * 32 + 3 * 8 + 8 + 8 + MEMORY_BYTES + 32 + 8 + 8 + 8;
@@ -42,7 +42,7 @@ pub fn find() -> Option<PathBuf> {
 }
 
 /// The outputs of all cases according to QEMU.
-pub fn run(qemu: &Path, cases: &[(Instruction, Vec<Given>)]) -> Vec<Vec<Left>> {
+pub fn run(qemu: &Path, cases: &[(Instruction, Vec<Inputs>)]) -> Vec<Vec<Outputs>> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let program = folder.path().join("cases");
     std::fs::write(&program, elf(cases)).expect("the temporary folder can be written");
@@ -71,10 +71,10 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|i| u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().expect("eight bytes")))
 }
 
-fn left(record: &[u8]) -> Left {
+fn left(record: &[u8]) -> Outputs {
     let result = &record[AT_LEFT..];
     let [general, flag, fcsr] = words(&result[32..]);
-    Left {
+    Outputs {
         vector: words(result),
         general,
         flag: flag as u8,
@@ -83,7 +83,7 @@ fn left(record: &[u8]) -> Left {
     }
 }
 
-fn record(given: &Given) -> Vec<u8> {
+fn record(given: &Inputs) -> Vec<u8> {
     let mut bytes: Vec<u8> = given.vectors.concat().into_iter().flat_map(u64::to_le_bytes).collect();
     for word in given.general.into_iter().chain([given.flag.into(), given.fcsr.into()]) {
         bytes.extend(word.to_le_bytes());
@@ -137,7 +137,7 @@ fn code_of(instruction: &Instruction, count: usize) -> Vec<u32> {
 }
 
 /// The program: the loops of all instructions, then the output of the data and an exit.
-fn elf(cases: &[(Instruction, Vec<Given>)]) -> Vec<u8> {
+fn elf(cases: &[(Instruction, Vec<Inputs>)]) -> Vec<u8> {
     let loops: Vec<u32> =
         cases.iter().flat_map(|(instruction, given)| code_of(instruction, given.len())).collect();
     let data: Vec<u8> = cases.iter().flat_map(|(_, given)| given).flat_map(record).collect();

@@ -28,7 +28,8 @@ impl Endpoint {
     #[inline]
     pub(super) fn note_call(&self, inner: &mut Inner) {
         if inner.queues.is_special {
-            // The counter is not exact: two threads may count one call between them. Only a change matters.
+            // The counter is not exact: two threads that increment it at once may add only one. Readers check only
+            // whether it has changed.
             self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             if inner.queues.parked {
                 self.called_while_parked(inner);

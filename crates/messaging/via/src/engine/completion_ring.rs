@@ -250,7 +250,7 @@ fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     }
     if capacity > most {
         return Err(Error::Resource(format!(
-            "a completion queue has at most {most} entries, {capacity} were asked for"
+            "a completion queue has at most {most} entries, {capacity} were requested"
         )));
     }
     Ok(capacity)

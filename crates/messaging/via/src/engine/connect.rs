@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a VI waiting for its peer checks whether its attempt is still current.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The pause before a peer that is not ready is asked again.
+/// The pause before the request to a peer that is not ready is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// The peer's address may be used by a process that waits for another VI and rejects this one. Requests are repeated
 /// for this long.
@@ -127,6 +127,10 @@ pub struct PeerRequest {
 
 impl PeerRequest {
     /// Waits for the peer up to `timeout` (`None`: indefinitely) and returns the attributes of its VI.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::Rejected`]; [`Error::InvalidReliability`] if the peer has another reliability
+    /// level; [`Error::InvalidState`] if the VI was disconnected.
     pub fn finish(self, timeout: Option<Duration>) -> Result<ViAttributes, Error> {
         let deadline = deadline_after(timeout);
         if self.waits { self.await_peer(deadline) } else { self.request_from_peer(deadline) }

@@ -179,7 +179,7 @@ impl Endpoint {
     pub(super) fn enter_connected(&self, attempt: &Attempt, link: Box<dyn Link>, remote: &ViAttributes) {
         let mut inner = self.inner.lock();
         if !inner.is_pending(attempt) {
-            // The VI was disconnected meanwhile: drop the link.
+            // The VI was disconnected during the attempt: drop the link.
             return;
         }
         inner.queues.max_transfer_bytes =

@@ -6,11 +6,11 @@
 //! performance of spin lock alternatives", IEEE TPDS 1 (1990).
 //!
 //! An atomic exchange waits until all earlier stores have left the core. After a post, one of these stores is the
-//! message, in a cache line held by the peer, so an exchange in the next call would cost half a hand-over. Therefore
-//! the lock has an owner, which occupies a seat: it stores `inside` and then checks that its seat is still current.
-//! Another thread acquires `held` by exchange, makes the next seat current and its own, runs a barrier on all cores,
-//! and waits until the old seat is not `inside`. Either the owner sees that the seat has changed, or the other thread
-//! sees `inside`. Seats are never reused. When all are used up, every thread acquires `held`.
+//! message, whose cache line the peer holds, so an exchange in the next call would wait for the transfer of that line.
+//! Therefore the lock has an owner, which occupies a seat: it stores `inside` and then checks that its seat is still
+//! current. Another thread acquires `held` by exchange, makes the next seat current and its own, runs a barrier on all
+//! cores, and waits until the old seat is not `inside`. Either the owner sees that the seat has changed, or the other
+//! thread sees `inside`. Seats are never reused. When all are used up, every thread acquires `held`.
 
 use super::asymmetric::{
     AtomicBool, AtomicUsize, Ordering, UnsafeCell, heavy_barrier, is_available, light_barrier, pause,
@@ -73,7 +73,8 @@ impl<T> Lock<T> {
         if seat.owner.load(Ordering::Relaxed) != thread {
             return None;
         }
-        // These were last stored by this thread itself. Two guards at once would be two exclusive references.
+        // Only this thread sets these for itself. If either is set, this thread already has a guard, and a second one
+        // would be a second exclusive reference.
         if seat.inside.load(Ordering::Relaxed) || self.holder.load(Ordering::Relaxed) == thread {
             taken_twice();
         }
@@ -108,8 +109,8 @@ impl<T> Lock<T> {
         Guard { lock: self, entered: &self.held }
     }
 
-    /// Whether the calling thread is already inside, so that it would wait for itself. Its seat may no longer be
-    /// current; the thread that holds `held` then waits for it to leave.
+    /// Whether `thread`, the calling thread, is already inside, so that it would wait for itself. Its seat may no
+    /// longer be current; the thread that holds `held` then waits for it to leave.
     fn has_inside(&self, thread: usize) -> bool {
         let sits =
             |seat: &Seat| seat.owner.load(Ordering::Relaxed) == thread && seat.inside.load(Ordering::Relaxed);

@@ -194,8 +194,8 @@ fn sleep_on_words(
     let deadline = if too_many { earlier(deadline, Instant::now() + MAX_BLIND_SLEEP) } else { deadline };
     let until = deadline.map(monotonic);
     let timeout = until.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel only reads the array and compares the words. If the memory of a word was unmapped meanwhile,
-    // the call fails and the caller polls again.
+    // SAFETY: the kernel only reads the array and compares the words. If the memory of a word has been unmapped, the
+    // call fails and the caller polls again.
     let outcome = unsafe {
         libc::syscall(libc::SYS_futex_waitv, waits.as_ptr(), waits.len(), 0, timeout, libc::CLOCK_MONOTONIC)
     };
@@ -246,7 +246,7 @@ fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Optio
         tv_nsec: i64::from(left.subsec_nanos()),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is valid for the given length; a descriptor closed meanwhile is reported in its entry.
+    // SAFETY: the array is valid for the given length; a closed descriptor is reported in its entry.
     unsafe { libc::ppoll(files.as_mut_ptr(), files.len() as libc::nfds_t, timeout, std::ptr::null()) };
     if let Some(event) = local.event.get() {
         let mut count = [0u8; 8];

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_segments_and_tokens_go_on_where_their_counts_wrap() {
+    fn positions_segments_and_tokens_stay_correct_when_their_counts_wrap() {
         for edge in [1u32 << 31, 0] {
             let first = edge.wrapping_sub(100);
             let mut queue = queue_after(first);

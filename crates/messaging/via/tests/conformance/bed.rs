@@ -139,7 +139,7 @@ pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Erro
     }
 }
 
-/// Polls until `found` returns a value. Both sides make progress meanwhile.
+/// Polls until `found` returns a value. Both sides make progress during the wait.
 pub fn until<T>(sides: [&Vi; 2], what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! NICs, protection tags, memory.
+//! Opening NICs, protection tags and memory registration.
+//!
 //! Source: VIA, "Accessing a VI NIC", "Memory Registration", "Memory Protection".
 
 use crate::bed::*;

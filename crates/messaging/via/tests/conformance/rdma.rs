@@ -167,7 +167,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             let mut own = vec![0u8; 4096];
-            // SAFETY: the vector outlives the region, and no reference to its bytes exists meanwhile.
+            // SAFETY: the vector outlives the region, and no reference to its bytes exists as long as the region does.
             let region = unsafe {
                 server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
             }

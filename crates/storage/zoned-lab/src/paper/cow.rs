@@ -88,7 +88,7 @@ impl<D: ZonedDevice> CowTree<D> {
         let Some(mut changed) = self.delete_under(self.root, self.root_level, key)? else { return Ok(false) };
         self.len -= 1;
         if let (1.., &[(_, only)]) = (self.root_level, changed.body.entries.as_slice()) {
-            // The root has a single child, which is written already: it becomes the root.
+            // The only child of the root is already written and becomes the root.
             self.space.release(changed.old);
             (self.root, self.root_level) = (Block(only), self.root_level - 1);
             return Ok(true);

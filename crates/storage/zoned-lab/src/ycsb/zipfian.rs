@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeta_is_what_others_computed() {
+    fn zeta_matches_published_values() {
         // Generalized harmonic numbers for theta 0.99.
         assert!((zeta(0, 1, 0.0) - 1.0).abs() < 1e-12);
         assert!((zeta(0, 2, 0.0) - 1.503_477_775_028_3).abs() < 1e-9);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_come_as_often_as_zipfs_law_says() {
+    fn ranks_follow_zipfs_law() {
         let (mut zipfian, mut rng) = (Zipfian::new(1_000), Rng::new(42));
         let (draws, mut seen) = (400_000, vec![0u32; 1_000]);
         for _ in 0..draws {

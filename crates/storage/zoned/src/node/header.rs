@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_node_that_is_whole_is_not_the_one_that_is_meant() {
+    fn an_intact_older_node_is_not_accepted() {
         let older = Header { block: LARGEST, generation: 6, bytes: 60, ..Header::default() };
         let newer = Header { generation: LARGEST, ..older };
         let (mut there, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);

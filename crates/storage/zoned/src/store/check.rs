@@ -76,7 +76,7 @@ impl<D: ZonedDevice> Store<D> {
         run(&io, &superblock)
     }
 
-    /// Writes a checkpoint and then checks it like [`Store::check`]. Writers wait meanwhile.
+    /// Writes a checkpoint and then checks it like [`Store::check`]. Writers wait until the check is done.
     ///
     /// # Errors
     /// Those of [`Store::checkpoint`].

@@ -107,7 +107,7 @@ impl Checkpoint {
     }
 
     /// Writes about `budget` nodes. Returns true when all nodes are written. The caller must hold the cache's clock
-    /// hand, so that no leaf is evicted meanwhile.
+    /// hand, so that no leaf is evicted during the call.
     pub fn step<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,

@@ -14,10 +14,10 @@ use crate::node::{Extent, Page, Value};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Error message: an inner node on the lowest level is not a head.
+/// The error for an inner node on the lowest level that is not a head.
 const NO_HEAD: &str = "an inner node on the lowest level has no leaf for the key";
 
-/// Error message: a leaf to be changed is still shared. [`Editor::own_leaf`] makes a private copy.
+/// The error for a leaf that is about to be changed although it is shared. [`Editor::own_leaf`] makes a private copy.
 const NOT_OWN: &str = "a leaf to be changed is shared with a reader";
 
 /// An [`Error::Inconsistent`].
@@ -25,14 +25,14 @@ fn inconsistent<T>(what: &str) -> Result<T> {
     Err(Error::Inconsistent { what: what.into() })
 }
 
-/// Something on the device that the newest tree no longer needs.
+/// A node or large value on the device that the newest tree no longer needs.
 pub(super) enum Retired {
     /// A node.
     Node(u64),
     /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
-    /// A leaf that the running checkpoint has not written yet. The flags tell whether the leaf page and the log are to
-    /// be released.
+    /// A leaf that the running checkpoint has not written yet, and whether its leaf page and its log are to be
+    /// released.
     Leaf(Arc<LeafSlot>, bool, bool),
     /// An inner node that the running checkpoint has not written yet.
     Inner(Arc<InnerSlot>),
@@ -97,7 +97,7 @@ pub(super) struct Split {
     pub right: Arc<InnerSlot>,
 }
 
-/// Applies changes to the tree and keeps the writer's accounts.
+/// Applies changes to the tree and updates the writer's counters.
 pub(super) struct Editor<'a, D> {
     pub io: &'a Io<D>,
     pub retired: &'a mut Vec<Retired>,
@@ -106,14 +106,13 @@ pub(super) struct Editor<'a, D> {
     pub dirty: &'a mut u64,
     /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
     pub pinned_bytes: &'a mut u64,
-    /// The number of further logs for which conventional slots are left.
+    /// The number of logs for which conventional slots are still free.
     pub log_slots_left: &'a mut u64,
-    /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that dirty leaves can be evicted
-    /// too.
+    /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that they can be evicted too.
     pub records_changes: bool,
     /// The generation of the last checkpoint that has begun.
     pub generation: u64,
-    /// Whether a checkpoint is running. It may not have written the nodes yet that are replaced now.
+    /// Whether a checkpoint is running. It may still have to write nodes that a change replaces now.
     pub checkpointing: bool,
 }
 
@@ -172,7 +171,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok((effect, self.settle(inner)))
     }
 
-    /// Makes an inner node writable: copies it if it is shared, and marks its device copy as outdated.
+    /// Makes an inner node writable: copies it if it is shared, and retires its copy on the device.
     pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
         slot.inner(self.io)?;
         let home = slot.home();
@@ -215,7 +214,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(Arc::get_mut(slot).expect("a fresh copy is not shared"))
     }
 
-    /// Marks the device copy of a leaf page as outdated.
+    /// Retires the device copy of a leaf page that is about to change.
     pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
         let homes = slot.homes_mut();
         if homes.leaf == UNWRITTEN {

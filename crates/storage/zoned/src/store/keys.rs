@@ -42,7 +42,7 @@ impl Keys {
         &self.bytes[self.start(index)..self.ends[index] as usize]
     }
 
-    /// The index of the child that contains `key`.
+    /// The index of the child whose key range contains `key`.
     pub fn child(&self, key: &[u8]) -> usize {
         let wanted = head(key);
         let heads = &self.heads[1..];

@@ -256,7 +256,7 @@ impl LeafSlot {
     }
 
     /// Returns a private copy of the slot with the leaf in memory. `generation` is that of the last checkpoint that has
-    /// begun. The addresses of the original cannot change meanwhile, because only checkpoints change them and the
+    /// begun. The addresses of the original cannot change during the copy, because only checkpoints change them and the
     /// caller is the writer, which runs the checkpoints.
     pub fn copy<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<Self> {
         let body = Arc::unwrap_or_clone(self.load_uncached(io)?);

@@ -63,7 +63,7 @@ impl LeafCell {
     }
 
     /// Calls `look` with the leaf, or returns `look` in `Err` if the cell is empty. `look` must be short, because the
-    /// thread is pinned meanwhile.
+    /// thread is pinned until it returns.
     pub fn with<R, F: FnOnce(&LeafBody) -> R>(&self, look: F) -> Result<R, F> {
         let _pin = crossbeam_epoch::pin();
         // SAFETY: `evict` defers freeing the leaf until every thread that was pinned at that time, including this one,

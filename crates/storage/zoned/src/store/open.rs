@@ -125,8 +125,8 @@ impl<D: ZonedDevice> Store<D> {
     }
 
     /// Opens the map on a device for reading. It has the same contents as with [`Store::open`], but nothing is written
-    /// to the device. No other process may write to the device meanwhile. The changes from the journal stay in memory;
-    /// [`Options::cache_bytes`] limits the rest.
+    /// to the device. No other process may write to the device while the map is open. The changes from the journal stay
+    /// in memory; [`Options::cache_bytes`] limits the rest.
     ///
     /// # Errors
     /// Those of [`Store::open`].

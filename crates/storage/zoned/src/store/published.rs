@@ -26,8 +26,8 @@ struct Epoch {
 
 /// The newest tree.
 pub(super) struct Published {
-    /// The version that readers see. `None` if the writer has changed the tree in place and no reader has asked since;
-    /// the next reader then creates the version.
+    /// The version that readers see. `None` if the writer has changed the tree in place and no reader has needed one
+    /// since; the next reader then creates it.
     version: ArcSwapOption<Version>,
     working: Mutex<WriterTree>,
     /// The thread that made the last change, and whether any other thread has read since.

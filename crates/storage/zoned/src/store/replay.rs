@@ -306,9 +306,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
             return damaged(format!("it continues in {zone}, which is offline"));
         };
         if at.offset > written {
-            return damaged(format!(
-                "{zone} is written only up to its block {written}: the data that was there is gone"
-            ));
+            return damaged(format!("{zone} is written only up to its block {written}: later data was lost"));
         }
         if at.offset == written {
             return Ok(PartState::End);

@@ -143,8 +143,8 @@ impl Writer {
                 continue;
             }
             if !is_measured {
-                // The estimate ignores the blocks that the batch releases; with it, even an update would seem to grow a
-                // full map.
+                // The estimate does not subtract the blocks that the batch releases, so even an update would seem to
+                // grow a full map.
                 (demand, is_measured) = (demand_of(self, false)?, true);
                 continue;
             }

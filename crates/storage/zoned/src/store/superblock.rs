@@ -231,8 +231,8 @@ impl Superblock {
         if header.word != VERSION {
             let (version, which) = (header.word, if header.word < VERSION { "an older" } else { "a newer" });
             return unsuitable(format!(
-                "its map is of version {version}, of {which} longma, and this one reads version {VERSION} only; `longma zoned scan --hex` of \
-                 that longma prints what is in it, and `longma zoned load --hex` of this one takes that"
+                "its map has version {version}, written by {which} longma; this longma reads only version {VERSION}: export the map with \
+                 `longma zoned scan --hex` of that version, and import it with `longma zoned load --hex` of this one"
             ));
         }
         let word = |index: usize| {

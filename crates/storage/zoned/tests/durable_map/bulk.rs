@@ -1,4 +1,4 @@
-//! Bulk loads are atomic, whatever happens meanwhile.
+//! Bulk loads are atomic, whatever else happens during the load.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
@@ -128,7 +128,7 @@ fn reads_and_writes_work_during_a_load_also_from_the_record_iterator() {
 }
 
 #[test]
-fn a_cut_or_a_failed_write_in_a_load_leaves_all_of_it_or_nothing() {
+fn a_power_cut_or_a_failed_write_leaves_all_of_a_load_or_nothing() {
     let rows: Model = (0..1_500u64).map(|number| (key(number), key(number))).collect();
     let (mut nothing, mut all) = (0, 0);
     for after in 0..60 {
@@ -152,5 +152,5 @@ fn a_cut_or_a_failed_write_in_a_load_leaves_all_of_it_or_nothing() {
             *if is_there { &mut all } else { &mut nothing } += 1;
         }
     }
-    assert!(nothing > 5 && all > 5, "{nothing} times nothing, {all} times all");
+    assert!(nothing > 5 && all > 5, "{nothing} loads left nothing, {all} left everything");
 }

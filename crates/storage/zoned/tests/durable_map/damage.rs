@@ -110,7 +110,10 @@ fn reading_a_reused_slot_after_a_lost_write_is_an_error() {
         let sound = Store::check(image).unwrap().problems.is_empty();
         assert_eq!(sound, errors == 0, "block {block}: {errors} keys cannot be read");
     }
-    assert!(used_again > 30 && seen > 20, "{used_again} blocks were used again, of {seen} it was seen");
+    assert!(
+        used_again > 30 && seen > 20,
+        "{used_again} blocks were reused, and damage was detected in {seen}"
+    );
 }
 
 #[test]

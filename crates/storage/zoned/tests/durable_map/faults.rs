@@ -20,7 +20,7 @@ fn filled(zones: (u64, u32, u32)) -> (Arc<FaultyDevice>, Model) {
 }
 
 #[test]
-fn a_read_error_is_reported_and_the_map_goes_on() {
+fn a_read_error_is_reported_and_the_map_stays_usable() {
     let (device, model) = filled((128, 2, 10));
     let (mut failed, mut changed) = (0, model.clone());
     for after in 0..40 {
@@ -33,7 +33,7 @@ fn a_read_error_is_reported_and_the_map_goes_on() {
             Ok(_) => {}
             Err(Error::Device(DeviceError::Media { .. })) => {
                 failed += 1;
-                assert_same(&store.snapshot(), &changed, "a batch that failed changed nothing");
+                assert_same(&store.snapshot(), &changed, "a failed batch changes nothing");
                 store.apply(&change).unwrap();
             }
             Err(error) => panic!("{error}"),
@@ -47,7 +47,7 @@ fn a_read_error_is_reported_and_the_map_goes_on() {
 }
 
 #[test]
-fn a_read_error_under_a_writer_whose_changed_leaves_are_not_in_memory_loses_nothing() {
+fn a_read_error_of_a_writer_with_evicted_dirty_leaves_loses_nothing() {
     let (mut refused, mut stopped) = (0, 0);
     for after in (0..1_200).step_by(7) {
         let (device, mut model) = filled((128, 2, 12));
@@ -155,7 +155,7 @@ fn a_full_device_reports_it_keeps_everything_and_accepts_deletions() {
 }
 
 #[test]
-fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone() {
+fn a_worn_out_zone_stops_the_map_until_it_is_reopened_without_that_zone() {
     let mut lost_journals = 0;
     for condition in [Condition::ReadOnly, Condition::Offline] {
         let (device, mut model) = filled((64, 1, 14));
@@ -202,7 +202,7 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
             store.close().unwrap();
         }
     }
-    assert!(lost_journals > 0, "no round came to the case of a lost journal");
+    assert!(lost_journals > 0, "no round lost the journal");
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl Campaign {
         let is_sound = checked.as_ref().is_ok_and(|report| report.problems.is_empty());
         self.unchanged(bytes, "a check")?;
         if is_sound && seen != Seen::Right {
-            return Err(format!("a check finds nothing, and reading is {seen:?}"));
+            return Err(format!("a check finds no problem, but reading returns {seen:?}"));
         }
         if is_sound {
             return Ok(());
@@ -297,7 +297,7 @@ fn a_header_damaged_in_both_copies_is_refused_with_an_explanation() {
 }
 
 #[test]
-fn a_device_that_is_open_for_reading_takes_no_writes_and_several_may_read_it() {
+fn a_device_open_for_reading_rejects_writes_and_can_be_shared() {
     let folder = folder();
     let path = folder.path().join("map");
     let stored = store(&path, shapes()[2]);

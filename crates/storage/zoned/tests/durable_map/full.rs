@@ -206,7 +206,7 @@ fn run(set_up: SetUp) -> Result<(), String> {
 
 /// LONGMA_ZONED_FULL sets the number of setups, LONGMA_ZONED_SEED the first seed.
 #[test]
-fn a_map_that_a_snapshot_filled_takes_deletions_and_recovers_when_it_is_gone() {
+fn a_map_filled_under_a_snapshot_accepts_deletions_and_recovers_after_the_drop() {
     let first = campaign("LONGMA_ZONED_SEED", 1);
     let mut wrong = Vec::new();
     let all = campaign("LONGMA_ZONED_FULL", 60);

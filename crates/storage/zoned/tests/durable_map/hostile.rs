@@ -57,7 +57,7 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     }
 }
 
-/// Changes some bytes of a block in use, or of a part appended to the journal, and recomputes its checksum.
+/// Changes some bytes of a block in use, or of a copy appended to the journal, and recomputes its checksum.
 fn damage(device: &MemoryDevice, rng: &mut Rng) {
     let (mut node, mut block) = ([0; 512], rng.below(60));
     let journal = device.zone(ZoneNumber(1)).unwrap();
@@ -178,7 +178,7 @@ fn every_use_of_a_node_that_leads_to_itself_is_refused() {
 }
 
 #[test]
-fn nodes_that_are_in_the_tree_again_and_again_do_not_make_it_endless() {
+fn nodes_with_many_parents_do_not_make_reading_endless() {
     const LEVELS: u16 = 12;
     let map = open(Arc::new(map()), busy(20_000, 20_000));
     map.checkpoint().unwrap();

@@ -169,7 +169,7 @@ fn a_soak_at_a_constant_rate_counts_from_when_an_operation_was_to_begin() {
         // The rate must not exceed the requested one, except for clock inaccuracy.
         assert!(window.operations_per_second <= 1_001.0, "{window:?}");
     }
-    // A flush takes 0.2 s. The latency of the puts that were due meanwhile includes the wait.
+    // A flush takes 0.2 s. The latency of the puts that were due during the flush includes the wait.
     let longest = report.longest_put.unwrap();
     assert!(longest >= 0.2 && longest >= report.longest_batch, "{longest} {}", report.longest_batch);
 }
@@ -294,7 +294,7 @@ fn overwrite(store: &Store<Arc<MemoryDevice>>, model: &mut Model, rng: &mut Rng,
 }
 
 #[test]
-fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
+fn a_map_that_is_nine_tenths_full_or_full_always_accepts_updates() {
     for (zone_blocks, zones) in [(32, 12), (32, 60), (64, 24), (1024, 12)] {
         let what = format!("{zones} zones of {zone_blocks} blocks");
         let device = Store::format(Arc::new(memory(zone_blocks, 1, zones)), Some(512), 1).unwrap();
@@ -320,7 +320,7 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
 }
 
 #[test]
-fn a_map_that_large_values_fill_has_two_thirds_in_use_and_takes_deletions_and_then_updates() {
+fn a_map_full_of_large_values_uses_two_thirds_and_accepts_deletions_and_then_updates() {
     for (bytes, keys) in [(20_000, 15), (20_000, 20), (30_000, 8), (30_000, 12), (40_000, 8), (56_000, 8)] {
         let key = |number: u64| number.to_be_bytes();
         let device = Store::format(Arc::new(memory(128, 2, 12)), Some(512), 1).unwrap();

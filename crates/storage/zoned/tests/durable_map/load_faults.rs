@@ -91,7 +91,7 @@ fn run(seed: u64) {
                 let there: Model = store.iter().map(|row| row.unwrap().to_pair()).collect();
                 assert!(
                     there == model || (!is_undone && there == changed),
-                    "neither all nor nothing: {error}"
+                    "a partial load remained: {error}"
                 );
                 model = there;
             }

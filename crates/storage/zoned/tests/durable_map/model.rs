@@ -174,7 +174,7 @@ fn assert_all_covered(runs: &[(u32, Covered)]) {
             missed.push(*what);
         }
     }
-    assert_eq!(missed, [""; 0], "of these there was nothing");
+    assert_eq!(missed, [""; 0], "these never occurred");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_map_behaves_like_a_btree_map_with_values_that_fit_into_no_node() {
 }
 
 #[test]
-fn a_loaded_map_holds_what_was_loaded_in_full_leaves() {
+fn a_bulk_load_fills_leaves_completely() {
     let device = Store::format(Arc::new(memory(1024, 2, 16)), Some(1024), 1).unwrap();
     let store = open(Arc::clone(&device), busy(100_000, 100_000));
     let model: Model =
@@ -234,7 +234,7 @@ fn a_loaded_map_holds_what_was_loaded_in_full_leaves() {
 }
 
 #[test]
-fn keys_and_values_of_lengths_that_cannot_be_held_are_refused_and_nothing_is_changed() {
+fn keys_and_values_of_unsupported_lengths_are_rejected_without_any_change() {
     let device = Store::format(Arc::new(memory(256, 2, 8)), Some(512), 1).unwrap();
     let store = open(device, busy(100_000, 100_000));
     let (longest_key, longest_value) = store.limits();

@@ -9,7 +9,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_acknowledged_is_there_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+    fn acknowledged_data_is_present_or_reading_it_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
         run(&bytes);
     }
 }

@@ -45,7 +45,7 @@ fn a_write_in_the_middle_of_a_scan_is_done_and_the_scan_does_not_see_it() {
 }
 
 #[test]
-fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
+fn a_reader_may_wait_for_the_writer_in_its_closure() {
     let (store, _) = filled(500, 1 << 20);
     let snapshot = store.snapshot();
     let (to_writer, asked) = mpsc::channel::<()>();
@@ -92,7 +92,7 @@ fn a_panic_in_a_readers_closure_does_not_affect_the_map() {
 }
 
 #[test]
-fn an_iterator_outlives_its_store_goes_to_another_thread_and_keeps_its_moment() {
+fn an_iterator_outlives_its_store_moves_between_threads_and_keeps_its_version() {
     let (store, model) = filled(1_000, 20_000);
     let rows: Iter<Memory> = store.iter();
     for number in 0..1_000 {
@@ -126,7 +126,10 @@ fn from_both_ends(rows: &mut Iter<Memory>, rng: &mut Rng) -> Vec<(Vec<u8>, Vec<u
             match row {
                 Some(row) => side.push(row),
                 None => {
-                    assert!(rows.next().is_none() && rows.next_back().is_none(), "what is over stays over");
+                    assert!(
+                        rows.next().is_none() && rows.next_back().is_none(),
+                        "a finished iterator stays finished"
+                    );
                     front.extend(back.into_iter().rev());
                     return front;
                 }
@@ -136,7 +139,7 @@ fn from_both_ends(rows: &mut Iter<Memory>, rng: &mut Rng) -> Vec<(Vec<u8>, Vec<u
 }
 
 #[test]
-fn an_iterator_gives_what_a_btree_map_gives_from_both_ends_and_from_wherever_it_is_sent() {
+fn an_iterator_matches_a_btree_map_from_both_ends_and_after_seeks() {
     for records in [Records::Fixed, Records::Variable, Records::Large] {
         let device = Store::format(Arc::new(memory(512, 4, 24)), Some(512), 1).unwrap();
         let store = open(device, busy(30_000, 60_000));
@@ -195,7 +198,7 @@ fn a_prefix_of_the_greatest_bytes_has_its_keys() {
 }
 
 #[test]
-fn after_a_leaf_that_cannot_be_read_an_iterator_gives_one_error_and_goes_on_where_it_is_sent() {
+fn after_an_unreadable_leaf_an_iterator_returns_one_error_and_continues_after_a_seek() {
     let device = FaultyDevice::new(geometry(256, 2, 12)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));

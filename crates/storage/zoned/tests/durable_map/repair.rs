@@ -60,7 +60,7 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 }
 
 #[test]
-fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
+fn a_repair_keeps_readable_data_and_lists_the_rest() {
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
         let (mut rng, mut losses, mut lost_batches) = (Rng::new(9), 0, 0);
@@ -96,7 +96,7 @@ fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
 }
 
 #[test]
-fn a_repair_goes_on_without_the_damaged_batches_and_with_all_after_them() {
+fn a_repair_skips_damaged_batches_and_applies_all_later_ones() {
     let (pristine, batches) = filled(Records::Fixed);
     let said = |image: &Arc<MemoryDevice>| match Store::open(Arc::clone(image), busy(50_000, 20_000)) {
         Err(Error::JournalDamaged { lost, later, .. }) => (lost, later),
@@ -244,7 +244,7 @@ fn a_transient_read_error_loses_nothing() {
 
 /// Formatting does not erase old nodes. A repair of the new map must not recover records from them.
 #[test]
-fn a_repair_brings_nothing_back_of_a_map_that_was_formatted_over() {
+fn a_repair_recovers_nothing_of_an_older_map_on_the_device() {
     let options = busy(100_000, 45_000);
     let device = Arc::new(memory(128, 2, 14));
     for (map, keys, checkpoints) in [(1u8, 0..=250u8, 6), (2, 0..=49, 1)] {
@@ -311,6 +311,6 @@ fn an_interrupted_repair_can_be_repeated() {
                 }
             }
         }
-        assert!(with_copies > 0, "{records:?}: no repair took anything from older copies");
+        assert!(with_copies > 0, "{records:?}: no repair used older copies");
     }
 }

@@ -1,8 +1,9 @@
 //! Emits scalar floating-point operations. The interpreter executes the rare ones (scale, exponent, classify,
-//! reciprocal square root) and moves to and from FCSR. Source: LoongArch Reference Manual, volume 1, chapter 3. Host
-//! arithmetic differs only for signalling NaN operands and for invalid operations. Both trap on the host (see
-//! `GUEST_MXCSR`), and the interpreter then executes the instruction. Fused operations also differ in which of several
-//! NaNs they return, so the emitted code checks for NaNs.
+//! reciprocal square root) and moves to and from FCSR. Source: LoongArch Reference Manual, volume 1, chapter 3.
+//!
+//! Host results differ from LoongArch only for signalling NaN operands and invalid operations. Both trap on the host
+//! (see `GUEST_MXCSR`), and the interpreter then executes the instruction. Fused operations with several NaN operands
+//! may also return a different one, so the emitted code checks for NaNs.
 
 use std::mem::offset_of;
 
@@ -21,7 +22,7 @@ use crate::{
 const SCRATCH: Register = Register::XMM0;
 const SCRATCH2: Register = Register::XMM1;
 
-/// The memory operand of the sign-bit mask for one precision.
+/// The memory operand with the sign-bit mask of a precision.
 fn sign_bits(single: bool) -> MemoryOperand {
     let offset = if single { offset_of!(SignMasks, single) } else { offset_of!(SignMasks, double) };
     field(offset_of!(Cpu, sign_masks) + offset)
@@ -102,7 +103,8 @@ impl Emitter<'_> {
         self.allocation.vector_host[usize::from(number)].map(|index| VECTOR_HOSTS[usize::from(index)])
     }
 
-    /// The low 64 bits of a vector register, in a host register.
+    /// Returns the host register with the low 64 bits of a vector register, or loads them into `scratch` if the
+    /// register has no host register.
     pub(super) fn scalar_read(&mut self, number: u8, scratch: Register) -> Register {
         self.vector_host(number).unwrap_or_else(|| {
             self.a.op2(Code::VEX_Vmovsd_xmm_m64, scratch, vector_slot(number));
@@ -110,7 +112,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// The register as a source operand of at most 64 bits.
+    /// The register as a source operand of at most 64 bits: its host register or its memory slot.
     fn scalar_source(&self, number: u8) -> Arg {
         self.vector_host(number).map_or_else(|| vector_slot(number).into(), Arg::Reg)
     }
@@ -226,7 +228,8 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    /// The maximum or minimum. NaNs go to the interpreter; between two zeros, the sign decides.
+    /// The maximum or minimum. If an operand is NaN, the interpreter executes the instruction. The two zeros compare
+    /// equal, so their sign bits are combined instead.
     fn extreme(&mut self, i: &Instruction, code: Code, single: bool, greater: bool) {
         let (slow, back) = self.slow_path(i);
         let j = self.scalar_read(i.j, SCRATCH);
@@ -276,7 +279,7 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    /// Moves a general register. The bits above a word are undefined.
+    /// Moves a general register to a floating-point register. Without `doubleword`, bits 32 and above become undefined.
     fn move_from_general(&mut self, i: &Instruction, doubleword: bool) {
         let from = self.read(i.j, Register::RAX);
         match self.vector_host(i.d) {
@@ -310,7 +313,7 @@ impl Emitter<'_> {
         self.write(i.d, to);
     }
 
-    /// Moves the lowest bit to a condition flag.
+    /// Moves the lowest bit of a general register to a condition flag.
     fn general_to_flag(&mut self, i: &Instruction) {
         let from = self.read(i.j, Register::RAX);
         self.a.op2(Code::Mov_r32_rm32, Register::EAX, low32(from));
@@ -330,7 +333,8 @@ impl Emitter<'_> {
         self.scalar_write(i.d, to);
     }
 
-    /// Converts to an integer. If the value is out of range, the operation is invalid and the host traps.
+    /// Converts to an integer. If the value is out of range, the host traps, and the interpreter executes the
+    /// instruction.
     fn convert_to_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
         let from = self.scalar_source(i.j);
         self.a.op2(code, if doubleword { Register::RAX } else { Register::EAX }, from);
@@ -342,7 +346,8 @@ impl Emitter<'_> {
 
     // Comparison.
 
-    /// Emits a comparison. If a single host condition now equals its result, returns that condition.
+    /// Emits a comparison. Returns `None` for other instructions. If the result equals a single host condition right
+    /// after the emitted code, returns that condition.
     fn float_compare(&mut self, i: &Instruction) -> Option<Option<Condition>> {
         let comparison = Comparison::of(i.op)?;
         let (mut left, mut right) = (i.j, i.k);
@@ -373,7 +378,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Emits a comparison and the following branch on its flag as one, if they form such a pair.
+    /// Emits a comparison and the branch on its flag. Returns the host condition of the branch, or `None` if the two
+    /// instructions are not such a pair or the comparison needs two host conditions.
     pub(super) fn compare_and_branch(&mut self, i: &Instruction, branch: &Instruction) -> Option<Condition> {
         let wanted = match branch.op {
             Op::Bcnez if branch.j == i.d => true,
@@ -390,7 +396,7 @@ impl Emitter<'_> {
 struct Comparison {
     single: bool,
     signalling: bool,
-    /// The operands are swapped, because the host has no condition for "less and not unordered".
+    /// Whether the operands are swapped. The host has no condition for "less and not unordered".
     swapped: bool,
     condition: Condition,
     /// A second condition on the parity flag (set if unordered), and the operation that combines it with the first.

@@ -15,7 +15,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// The number of receive frames, and of transmit frames. It is also the ring size, so it must be a power of two.
+/// The number of receive frames, and of transmit frames; also the ring size, which must be a power of two.
 const FRAMES: u32 = 1024;
 const FRAME_BYTES: u32 = 2048;
 
@@ -44,7 +44,7 @@ impl AfXdp {
     }
 }
 
-/// Adds advice to an error that the system returned.
+/// Converts a system error into one that names the likely cause and the alternative.
 fn advise(interface: &str, error: Error) -> Error {
     let Error::System { what, source } = error else { return error };
     let why = match source.raw_os_error() {
@@ -72,7 +72,7 @@ struct Frames {
     hardware: [u8; 6],
     mtu: u16,
     frame: Vec<u8>,
-    // Dropped after the socket: the program is detached last.
+    // The last field, so that the program is detached after the socket is closed.
     _program: Program,
 }
 
@@ -101,11 +101,11 @@ impl Frames {
         for ring in rings {
             set(fd, ring, &FRAMES)?;
         }
-        let places = places(fd)?;
-        let mut fill = Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &places.fr, FRAMES)?;
-        let sent = Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &places.cr, FRAMES)?;
-        let received = Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &places.rx, FRAMES)?;
-        let to_send = Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &places.tx, FRAMES)?;
+        let offsets = ring_offsets(fd)?;
+        let mut fill = Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, FRAMES)?;
+        let sent = Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, FRAMES)?;
+        let received = Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, FRAMES)?;
+        let to_send = Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, FRAMES)?;
         for frame in 0..FRAMES {
             fill.produce(u64::from(frame * FRAME_BYTES));
         }
@@ -160,13 +160,13 @@ fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
         Some((address, read("mtu").ok()?.trim().parse().ok()?))
     };
     // Prefer the ioctl: sysfs shows the network namespace in which it was mounted, which may be another one.
-    let asked = ask_interface(&c_name).or_else(from_files);
-    let (hardware, mtu) = asked.ok_or_else(unknown)?;
-    let most = FRAME_BYTES - HEADROOM - ETHERNET_HEADER as u32;
-    Ok((index, hardware, mtu.min(most as u16)))
+    let found = query_interface(&c_name).or_else(from_files);
+    let (hardware, mtu) = found.ok_or_else(unknown)?;
+    let max_mtu = FRAME_BYTES - HEADROOM - ETHERNET_HEADER as u32;
+    Ok((index, hardware, mtu.min(max_mtu as u16)))
 }
 
-fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
+fn query_interface(name: &CString) -> Option<([u8; 6], u16)> {
     // SAFETY: only creates a new descriptor.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -222,19 +222,25 @@ fn set<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
     if status < 0 { Err(Error::last_system("setting up the AF_XDP rings")) } else { Ok(()) }
 }
 
-fn places(fd: RawFd) -> Result<libc::xdp_mmap_offsets, Error> {
+fn ring_offsets(fd: RawFd) -> Result<libc::xdp_mmap_offsets, Error> {
     // SAFETY: all zeros is a valid value of this structure.
-    let mut places: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+    let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to a local structure.
     let status = unsafe {
-        libc::getsockopt(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, (&raw mut places).cast(), &raw mut length)
+        libc::getsockopt(
+            fd,
+            libc::SOL_XDP,
+            libc::XDP_MMAP_OFFSETS,
+            (&raw mut offsets).cast(),
+            &raw mut length,
+        )
     };
     if status < 0 || length as usize != size_of::<libc::xdp_mmap_offsets>() {
         let refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         return Err(Error::system("querying the AF_XDP rings", refused));
     }
-    Ok(places)
+    Ok(offsets)
 }
 
 fn bind(fd: RawFd, index: u32) -> Result<(), Error> {

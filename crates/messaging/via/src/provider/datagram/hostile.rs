@@ -32,7 +32,8 @@ impl Asker {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let greeting = Greeting { asked: asked.into(), asking: b"asker".to_vec(), attributes: evil() };
+        let greeting =
+            Greeting { requested: asked.into(), requesting: b"asker".to_vec(), attributes: evil() };
         let connection = Connection::open(Config::default(), 0x5eed, &greeting.write(), Duration::ZERO);
         Self { socket, connection, begin: Instant::now() }
     }
@@ -114,13 +115,13 @@ fn a_repeated_request_is_delivered_once() {
             was_open
         });
         let asked = listen(LIMIT).unwrap();
-        // The request is repeated meanwhile; the client gives up after three seconds.
+        // The client repeats its request, and gives up after three seconds.
         let again = listen(Duration::from_secs(1)).is_ok();
         let accepted = asked.accept(&vi);
         let after = listen(Duration::from_millis(500)).is_ok();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(asking.join().unwrap(), "not connected: {accepted:?}");
-        assert_eq!((again, after), (false, false), "one request came twice");
+        assert_eq!((again, after), (false, false), "one request was reported twice");
     });
 }
 
@@ -133,7 +134,7 @@ fn a_peer_that_requests_reads_but_takes_no_answers_is_disconnected_and_costs_lit
         asker.ask(memory.remote(0), token);
     }
     while vi.state() == ViState::Connected && !asker.connection.is_drained() {
-        assert!(asker.begin.elapsed() < LIMIT, "not all was asked");
+        assert!(asker.begin.elapsed() < LIMIT, "not all requests were sent");
         asker.turn();
     }
     let grown = resident_bytes().saturating_sub(before);
@@ -200,7 +201,8 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
 #[test]
 fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
     let (nic, place) = served_slowly();
-    let greeting = Greeting { asked: b"served".to_vec(), asking: b"nobody".to_vec(), attributes: evil() };
+    let greeting =
+        Greeting { requested: b"served".to_vec(), requesting: b"nobody".to_vec(), attributes: evil() };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for tag in 1..=2000 {
         let mut out = Vec::new();

@@ -94,9 +94,9 @@ pub const MAX_DISCRIMINATOR: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// The discriminator of the requested VI.
-    pub asked: Vec<u8>,
+    pub requested: Vec<u8>,
     /// The discriminator of the requesting VI.
-    pub asking: Vec<u8>,
+    pub requesting: Vec<u8>,
     /// The attributes of the sender's VI, without its tag.
     pub attributes: ViAttributes,
 }
@@ -107,7 +107,7 @@ impl Greeting {
         let ViAttributes { reliability, max_transfer_bytes, rdma_write, rdma_read, .. } = self.attributes;
         let mut bytes = vec![reliability as u16 as u8, u8::from(rdma_write) | u8::from(rdma_read) << 1];
         bytes.extend(max_transfer_bytes.to_be_bytes());
-        for name in [&self.asked, &self.asking] {
+        for name in [&self.requested, &self.requesting] {
             bytes.push(name.len().min(MAX_DISCRIMINATOR) as u8);
             bytes.extend(&name[..name.len().min(MAX_DISCRIMINATOR)]);
         }
@@ -118,8 +118,8 @@ impl Greeting {
     /// Decodes a greeting. `None` if it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let ([reliability, flags, m0, m1, m2, m3], rest) = bytes.split_first_chunk()?;
-        let (asked, rest) = name(rest)?;
-        let (asking, rest) = name(rest)?;
+        let (requested, rest) = name(rest)?;
+        let (requesting, rest) = name(rest)?;
         let attributes = ViAttributes {
             reliability: Reliability::from_bits(u16::from(*reliability))?,
             max_transfer_bytes: u32::from_be_bytes([*m0, *m1, *m2, *m3]),
@@ -127,12 +127,12 @@ impl Greeting {
             rdma_write: flags & 1 != 0,
             rdma_read: flags & 2 != 0,
         };
-        rest.is_empty().then_some(Self { asked, asking, attributes })
+        rest.is_empty().then_some(Self { requested, requesting, attributes })
     }
 
     /// The address of the requesting VI on the given host.
     pub fn address(&self, host: Vec<u8>) -> Address {
-        Address { host, discriminator: self.asking.clone() }
+        Address { host, discriminator: self.requesting.clone() }
     }
 }
 
@@ -182,14 +182,14 @@ mod tests {
 
         #[test]
         fn greetings_round_trip(
-            asked in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
-            asking in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
+            requested in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
+            requesting in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             level in 0usize..3, max_transfer_bytes: u32, rdma_write: bool, rdma_read: bool,
         ) {
             let reliability = Reliability::ALL[level];
             let tag = ProtectionTag::default();
             let attributes = ViAttributes { reliability, max_transfer_bytes, tag, rdma_write, rdma_read };
-            let greeting = Greeting { asked, asking, attributes };
+            let greeting = Greeting { requested, requesting, attributes };
             prop_assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
         }
 

@@ -347,7 +347,7 @@ impl State {
     /// Processes a packet and returns the connection that it belongs to.
     fn arrived(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if packet.kind == Kind::Open {
-            return self.asked(now, peer, packet);
+            return self.handle_request(now, peer, packet);
         }
         match self.paths.by_tag.get_mut(&packet.to) {
             Some(path) if path.peer == peer => {

@@ -179,8 +179,8 @@ impl Listener {
                 let mut allowance = MAX_MESSAGES_PER_CALL;
                 self.look(&mut room, &mut allowance);
                 self.take_in(&mut room, &mut allowance);
-                if let Some(wish) = room.ready.pop_front() {
-                    return Some(wish);
+                if let Some(pending) = room.ready.pop_front() {
+                    return Some(pending);
                 }
                 let mut sockets: Vec<RawFd> =
                     room.handshakes.iter().map(|handshake| handshake.contact.socket.as_raw_fd()).collect();
@@ -338,7 +338,7 @@ impl Listener {
         match step {
             Step::Refused(reason) => handshake.refuse(&reason, false),
             Step::Whole => {
-                if room.ready.iter().filter(|wish| wish.contact.process.uid == uid).count()
+                if room.ready.iter().filter(|pending| pending.contact.process.uid == uid).count()
                     >= MAX_READY_PER_USER
                 {
                     let reason = format!("{MAX_READY_PER_USER} requests of user {uid} are already waiting");

@@ -60,8 +60,8 @@ pub(super) enum Use {
     Write,
     /// An RDMA read of ours.
     Read,
-    /// Receiving a message that the peer says is there. No access right is needed, and the region may be a lent one.
-    /// Permitted only if single copies are enabled, because the peer chooses the pages that are accessed.
+    /// A fetch of the data of a message from the peer's memory. No access right is needed, and the region may be a lent
+    /// one. Permitted only if single copies are enabled, because the peer chooses the pages that are accessed.
     Fetch,
 }
 
@@ -82,7 +82,7 @@ unsafe impl Send for LastRegion {}
 pub(super) struct SharedLink {
     nic: Arc<SharedMemory>,
     pub(super) peer: Arc<Peer>,
-    /// The halves, kept mapped by `peer`.
+    /// The two halves, which `peer` keeps mapped.
     ours: &'static Side,
     theirs: &'static Side,
     pub(super) level: Reliability,
@@ -99,19 +99,20 @@ pub(super) struct SharedLink {
     pub(super) answers: VecDeque<Answer>,
     /// The message being received in parts.
     pub(super) arriving: Option<Arriving>,
-    /// The position of the last message that makes the peer access its memory itself. Direct accesses must wait for it.
+    /// The position of the last message that the peer carries out by accessing its own memory. Direct accesses must
+    /// wait for it.
     pub(super) last_indirect: Option<u64>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
     /// The entry of `regions` that was used last.
     pub(super) last_region: Option<LastRegion>,
-    /// The own region that was last found to be mapped by the peer, and the change counter at that time.
+    /// The local region that was last found to be mapped by the peer, and the change counter at that time.
     pub(super) last_mapped: (u32, u32),
-    /// The number of consumed messages that the peer has not been notified of and waits for.
+    /// The number of consumed messages of which the peer must still be notified because it waits for them.
     pub(super) pending_answers: u32,
     /// The number of messages posted since the last one was received.
     pub(super) posted_in_a_row: u32,
-    /// What we have announced to the peer: `SLEEPS`, `PARKED`.
+    /// The states announced to the peer: `SLEEPS`, `PARKED`.
     sleep_state: u32,
     /// Whether the peer has sent its goodbye.
     pub(super) bye: bool,
@@ -158,7 +159,7 @@ impl SharedLink {
         }
     }
 
-    /// Called after publishing a message: wakes the peer if it sleeps.
+    /// Wakes the peer if it sleeps. Called after publishing a message.
     #[inline]
     pub(super) fn published(&self) {
         if self.fences {
@@ -264,7 +265,7 @@ impl SharedLink {
         Ok(())
     }
 
-    /// Checks whether the peer has reported a fault of one of our messages.
+    /// If the peer has reported a fault of one of our messages, completes that message with the fault's status.
     fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let fault = self.theirs.progress.fault.load(Ordering::Acquire);
         if fault == 0 {
@@ -291,7 +292,7 @@ impl SharedLink {
         self.published();
     }
 
-    /// Called when no message has arrived: checks whether the connection still exists.
+    /// Checks whether the connection still exists. Called when no message has arrived.
     #[inline]
     fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let theirs = self.theirs;
@@ -365,7 +366,7 @@ impl Link for SharedLink {
             self.pump_answers(target)?;
         }
         if self.bye {
-            // If the peer disconnected because of one of our messages, it has reported which.
+            // If the peer disconnected because one of our messages failed, it has reported that message.
             self.take_fault(target)?;
             return Err(Gone::Disconnected);
         }
@@ -393,7 +394,7 @@ impl Link for SharedLink {
         if self.inn.publish() {
             self.published();
         }
-        // The peer did not send a notification for messages published before the announcement.
+        // Messages published before the announcement caused no notification, so look for them now.
         let parked = self.announce(PARKED) && self.inn.peek().is_none();
         if !parked {
             self.take_back(PARKED);

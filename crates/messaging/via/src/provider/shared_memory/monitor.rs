@@ -161,7 +161,7 @@ impl Monitor {
     fn watch_again(&self, peer: &Arc<Peer>) {
         let mut event = libc::epoll_event { events: PEER_EVENTS as u32, u64: Arc::as_ptr(peer) as u64 };
         let (epoll, socket) = (self.epoll.as_raw_fd(), peer.contact.socket.as_raw_fd());
-        // SAFETY: reads the given structure. A socket that has been removed meanwhile is not added again.
+        // SAFETY: reads the given structure. A socket that has been removed is not added again.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, socket, &raw mut event) };
     }
 

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A region of ours that the peer was told of.
+/// A region of ours that was exported or lent to the peer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ExportEntry {
     /// 0 if the entry is free.
@@ -46,7 +46,7 @@ pub(super) struct Peer {
     /// The peer's half. On the connecting side it is known once the peer has accepted.
     theirs: Option<Half>,
     pub(super) lost: AtomicBool,
-    /// Our regions that the peer was told of, by slot of `exports`.
+    /// Our regions that were exported or lent to the peer, by slot of `exports`.
     shown: Mutex<Vec<ExportEntry>>,
     shown_changes: AtomicU32,
     serials: AtomicU32,

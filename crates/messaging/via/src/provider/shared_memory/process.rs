@@ -47,8 +47,8 @@ pub(super) fn peer_uid(socket: &impl AsRawFd) -> u32 {
 }
 
 impl Process {
-    /// The process behind a socket. If the socket had no credentials, which Unix sockets always have, the user would be
-    /// invalid.
+    /// The process behind a socket. Unix sockets always have credentials; for any other socket, the user would be
+    /// `u32::MAX`.
     ///
     /// # Errors
     /// If there is no free descriptor for the pidfd, without which the exit of the process might go unnoticed.
@@ -70,7 +70,7 @@ impl Process {
         Ok(Process { id: credentials.pid, uid: credentials.uid, gid: credentials.gid, file })
     }
 
-    /// Identifies the process among living ones. A process that reuses the PID later only shares its scheduling turns.
+    /// Identifies the process for scheduling. If a later process has the same PID, the two share their turns.
     pub(super) fn key(&self) -> (u32, libc::pid_t) {
         (self.uid, self.id)
     }
@@ -83,9 +83,9 @@ impl Process {
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 
-    /// Duplicates descriptor `number` of the process, if the kernel permits it (as for ptrace(2)) and the running
-    /// program still has the rights with which the process connected. Otherwise a peer could execute a privileged
-    /// program and make us open that program's descriptors.
+    /// Duplicates descriptor `number` of the process, if the kernel permits it (as for ptrace(2)) and the program that
+    /// the process executes now has no other rights than when it connected. Otherwise a peer could execute a privileged
+    /// program and have us map that program's files.
     pub(super) fn take_file(&self, number: u32, account: &Arc<Account>) -> Option<PeerFile> {
         let process = self.file.as_ref()?;
         // SAFETY: the call takes only integers.
@@ -99,22 +99,22 @@ impl Process {
         self.runs_with_its_own_rights().then_some(file)
     }
 
-    /// Whether the running program was started by the user that connected, without additional rights. The auxiliary
-    /// vector describes the user at the start of the current program, and `AT_SECURE` is set for setuid, setgid and
+    /// Whether the process executes a program with the rights of the user that connected. The auxiliary vector
+    /// describes the user at the start of the current program, and `AT_SECURE` is set for setuid, setgid and
     /// capabilities.
     fn runs_with_its_own_rights(&self) -> bool {
         if self.id <= 0 {
             return false;
         }
-        let Ok(told) = std::fs::read(format!("/proc/{}/auxv", self.id)) else { return false };
+        let Ok(vector) = std::fs::read(format!("/proc/{}/auxv", self.id)) else { return false };
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
         let value = |kind: u64| {
-            told.chunks_exact(16).find(|pair| word(&pair[..8]) == kind).map(|pair| word(&pair[8..]))
+            vector.chunks_exact(16).find(|pair| word(&pair[..8]) == kind).map(|pair| word(&pair[8..]))
         };
         value(libc::AT_SECURE) == Some(0)
             && value(libc::AT_EUID) == Some(u64::from(self.uid))
             && value(libc::AT_EGID) == Some(u64::from(self.gid))
-            // The PID still belongs to this process.
+            // If it has not ended, the PID still belonged to it when the file was read.
             && !self.has_ended()
     }
 

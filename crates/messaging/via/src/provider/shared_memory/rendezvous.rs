@@ -32,7 +32,7 @@ const MAX_MESSAGES: usize = 2 * EXPORTS + 8;
 /// An incoming request.
 pub(super) struct SharedIncoming {
     nic: Arc<SharedMemory>,
-    wish: IncomingRequest,
+    pending: IncomingRequest,
 }
 
 pub(super) fn wait(
@@ -40,8 +40,8 @@ pub(super) fn wait(
     listener: &Listener,
     deadline: Option<Instant>,
 ) -> Result<Box<dyn Incoming>, Error> {
-    let wish = listener.wait(deadline).ok_or(Error::Timeout)?;
-    Ok(Box::new(SharedIncoming { nic: nic.clone(), wish }))
+    let pending = listener.wait(deadline).ok_or(Error::Timeout)?;
+    Ok(Box::new(SharedIncoming { nic: nic.clone(), pending }))
 }
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
@@ -72,21 +72,21 @@ fn join(
 
 impl Incoming for SharedIncoming {
     fn remote(&self) -> &Address {
-        &self.wish.hello.remote
+        &self.pending.hello.remote
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        &self.wish.hello.attributes
+        &self.pending.hello.attributes
     }
 
     fn credentials(&self) -> Option<Credentials> {
-        Some(self.wish.contact.process.credentials())
+        Some(self.pending.contact.process.credentials())
     }
 
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
         let SharedIncoming {
             nic,
-            wish: IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } },
+            pending: IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } },
         } = *self;
         let (file, mapping) = mapping::create_half()
             .inspect_err(|error| super::contact::refuse(&contact.socket, &error.to_string(), true))?;
@@ -112,7 +112,7 @@ impl Incoming for SharedIncoming {
     }
 
     fn reject(self: Box<Self>) {
-        super::contact::refuse(&self.wish.contact.socket, "", false);
+        super::contact::refuse(&self.pending.contact.socket, "", false);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Tests of a ring whose counters wrap around at 31 and 32 bits. Interleavings are checked in `tests/ring_model.rs`.
+//! Tests of a ring around the points where its counters wrap (31 and 32 bits). `tests/ring_model.rs` checks
+//! interleavings.
 
 use super::layout::*;
 use super::ring::{Consumer, Producer, head};
@@ -25,7 +26,7 @@ fn take(consumer: &mut Consumer<'_>) -> Option<u64> {
 }
 
 #[test]
-fn messages_arrive_once_and_in_order_where_the_shared_counts_wrap() {
+fn messages_arrive_once_and_in_order_when_the_shared_counts_wrap() {
     for edge in [1 << 31, 1 << 32, u64::from(SLOTS) << 32] {
         let first = edge - 3 * u64::from(SLOTS) / 2;
         let (mut producer, mut consumer) = ring_at(first);
@@ -72,7 +73,7 @@ fn send_unchecked(producer: &mut Producer<'_>) {
 
 #[test]
 #[cfg_attr(miri, ignore = "a quarter of a million messages")]
-fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
+fn arena_offsets_stay_correct_when_the_byte_count_wraps() {
     let (mut producer, mut consumer) = ring_at(0);
     let messages = (1u64 << 32) / u64::from(CHUNK_BYTES) + 40;
     let mut expected = 0;
@@ -87,7 +88,7 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
             consumer.advance(CHUNK_BYTES, true);
         }
     }
-    // Wherever the counter is, no more than the free space is allocated.
+    // The counter has wrapped. Still, no more than the free space can be allocated.
     let more =
         (0..ARENA_BYTES / CHUNK_BYTES).take_while(|_| producer.take_arena(CHUNK_BYTES).unwrap().is_some());
     assert_eq!(more.count() as u32, ARENA_BYTES / CHUNK_BYTES - 1);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_processs_name_is_taken_over_and_a_live_ones_is_not() {
+    fn the_name_of_an_exited_process_is_taken_over_and_that_of_a_live_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let place = || ServerAddress::own(&settings(folder.path()), b"name").unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_begin_at_once_have_the_name_one_at_a_time() {
+    fn servers_that_start_at_once_own_the_name_one_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path());
         for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Deletion and its consequences: neighbouring nodes merge when both fit into one, and heads keep the bounds of a
-//! B+-tree. `entry` deletes within a single node.
+//! Deletion and its consequences: neighbouring nodes merge when both fit into one, and heads stay at least half full,
+//! as in a B+-tree. `entry` deletes within a single node.
 //!
 //! Source: the paper's merging: opportunistic at leaves and interior nodes, strict at heads.
 
@@ -19,7 +19,7 @@ pub(super) enum Deletion {
     Done,
     /// The head is underfull and has not been written, so that the caller can merge it with a neighbour.
     Small(Arc<Head>),
-    /// The head is empty, and its block is free.
+    /// The head became empty, and its block was freed.
     Gone,
 }
 
@@ -56,8 +56,9 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(Deletion::Done)
     }
 
-    /// Merges an underfull head (in `slot` of an interior node) with a neighbour, or evens them out. Returns true if
-    /// the head above changed. A head without a neighbour under the same interior node stays as it is.
+    /// Merges an underfull head (in `slot` of an interior node) with a neighbour, or moves entries from the neighbour
+    /// to it. Returns true if the head above changed. A head without a neighbour under the same interior node stays as
+    /// it is.
     fn rebalance(
         &mut self,
         level: u32,

@@ -197,8 +197,8 @@ impl Header {
         if version != VERSION {
             let which = if version < VERSION { "an older" } else { "a newer" };
             return Err(format!(
-                "has layout version {version}, of {which} longma, and this one reads only version {VERSION}: `longma zoned scan --hex` of that longma \
-                 prints what is in it, and `longma zoned load --hex` of this one takes that"
+                "has layout version {version}, written by {which} longma; this longma reads only version {VERSION}: export the map with \
+                 `longma zoned scan --hex` of that version, and import it with `longma zoned load --hex` of this one"
             ));
         }
         let mut read = || {

@@ -97,7 +97,7 @@ fn check(image: MemoryDevice, expected: &[Expected; 4]) -> Result<(), TestCaseEr
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn whatever_is_left_of_the_file_the_device_keeps_its_contract(
+    fn the_device_keeps_its_contract_with_any_subset_of_unsynced_writes(
         steps in prop::collection::vec(step(), 1..40), seed in any::<u64>(),
     ) {
         let store = store();
@@ -229,7 +229,7 @@ fn data_visible_after_a_failed_flush_is_durable_after_reopening() {
 
 /// The same with a power cut while the map is reopened.
 #[test]
-fn a_failed_flush_and_then_a_power_cut_while_opening_leave_all_that_was_acknowledged() {
+fn a_failed_flush_and_a_power_cut_while_opening_lose_no_acknowledged_data() {
     let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
     let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
     let options = crate::Options::with_cache(40_000);

@@ -15,7 +15,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
     let index = element.index();
     let constant = Splat(B, element.splat(named.imm as u64));
-    // The field may be wider than the bit number, which is reduced modulo the element width.
+    // The immediate field may be wider than a bit number; the bit number is its value modulo the element width.
     let bit = 1u64 << (named.imm as u32 & (element.bits - 1));
     match named.stem {
         "addi" => with(constant, vec![Two(ADD[index], D, J, B)]),

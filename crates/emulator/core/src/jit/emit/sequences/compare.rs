@@ -11,13 +11,13 @@ const GREATER_SIGNED: [Pair; 3] = [PMAXSB, PMAXSW, PMAXSD];
 const LESSER_UNSIGNED: [Pair; 3] = [PMINUB, PMINUW, PMINUD];
 const GREATER_UNSIGNED: [Pair; 3] = [PMAXUB, PMAXUW, PMAXUD];
 
-/// The host's minimum instruction; `None` for doublewords.
+/// The host's minimum instruction; `None` for doublewords, for which AVX2 has none.
 pub(super) fn lesser(element: Element) -> Option<Pair> {
     let table = if element.is_unsigned { LESSER_UNSIGNED } else { LESSER_SIGNED };
     table.get(element.index()).copied()
 }
 
-/// The host's maximum instruction; `None` for doublewords.
+/// The host's maximum instruction; `None` for doublewords, for which AVX2 has none.
 pub(super) fn greater(element: Element) -> Option<Pair> {
     let table = if element.is_unsigned { GREATER_UNSIGNED } else { GREATER_SIGNED };
     table.get(element.index()).copied()
@@ -25,7 +25,7 @@ pub(super) fn greater(element: Element) -> Option<Pair> {
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
-    // The decoder has sign-extended signed immediates and left unsigned ones as they are.
+    // The decoder has sign-extended the signed immediates and zero-extended the unsigned ones.
     let constant = Splat(B, element.splat(named.imm as u64));
     match named.stem {
         "sle" => ordered(element, K, true),
@@ -76,8 +76,8 @@ fn ordered(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
     })
 }
 
-/// A and B become j and k with the highest bits of doublewords flipped, so that signed comparisons order them as
-/// unsigned.
+/// Sets A and B to j and k with the highest bit of each doubleword flipped, so that a signed comparison of A and B
+/// orders j and k as unsigned numbers.
 fn signs_changed(k: Place) -> Steps {
     vec![Splat(C, 1 << 63), Two(PXOR, A, C, J), Two(PXOR, B, C, k)]
 }
@@ -87,7 +87,8 @@ fn extreme(element: Element, k: Place, host: Option<Pair>, greatest: bool) -> Op
         return Some(vec![Two(host, D, J, k)]);
     }
     if k.is_scratch() {
-        // The constant is still needed after the comparison, which uses all scratch registers for unsigned elements.
+        // Here `k` is B, which holds the immediate. An unsigned comparison would overwrite it before the blend reads
+        // it.
         return (!element.is_unsigned).then(|| vec![Two(PCMPGTQ, C, J, k), choice(k, greatest)]);
     }
     let mut steps = if element.is_unsigned { signs_changed(k) } else { Vec::new() };
@@ -101,10 +102,10 @@ fn choice(k: Place, greatest: bool) -> Step {
     if greatest { Blend(D, k, J, C) } else { Blend(D, J, k, C) }
 }
 
-/// Signed or unsigned saturation to `imm + 1` bits.
+/// Signed or unsigned saturation to `imm + 1` bits. `imm` is a bit number.
 fn clamped(element: Element, imm: i32) -> Option<Steps> {
     let (lesser, greater) = (lesser(element)?, greater(element)?);
-    // The field may be wider than the bit number, which is reduced modulo the element width.
+    // The immediate field may be wider than a bit number; the bit number is its value modulo the element width.
     let bits = imm as u32 & (element.bits - 1);
     if element.is_unsigned {
         let most = u64::MAX >> (63 - bits);

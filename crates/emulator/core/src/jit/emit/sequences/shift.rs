@@ -53,8 +53,8 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     }
 }
 
-/// An arithmetic right shift for widths without a host instruction, such that `to - B` is the result: a logical shift
-/// moves the sign bit, which is flipped here and subtracted by the caller.
+/// The first part of an arithmetic right shift for widths without a host instruction: shifts logically, flips the sign
+/// bit in its new position, and sets B to that bit. The caller computes `to - B`, which extends the sign.
 fn signed(element: Element, to: Place, count: i32) -> Steps {
     let mut steps = vec![Shift(RIGHT[element.index()], to, J, count)];
     if element.bits == 8 {

@@ -53,13 +53,14 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     Some(combined(operation, to, (j, parity), (k, parity)))
 }
 
-/// Widens half of j's elements, and shifts them left if there is a count.
+/// Widens the lower or upper half of j's elements, as `interleave` selects, and shifts them left by `count`, if any.
 fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
     let index = from.index();
     let wide = if count.is_some() { A } else { D };
     let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
         (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], wide, B, A)],
-        // Interleave an element with itself and shift the lower copy out.
+        // Interleave each element with itself, so that it is in both halves of the wide element. The signed right shift
+        // removes the lower half and extends the upper one.
         (false, Some(&right)) => {
             vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, wide, A, from.bits as i32)]
         }
@@ -88,8 +89,7 @@ fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element
             let multiply = match to.bits {
                 16 => vec![Two(PMULLW, A, A, B)],
                 32 => vec![Two(PMULLD, A, A, B)],
-                // For 64 bits, one of the two factors is signed: combine the products of its lower half and of its
-                // sign.
+                // Reached only if exactly one factor is signed; `word_products` handles equal signedness.
                 _ => mixed_product(),
             };
             steps.extend(multiply);
@@ -108,7 +108,7 @@ fn finish_product(steps: &mut Steps, operation: Operation, index: usize) {
     }
 }
 
-/// Products of words with equal signedness, which the host multiplies in even positions.
+/// Multiplies words of equal signedness with the host's widening multiplication, which reads the even words.
 fn word_products(operation: Operation, j: (Element, Parity), k: (Element, Parity)) -> Option<Steps> {
     if j.0.is_unsigned != k.0.is_unsigned {
         return None;
@@ -122,7 +122,8 @@ fn word_products(operation: Operation, j: (Element, Parity), k: (Element, Parity
     Some(steps)
 }
 
-/// Multiplies A (zero-extended unsigned words) by B (sign-extended words) to 64 bits.
+/// Multiplies A (zero-extended unsigned words) by B (sign-extended words) to 64 bits: the product with B's lower half
+/// plus the product with its sign word, shifted left by 32.
 fn mixed_product() -> Steps {
     vec![
         Shift(PSRLQ, C, B, 32),
@@ -133,7 +134,7 @@ fn mixed_product() -> Steps {
     ]
 }
 
-/// Widens the even or odd elements of a source.
+/// Widens the even or odd elements of `source` into `into`; may overwrite `free`.
 fn widened(to: Element, source: Place, (from, parity): (Element, Parity), into: Place, free: Place) -> Steps {
     let bits = from.bits as i32;
     let index = to.index();

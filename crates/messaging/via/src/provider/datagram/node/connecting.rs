@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const MAX_REQUESTS: usize = 1024;
 const MAX_REQUESTS_PER_HOST: usize = 64;
 
-/// The validity of a connection cookie is between one and two of these periods.
+/// A connection cookie is valid for one to two of these periods.
 const COOKIE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The number of rejections remembered, to be repeated when a request is repeated.
@@ -44,7 +44,7 @@ impl Node {
         Ok(self.lock().medium.host(peer))
     }
 
-    /// The same for an own address. The unspecified address is not one that peers can use.
+    /// Like [`Node::host`], for an address of this NIC. Refuses the unspecified address, which peers cannot use.
     pub(in super::super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         match (self.resolve)(host)? {
             Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
@@ -61,12 +61,12 @@ impl Node {
     ) -> Result<Box<dyn Incoming>, Error> {
         let mut state = self.lock();
         loop {
-            if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
-                let from = wish.greeting.address(state.medium.host(wish.peer));
-                let asked = (wish.peer, wish.opening.from);
-                state.taken_requests.give(asked);
-                let (node, wish) = (self.clone(), Some(wish));
-                return Ok(Box::new(Asked { node, from, asked, wish }));
+            if let Some(pending) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
+                let from = pending.greeting.address(state.medium.host(pending.peer));
+                let id = (pending.peer, pending.opening.from);
+                state.taken_requests.give(id);
+                let (node, pending) = (self.clone(), Some(pending));
+                return Ok(Box::new(IncomingRequest { node, from, id, pending }));
             }
             state = self.pause(state, deadline)?;
         }
@@ -83,8 +83,8 @@ impl Node {
         let peer = (self.resolve)(&remote.host)?;
         let mut state = self.lock();
         let greeting = Greeting {
-            asked: remote.discriminator.clone(),
-            asking: local.discriminator.clone(),
+            requested: remote.discriminator.clone(),
+            requesting: local.discriminator.clone(),
             attributes: *attributes,
         };
         let tag = state.fresh_tag()?;
@@ -151,8 +151,8 @@ impl State {
         }
     }
 
-    /// Handles a connection request. Returns the connection if the request has already been accepted.
-    pub(super) fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
+    /// Handles a connection request. Returns the tag of its connection if it has already been accepted.
+    pub(super) fn handle_request(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if let Some(tag) = self.paths.accepted.get(&(peer, packet.from)).copied() {
             self.paths.by_tag.get_mut(&tag)?.connection.receive(now, packet);
             return Some(tag);
@@ -177,15 +177,15 @@ impl State {
             }
             None => {}
         }
-        let of_host = |wish: &&PendingRequest| wish.peer.of_host() == peer.of_host();
-        let wishes = self.waiting.get_mut(&greeting.asked);
-        match wishes {
-            Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
-            Some(wishes)
-                if wishes.len() < MAX_REQUESTS
-                    && wishes.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST =>
+        let of_host = |pending: &&PendingRequest| pending.peer.of_host() == peer.of_host();
+        let queue = self.waiting.get_mut(&greeting.requested);
+        match queue {
+            Some(queue) if queue.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
+            Some(queue)
+                if queue.len() < MAX_REQUESTS
+                    && queue.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST =>
             {
-                wishes.push_back(PendingRequest { peer, opening, greeting });
+                queue.push_back(PendingRequest { peer, opening, greeting });
                 self.has_new_requests = true;
             }
             Some(_) => self.reject(peer, &opening, REFUSED),
@@ -199,8 +199,8 @@ impl State {
         self.cookie_key.hash_one((at.as_secs() / COOKIE_PERIOD.as_secs(), peer, from)).max(1)
     }
 
-    /// Whether the sender of an `Open` packet has received our cookie, so its source address is not forged. Otherwise
-    /// forged requests could crowd out others.
+    /// Whether the sender of an `Open` packet has received our cookie, so that its source address is not forged.
+    /// Without this check, forged requests could crowd out genuine ones.
     fn has_valid_cookie(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
         [now, now.saturating_sub(COOKIE_PERIOD)]
             .into_iter()
@@ -221,15 +221,15 @@ impl State {
 }
 
 /// An incoming request.
-struct Asked {
+struct IncomingRequest {
     node: Arc<Node>,
     from: Address,
-    asked: (Peer, u64),
-    wish: Option<PendingRequest>,
+    id: (Peer, u64),
+    pending: Option<PendingRequest>,
 }
 
 /// The attributes reported for a request that has been answered already.
-static NOTHING: ViAttributes = ViAttributes {
+static NO_ATTRIBUTES: ViAttributes = ViAttributes {
     reliability: crate::attributes::Reliability::Unreliable,
     max_transfer_bytes: 0,
     tag: crate::protection::ProtectionTag(0),
@@ -237,13 +237,13 @@ static NOTHING: ViAttributes = ViAttributes {
     rdma_read: false,
 };
 
-impl Incoming for Asked {
+impl Incoming for IncomingRequest {
     fn remote(&self) -> &Address {
         &self.from
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        self.wish.as_ref().map_or(&NOTHING, |wish| &wish.greeting.attributes)
+        self.pending.as_ref().map_or(&NO_ATTRIBUTES, |pending| &pending.greeting.attributes)
     }
 
     fn accept(
@@ -252,21 +252,21 @@ impl Incoming for Asked {
         attributes: &ViAttributes,
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
-        let Some(wish) = self.wish.take() else {
+        let Some(pending) = self.pending.take() else {
             return Err(Error::NoMatch("the request has already been answered".into()));
         };
-        let greeting = Greeting { attributes: *attributes, ..wish.greeting.clone() };
+        let greeting = Greeting { attributes: *attributes, ..pending.greeting.clone() };
         let node = self.node.clone();
         let now = node.now();
         let mut state = node.lock();
         let tag = state.fresh_tag()?;
-        let config = node.config_for(&state, wish.peer, attributes);
-        let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
-        let mut path = Path::new(connection, wish.peer, vi);
+        let config = node.config_for(&state, pending.peer, attributes);
+        let connection = Connection::accept(config, tag, &pending.opening, &greeting.write(), now);
+        let mut path = Path::new(connection, pending.peer, vi);
         let State { medium, out, paths, .. } = &mut *state;
         path.transmit(now, &mut **medium, out);
         paths.insert(tag, path);
-        paths.accepted.insert((wish.peer, wish.opening.from), tag);
+        paths.accepted.insert((pending.peer, pending.opening.from), tag);
         drop(state);
         node.wakeup.ring();
         Ok(Box::new(DatagramLink::new(node, tag, attributes.reliability)))
@@ -275,16 +275,16 @@ impl Incoming for Asked {
     fn reject(self: Box<Self>) {}
 }
 
-impl Drop for Asked {
+impl Drop for IncomingRequest {
     fn drop(&mut self) {
         if self.node.is_forked_child() {
             return;
         }
         let mut state = self.node.lock();
-        // By the end of this time, a repeated request would have to present a new cookie.
-        state.taken_requests.answer(self.asked, self.node.now(), 2 * COOKIE_PERIOD);
-        if let Some(wish) = self.wish.take() {
-            state.reject(wish.peer, &wish.opening, REFUSED);
+        // Until then a copy of the request has a valid cookie and must be recognized; later its cookie is rejected.
+        state.taken_requests.answer(self.id, self.node.now(), 2 * COOKIE_PERIOD);
+        if let Some(pending) = self.pending.take() {
+            state.reject(pending.peer, &pending.opening, REFUSED);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Attackers against a server that keeps serving: random sequences of steps by one attacker, and six attacker processes
-//! at once, some of which are killed. `honest.rs` measures a well-behaved client meanwhile.
+//! at once, some of which are killed. `honest.rs` measures a well-behaved client during the attack.
 //!
 //! The campaign: `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
@@ -219,7 +219,7 @@ proptest! {
 // ---- six at once ----------------------------------------------------------------------------------------------------
 
 const ROLE: &str = "LONGMA_VIA_ATTACKER";
-const THIS: &str = "provider::shared_memory::hostile::campaign::six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client";
+const THIS: &str = "provider::shared_memory::hostile::campaign::six_attackers_at_once_neither_stop_the_server_nor_delay_an_honest_client";
 
 /// The attacker process: attacks until it is killed. It prints each seed first, so that the attack can be repeated.
 fn attack_for_ever(name: &str, first_seed: u64) {
@@ -258,7 +258,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
         // Kill a random attacker at any point and start another one.
         let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
         let ended = killed.try_wait().unwrap();
-        assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
+        assert!(ended.is_none(), "an attacker exited before it was killed, {ended:?}; see its output above");
         killed.kill().unwrap();
         killed.wait().unwrap();
         kills += 1;
@@ -271,7 +271,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
 }
 
 #[test]
-fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
+fn six_attackers_at_once_neither_stop_the_server_nor_delay_an_honest_client() {
     if let Ok(role) = std::env::var(ROLE) {
         let (seed, name) = role.split_once(' ').unwrap();
         return attack_for_ever(name, seed.parse().unwrap());
@@ -308,7 +308,7 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         let [attacked, alone] = answers.map(|answers| answers.unwrap());
         let [served, apart] = served.map(|served| served.join().unwrap());
         println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
-        println!("beside attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
+        println!("with attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
         println!("without attackers: longest turn of the server {:?}; {alone}", apart.longest_turn);
         assert!(served.taken_in > 1, "there was no attack");
         // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects

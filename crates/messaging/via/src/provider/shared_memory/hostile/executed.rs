@@ -101,7 +101,7 @@ fn borrows(folder: &Path, program: &str) -> bool {
     let said = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
     peer.kill().unwrap();
     peer.wait().unwrap();
-    said.expect("the peer says what became of it") == "borrowed"
+    said.expect("the peer prints whether the region was borrowed") == "borrowed"
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 
 /// The number of flooding connections. A user may have that many with the usual limit of 1024 descriptors.
 const PEERS: usize = 240;
-/// The maximum delay for a well-behaved client meanwhile.
+/// The maximum delay for a well-behaved client during the flood.
 const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 const ROLE: &str = "LONGMA_VIA_FLOOD";
@@ -74,7 +74,7 @@ fn events_of_one_peer_are_seen_soon_however_busy_the_others_are() {
         honest.post_send(&Descriptor::rdma_write(&[own.segment(0, 8)], target.remote(0))).unwrap();
         let word = target.atomic(0);
         while word.load(Order::Acquire) != value {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it is never heard");
+            assert!(begin.elapsed() < Duration::from_secs(20), "the write was never stored");
             std::thread::yield_now();
         }
         let took = worked() - before;

@@ -105,7 +105,7 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
             });
             let heard = heard.recv_timeout(Duration::from_secs(15));
             page.release();
-            heard.expect("who waits for peers waits for one that holds a lock");
+            heard.expect("the server waits for a peer that holds a file lock");
         });
         writer.join().unwrap();
     }
@@ -164,7 +164,7 @@ fn accept() -> ControlMessage {
 }
 
 #[test]
-fn a_server_that_holds_the_lock_of_a_clients_file_or_its_own_holds_up_no_client() {
+fn a_server_that_locks_a_clients_file_or_its_own_delays_no_client() {
     let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     for (what, seals) in [("sealed", whole), ("open", GROWTH)] {
         let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, page| {

@@ -130,7 +130,7 @@ fn connect(name: &str, level: Reliability) -> Hostile {
             }
         }
     }
-    let their_file = agreed.unwrap_or_else(|| panic!("who accepts sends its half: {heard:?}"));
+    let their_file = agreed.unwrap_or_else(|| panic!("the accepting side did not send its half: {heard:?}"));
     Hostile { socket, half, theirs: map_half(&their_file).unwrap(), their_file, shown, files }
 }
 
@@ -333,5 +333,5 @@ fn a_peer_that_writes_garbage_everywhere_crashes_nothing_and_reaches_nothing() {
         suffer(seed, Reliability::ALL[seed as usize % 3], Duration::from_millis(60));
         seed += 1;
     }
-    assert!(seed > 3, "too slow to have tried anything");
+    assert!(seed > 3, "the machine is too slow for more than a few attacks");
 }

@@ -110,7 +110,7 @@ fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
         });
         let failed = heard.recv_timeout(Duration::from_secs(5));
         page.release();
-        assert_eq!(failed, Ok(true), "the message neither came nor failed");
+        assert_eq!(failed, Ok(true), "the message neither arrived nor failed");
     });
 }
 
@@ -126,7 +126,11 @@ fn peers_that_stall_in_the_handshake_do_not_block_other_clients() {
             vi.connect(&Address::local("honest"), &Address::local(&target.name), SOON).map(|_| ())
         });
         let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
-        assert_eq!(asked.remote().discriminator, b"honest", "who has not said everything came first");
+        assert_eq!(
+            asked.remote().discriminator,
+            b"honest",
+            "a client with an incomplete handshake was accepted first"
+        );
         asked.accept(&target.vi).unwrap();
         honest.join().unwrap().expect("an honest client is connected");
     });
@@ -169,7 +173,7 @@ fn a_flood_of_messages_does_not_hide_the_death_of_another_peer() {
             std::thread::sleep(Duration::from_millis(1));
         }
         stop.store(true, Order::Relaxed);
-        assert_eq!(other.vi.state(), ViState::Error, "the death went unnoticed for five seconds");
+        assert_eq!(other.vi.state(), ViState::Error, "the exit was not detected within five seconds");
     });
 }
 
@@ -237,7 +241,7 @@ fn unexpected_descriptors_are_not_received_in_any_number() {
         assert!(waits.is_err());
         most = most.max(count(&pipe));
     }
-    assert_eq!(most, 1, "our own end and so many that peers have had us take");
+    assert_eq!(most, 1, "besides our own end, descriptors received from peers were kept");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn word(mapping: &Mapping) -> &AtomicU64 {
 }
 
 #[test]
-fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapped() {
+fn memory_that_gets_another_tag_is_separated_from_mappings_of_old_peers() {
     let (nic, _vi, mut region, _hostile, mapping) = with_mapped_region("tag");
     word(&mapping).store(1, Order::SeqCst);
     assert_eq!(region.atomic(0).load(Order::SeqCst), 1, "it is mapped");
@@ -144,8 +144,10 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
         .unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.find(|line| line.starts_with("told")).expect("the client says what it was told");
-    let completion = vi.receive_wait(SOON).expect("it comes, or fails");
+    let told = lines
+        .find(|line| line.starts_with("told"))
+        .expect("the client reports whether it was told of the mapping");
+    let completion = vi.receive_wait(SOON).expect("the message arrives or fails");
     client.kill().unwrap();
     client.wait().unwrap();
     (told == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)

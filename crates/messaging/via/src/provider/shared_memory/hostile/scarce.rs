@@ -75,8 +75,12 @@ fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone() {
     let taken_back = region.set_attributes(MemoryAttributes::local(tag));
     theirs.store(SECRET, Order::SeqCst);
     let reached = region.atomic(0).load(Order::SeqCst) == SECRET;
-    assert!(taken_back.is_err() || !reached, "the right was taken back, and the peer still writes");
-    assert_eq!(region.attributes().rdma_write, taken_back.is_err(), "what it says is what holds");
+    assert!(taken_back.is_err() || !reached, "the right was revoked, and the peer can still write");
+    assert_eq!(
+        region.attributes().rdma_write,
+        taken_back.is_err(),
+        "the attributes reported are those in effect"
+    );
     drop(held);
     region.set_attributes(MemoryAttributes::local(tag)).unwrap();
     theirs.store(1, Order::SeqCst);
@@ -100,7 +104,9 @@ fn a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry() {
     let asked = listen(Some(Duration::from_millis(50)));
     drop(held);
     match asked {
-        Ok(asked) => assert!(asked.credentials().unwrap().process.is_some(), "its end would go unnoticed"),
+        Ok(asked) => {
+            assert!(asked.credentials().unwrap().process.is_some(), "its exit would not be detected")
+        }
         Err(_) => {
             let end = Instant::now() + Duration::from_secs(5);
             let mut was_reset = false;
@@ -195,7 +201,10 @@ fn excess_descriptors_of_a_message_are_not_closed_by_the_reading_thread() {
     assert!(listen(Some(Duration::from_millis(200))).is_err());
     let took = begin.elapsed();
     drop(held);
-    assert!(took < Duration::from_secs(20), "who waits for peers closed their descriptors: {took:?}");
+    assert!(
+        took < Duration::from_secs(20),
+        "the thread that waits for peers closed their descriptors: {took:?}"
+    );
 }
 
 #[test]
