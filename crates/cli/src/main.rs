@@ -5,6 +5,7 @@ mod affinity;
 mod binfmt;
 mod compare;
 mod experiment;
+mod guest;
 mod machine;
 #[cfg(feature = "placement")]
 mod placement;
@@ -35,6 +36,8 @@ enum Command {
     Translate(translate::Arguments),
     /// Machines: what they are made of.
     Machine(machine::Args),
+    /// The guest programs that come with longma: `longma run guests:NAME` runs one.
+    Guest(guest::Args),
     /// Compare the results of two simulated runs.
     Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
@@ -76,9 +79,16 @@ fn carry_out() -> ExitCode {
         }
     };
     let outcome = match cli.command {
-        Command::Run(arguments) => return run::run(*arguments),
+        Command::Run(mut arguments) => {
+            let has_root = arguments.has_root();
+            return match guest::resolve(arguments.named_program(), has_root) {
+                Ok(()) => run::run(*arguments),
+                Err(status) => status,
+            };
+        }
         Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
+        Command::Guest(args) => guest::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),

@@ -41,9 +41,12 @@ pub(super) struct Which {
     /// The quick form, for a first look.
     #[arg(long)]
     quick: bool,
-    /// The folder of experiment files [default: the nearest `experiments`].
-    #[arg(long, value_name = "FOLDER")]
+    /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
     folder: Option<PathBuf>,
+    /// Use the experiments built into longma, even if there is a folder `experiments`.
+    #[arg(long)]
+    built_in: bool,
     /// The folder of results.
     #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
     store: PathBuf,
@@ -54,11 +57,14 @@ pub(super) struct Which {
 
 #[derive(Subcommand)]
 enum ExperimentCommand {
-    /// Names the experiments there are.
+    /// Names the experiments there are, and says on standard error where they come from.
     List {
-        /// The folder of experiment files [default: the nearest `experiments`].
-        #[arg(long, value_name = "FOLDER")]
+        /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+        #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
         folder: Option<PathBuf>,
+        /// List the experiments built into longma, even if there is a folder `experiments`.
+        #[arg(long)]
+        built_in: bool,
         /// How to print.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
@@ -171,7 +177,9 @@ pub fn ended(outcome: Outcome) -> ExitCode {
 pub fn run(args: Args) -> Outcome {
     let registry = registry()?;
     match args.command {
-        ExperimentCommand::List { folder, format } => print::list(folder.as_deref(), &registry, format),
+        ExperimentCommand::List { folder, built_in, format } => {
+            print::list(folder.as_deref(), built_in, &registry, format)
+        }
         ExperimentCommand::Check { which, file_only, format } => {
             print::check(&which, file_only, &registry, format)
         }

@@ -12,7 +12,7 @@ pub const OWN_FAILURE: u8 = 125;
 /// The program was found and cannot be run.
 const CANNOT_EXECUTE: u8 = 126;
 /// There is no such program.
-const NOT_FOUND: u8 = 127;
+pub const NOT_FOUND: u8 = 127;
 
 /// Why the program could not be started.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +41,11 @@ impl Failure {
     /// longma cannot do its own part.
     pub fn own(message: &str, advice: &str) -> Self {
         Self { message: message.into(), advice: advice.into(), status: OWN_FAILURE }
+    }
+
+    /// A failure with its exit status.
+    pub fn with_status(message: &str, advice: &str, status: u8) -> Self {
+        Self { message: message.into(), advice: advice.into(), status }
     }
 
     /// The host refused something.

@@ -36,7 +36,7 @@ use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
 use failure::Failure;
-pub use failure::OWN_FAILURE;
+pub use failure::{NOT_FOUND, OWN_FAILURE};
 use listing::Options;
 pub use report::grouped;
 
@@ -218,7 +218,7 @@ pub struct Arguments {
     #[arg(skip)]
     pub listing: Option<Options>,
 
-    /// The program, then its arguments; `--` may stand between.
+    /// The program, then its arguments; `--` may stand between. guests:NAME is a program that comes with longma (`longma guest list`).
     #[arg(
         required_unless_present = "restore",
         trailing_var_arg = true,
@@ -226,6 +226,19 @@ pub struct Arguments {
         value_names = ["PROGRAM", "ARGS"]
     )]
     program: Vec<OsString>,
+}
+
+impl Arguments {
+    /// The program as the user names it; `None` if another program has executed it, or a checkpoint holds it.
+    pub fn named_program(&mut self) -> Option<&mut OsString> {
+        let is_first = self.reporting_process.is_none();
+        self.program.first_mut().filter(|_| is_first)
+    }
+
+    /// Whether the program sees a directory of its own as `/`.
+    pub fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
 }
 
 /// How reports are printed.
@@ -272,10 +285,18 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
 
 /// Runs the program and ends as it ends; returns only if it could not be started.
 pub fn run(arguments: Arguments) -> ExitCode {
-    let failure = match start(arguments) {
+    match start(arguments) {
         Ok(never) => match never {},
-        Err(failure) => failure,
-    };
+        Err(failure) => show(failure),
+    }
+}
+
+/// Reports a program that was refused before [`run`], as `run` does.
+pub fn refused(message: &str, advice: &str, status: u8) -> ExitCode {
+    show(Failure::with_status(message, advice, status))
+}
+
+fn show(failure: Failure) -> ExitCode {
     let status = failure.status;
     let wraps = std::io::stderr().is_terminal();
     // It fails only if somebody has set one before, and nobody has.
