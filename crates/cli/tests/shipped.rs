@@ -233,3 +233,46 @@ fn guests_are_listed_and_copied() {
     assert!(refused.contains("hello exists"), "{refused}");
     stranger.success(&["run", "./hello"]);
 }
+
+#[test]
+fn a_new_experiment_runs_as_it_is_and_is_never_overwritten() {
+    let stranger = Stranger::new();
+    let printed = text(&stranger.success(&["experiment", "new", "my-first"]).stdout);
+    assert!(printed.contains("experiments/my-first.toml"), "{printed}");
+    let checked = text(&stranger.success(&["experiment", "check", "my-first"]).stdout);
+    assert!(checked.contains("0 errors, 0 warnings"), "{checked}");
+    stranger.success(&["experiment", "run", "my-first", "--quick"]);
+    stranger.success(&["experiment", "report", "my-first", "--quick"]);
+    let file = stranger.path("work/experiments/my-first.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    assert!(!before.contains("NAME"), "{before}");
+    let refused = stranger.failure(&["experiment", "new", "my-first"], 2);
+    assert!(refused.contains("my-first.toml exists"), "{refused}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+
+    for wrong in ["", "../up", "a/b", "Upper", "-x", "a.toml", "with blank", "queens-growth"] {
+        let refused = stranger.failure(&["experiment", "new", "--", wrong], 2);
+        assert!(refused.contains("name"), "{refused}");
+    }
+    stranger.success(&["experiment", "new", "other", "--folder", "elsewhere"]);
+    stranger.success(&["experiment", "check", "elsewhere/other.toml", "--file-only"]);
+}
+
+#[test]
+fn a_machine_file_that_was_printed_gives_the_same_run() {
+    let stranger = Stranger::new();
+    let printed = stranger.success(&["machine", "show", "loongson-3a5000", "--toml"]).stdout;
+    assert!(text(&printed).lines().any(|line| line.contains('#')), "comments are kept");
+    fs::write(stranger.path("work/mine.toml"), &printed).unwrap();
+    let run = |machine: &str, file: &str| {
+        let words = ["run", "--machine", machine, "--level", "timing", "--quiet", "--stats-out", file];
+        stranger.success(&[&words[..], &["guests:queens", "6", "4"]].concat());
+        let stats = fs::read_to_string(stranger.path("work").join(file)).unwrap();
+        serde_json::from_str::<Value>(&stats).unwrap()["statistics"].clone()
+    };
+    let built_in = run("loongson-3a5000", "built-in.json");
+    assert!(built_in.is_object());
+    assert_eq!(run("mine.toml", "mine.json"), built_in);
+    let refused = stranger.failure(&["machine", "show", "loongson-3a5000", "--toml", "--every"], 2);
+    assert!(refused.contains("--toml"), "{refused}");
+}

@@ -4,6 +4,7 @@
 pub(crate) mod columns;
 pub mod explain;
 mod find;
+mod new;
 mod print;
 mod progress;
 mod run;
@@ -68,6 +69,14 @@ enum ExperimentCommand {
         /// How to print.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
+    },
+    /// Writes an experiment file with comments, as a start for your own.
+    New {
+        /// Its name: small letters, digits and hyphens.
+        name: String,
+        /// The folder to write it to [default: the nearest `experiments` here or above, else a new one here].
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
     },
     /// Reports everything wrong with experiment files: every point is set up, with its machine, devices and program, and none is run.
     #[command(after_help = status::HELP)]
@@ -180,6 +189,7 @@ pub fn run(args: Args) -> Outcome {
         ExperimentCommand::List { folder, built_in, format } => {
             print::list(folder.as_deref(), built_in, &registry, format)
         }
+        ExperimentCommand::New { name, folder } => new::run(&name, folder, &registry),
         ExperimentCommand::Check { which, file_only, format } => {
             print::check(&which, file_only, &registry, format)
         }
