@@ -4,6 +4,7 @@
 mod affinity;
 mod binfmt;
 mod compare;
+mod doctor;
 mod experiment;
 mod guest;
 mod machine;
@@ -55,6 +56,8 @@ enum Command {
     Affinity(affinity::Args),
     /// Have the kernel run programs of other architectures by this command, as if they were the host's.
     Binfmt(binfmt::Args),
+    /// What of this host longma can use, what it is needed for, and how to get what is missing.
+    Doctor(doctor::Args),
     /// Completions for shells, and manual pages.
     Shell(shell::Args),
 }
@@ -89,6 +92,7 @@ fn carry_out() -> ExitCode {
         Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
         Command::Guest(args) => guest::run(args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
