@@ -50,6 +50,9 @@ enum MachineCommand {
         /// List where the numbers come from.
         #[arg(long)]
         sources: bool,
+        /// Print the machine file with its comments, as a start for your own.
+        #[arg(long, conflicts_with_all = ["svg", "every", "width", "sources", "format"])]
+        toml: bool,
         /// How to print: a drawing, or all parameters and the layout as JSON.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
@@ -115,7 +118,8 @@ type Outcome = Result<ExitCode, Box<dyn Error>>;
 pub fn run(args: Args) -> Outcome {
     match args.command {
         MachineCommand::List { format } => list(format),
-        MachineCommand::Show { machine, svg, every, width, sources, format } => {
+        MachineCommand::Show { machine, toml: true, .. } => print_file(&machine),
+        MachineCommand::Show { machine, svg, every, width, sources, format, toml: false } => {
             let detail = if every { Detail::Every } else { Detail::Fitting };
             show(&machine, svg.as_deref(), detail, width.map(usize::from), sources, format)
         }
@@ -217,6 +221,12 @@ fn show(
         );
         let _ = write!(text, "\n{}", table(&rows));
     }
+    print(&text)
+}
+
+/// Prints the text of a machine file as it is, comments included.
+fn print_file(name: &str) -> Outcome {
+    let (_, text) = Machine::text(name)?;
     print(&text)
 }
 

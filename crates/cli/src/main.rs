@@ -4,7 +4,9 @@
 mod affinity;
 mod binfmt;
 mod compare;
+mod doctor;
 mod experiment;
+mod guest;
 mod machine;
 #[cfg(feature = "placement")]
 mod placement;
@@ -35,6 +37,8 @@ enum Command {
     Translate(translate::Arguments),
     /// Machines: what they are made of.
     Machine(machine::Args),
+    /// The guest programs that come with longma: `longma run guests:NAME` runs one.
+    Guest(guest::Args),
     /// Compare the results of two simulated runs.
     Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
@@ -52,6 +56,8 @@ enum Command {
     Affinity(affinity::Args),
     /// Have the kernel run programs of other architectures by this command, as if they were the host's.
     Binfmt(binfmt::Args),
+    /// What of this host longma can use, what it is needed for, and how to get what is missing.
+    Doctor(doctor::Args),
     /// Completions for shells, and manual pages.
     Shell(shell::Args),
 }
@@ -76,9 +82,17 @@ fn carry_out() -> ExitCode {
         }
     };
     let outcome = match cli.command {
-        Command::Run(arguments) => return run::run(*arguments),
+        Command::Run(mut arguments) => {
+            let has_root = arguments.has_root();
+            return match guest::resolve(arguments.named_program(), has_root) {
+                Ok(()) => run::run(*arguments),
+                Err(status) => status,
+            };
+        }
         Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
+        Command::Guest(args) => guest::run(args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),

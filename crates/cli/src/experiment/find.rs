@@ -1,31 +1,95 @@
-//! Where experiment files are: by path, or by name in the nearest folder `experiments`.
-//! Not their content.
+//! Finds experiment files: by path, by name in the nearest folder `experiments`, or by name among those built into the command.
 
 use super::Which;
 use longma_lab::{Experiment, OpenError, Registry};
+use longma_shipped::{ENTRIES, Places};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
 type Found<T> = Result<T, Box<dyn Error>>;
 
-/// The folder of experiment files: the one given, or the nearest above this folder, or above the command.
-pub fn folder(given: Option<&Path>) -> Found<PathBuf> {
-    if let Some(folder) = given {
-        return if folder.is_dir() {
-            Ok(folder.into())
-        } else {
-            Err(format!("there is no folder {}", folder.display()).into())
-        };
+/// The experiments that names refer to.
+pub struct Experiments {
+    /// Where they come from.
+    pub origin: Origin,
+    /// Their files, in the order of the names.
+    pub files: Vec<PathBuf>,
+}
+
+/// Where experiments come from.
+pub enum Origin {
+    /// This folder, given as `--folder`.
+    Given(PathBuf),
+    /// This folder `experiments`, here or above.
+    Nearest(PathBuf),
+    /// The command.
+    BuiltIn,
+}
+
+impl Experiments {
+    /// Those of the folder given, else of the nearest folder `experiments` here or above, else those built into the command.
+    pub fn of(given: Option<&Path>, built_in: bool) -> Found<Self> {
+        if let Some(folder) = given {
+            let files = files(folder)?;
+            return Ok(Self { origin: Origin::Given(folder.into()), files });
+        }
+        match nearest().filter(|_| !built_in) {
+            Some(folder) => Ok(Self { files: files(&folder)?, origin: Origin::Nearest(folder) }),
+            None => Self::built_in(),
+        }
     }
-    let here = std::env::current_dir().ok();
-    let command = std::env::current_exe().ok();
-    let above = |start: &Path| start.ancestors().map(|a| a.join("experiments")).find(|a| a.is_dir());
-    let found = here.as_deref().and_then(above).or_else(|| command.as_deref().and_then(above));
-    found.ok_or_else(|| "there is no folder `experiments` here or above: give one with --folder".into())
+
+    /// Those built into the command, extracted with the machine files and programs that they name.
+    fn built_in() -> Found<Self> {
+        let root =
+            longma_shipped::extract(ENTRIES, &Places::of_process()).map_err(super::status::HostError::of)?;
+        let files = longma_shipped::experiments().map(|entry| root.join(entry.path)).collect();
+        Ok(Self { origin: Origin::BuiltIn, files })
+    }
+
+    fn file(&self, name: &str) -> Option<&PathBuf> {
+        self.files.iter().find(|path| path.file_stem().is_some_and(|stem| stem == name))
+    }
+
+    /// The file of the experiment called `name`.
+    fn named(&self, name: &str) -> Found<PathBuf> {
+        if let Some(file) = self.file(name) {
+            return Ok(file.clone());
+        }
+        if let Origin::Nearest(folder) = &self.origin
+            && is_built_in(name)
+        {
+            let built_in = Self::built_in()?;
+            if let Some(file) = built_in.file(name) {
+                eprintln!(
+                    "longma: {} has no {name}.toml: using the experiment built into longma",
+                    folder.display()
+                );
+                return Ok(file.clone());
+            }
+        }
+        let names = self.files.iter().filter_map(|path| path.file_stem()?.to_str());
+        let help = longma_topology::read::suggestion(name, names, "experiment");
+        Err(format!("there is no experiment `{name}`; {help}").into())
+    }
+}
+
+/// The nearest folder `experiments`, here or above.
+pub fn nearest() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|above| above.join("experiments")).find(|folder| folder.is_dir())
+}
+
+/// Whether an experiment of this name is built into the command.
+pub fn is_built_in(name: &str) -> bool {
+    longma_shipped::entry(&format!("experiments/{name}.toml")).is_some()
 }
 
 /// Every experiment file of a folder, in the order of the names.
-pub fn files(folder: &Path) -> Found<Vec<PathBuf>> {
+fn files(folder: &Path) -> Found<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Err(format!("there is no folder {}", folder.display()).into());
+    }
     let entries =
         std::fs::read_dir(folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -36,29 +100,20 @@ pub fn files(folder: &Path) -> Found<Vec<PathBuf>> {
 
 /// The files of the experiments asked for.
 pub fn wanted(which: &Which) -> Found<Vec<PathBuf>> {
-    let files = || folder(which.folder.as_deref()).and_then(|folder| files(&folder));
+    let experiments = || Experiments::of(which.folder.as_deref(), which.built_in);
     if which.all {
-        return files();
+        return experiments().map(|experiments| experiments.files);
     }
     if which.names.is_empty() {
         return Err("say which experiments, or --all; `longma experiment list` names them".into());
     }
-    which.names.iter().map(|name| one(name, &files)).collect()
-}
-
-fn one(name: &str, files: &dyn Fn() -> Found<Vec<PathBuf>>) -> Found<PathBuf> {
-    if name.contains(['/', '.']) {
-        return Ok(name.into());
+    let is_path = |name: &&String| name.contains(['/', '.']);
+    if which.names.iter().all(|name| is_path(&name)) {
+        return Ok(which.names.iter().map(PathBuf::from).collect());
     }
-    let files = files()?;
-    let names: Vec<_> = files.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
-    match names.iter().position(|known| *known == name) {
-        Some(index) => Ok(files[index].clone()),
-        None => {
-            let help = longma_topology::read::suggestion(name, names, "experiment");
-            Err(format!("there is no experiment `{name}`; {help}").into())
-        }
-    }
+    let experiments = experiments()?;
+    let one = |name: &String| if is_path(&name) { Ok(name.into()) } else { experiments.named(name) };
+    which.names.iter().map(one).collect()
 }
 
 /// The experiments asked for, opened.

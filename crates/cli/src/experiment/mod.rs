@@ -4,6 +4,7 @@
 pub(crate) mod columns;
 pub mod explain;
 mod find;
+mod new;
 mod print;
 mod progress;
 mod run;
@@ -41,9 +42,12 @@ pub(super) struct Which {
     /// The quick form, for a first look.
     #[arg(long)]
     quick: bool,
-    /// The folder of experiment files [default: the nearest `experiments`].
-    #[arg(long, value_name = "FOLDER")]
+    /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
     folder: Option<PathBuf>,
+    /// Use the experiments built into longma, even if there is a folder `experiments`.
+    #[arg(long)]
+    built_in: bool,
     /// The folder of results.
     #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
     store: PathBuf,
@@ -54,14 +58,25 @@ pub(super) struct Which {
 
 #[derive(Subcommand)]
 enum ExperimentCommand {
-    /// Names the experiments there are.
+    /// Names the experiments there are, and says on standard error where they come from.
     List {
-        /// The folder of experiment files [default: the nearest `experiments`].
-        #[arg(long, value_name = "FOLDER")]
+        /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+        #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
         folder: Option<PathBuf>,
+        /// List the experiments built into longma, even if there is a folder `experiments`.
+        #[arg(long)]
+        built_in: bool,
         /// How to print.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
+    },
+    /// Writes an experiment file with comments, as a start for your own.
+    New {
+        /// Its name: small letters, digits and hyphens.
+        name: String,
+        /// The folder to write it to [default: the nearest `experiments` here or above, else a new one here].
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
     },
     /// Reports everything wrong with experiment files: every point is set up, with its machine, devices and program, and none is run.
     #[command(after_help = status::HELP)]
@@ -171,7 +186,10 @@ pub fn ended(outcome: Outcome) -> ExitCode {
 pub fn run(args: Args) -> Outcome {
     let registry = registry()?;
     match args.command {
-        ExperimentCommand::List { folder, format } => print::list(folder.as_deref(), &registry, format),
+        ExperimentCommand::List { folder, built_in, format } => {
+            print::list(folder.as_deref(), built_in, &registry, format)
+        }
+        ExperimentCommand::New { name, folder } => new::run(&name, folder, &registry),
         ExperimentCommand::Check { which, file_only, format } => {
             print::check(&which, file_only, &registry, format)
         }

@@ -1,6 +1,7 @@
 //! Results and comparisons as text and JSON.
 //! Not their making: that is `longma-lab`.
 
+use super::find::{Experiments, Origin};
 use super::{Format, Outcome, VERSION, Which, find, status};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};
 use longma_lab::{
@@ -34,11 +35,15 @@ pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 }
 
 /// `longma experiment list`
-pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outcome {
+pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: Format) -> Outcome {
+    let Experiments { origin, files } = Experiments::of(folder, built_in)?;
+    let built_in = matches!(origin, Origin::BuiltIn);
     let (mut rows, mut objects, mut broken) =
         (vec![row(["NAME", "POINTS", "QUICK", "PUBLISHED", "WHAT IS MEASURED"])], Vec::new(), false);
-    for path in find::files(&find::folder(folder)?)? {
+    for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // A built-in one may be in a temporary folder, and the name is enough to run it.
+        let file = (!built_in).then_some(&path);
         let opened = Experiment::open(&path, registry).map_err(|error| error.to_string());
         let counted = opened.and_then(|experiment| {
             let count = |quick| experiment.points(quick, registry, VERSION).map(|points| points.len());
@@ -52,17 +57,33 @@ pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outco
                 let published: usize = parts.published.iter().map(|p| p.values.len()).sum();
                 let published_text = if published == 0 { "-".into() } else { published.to_string() };
                 rows.push(row([&name, &all.to_string(), &quick.to_string(), &published_text, &parts.title]));
-                objects.push(json!({ "name": name, "file": path, "title": parts.title, "points": all, "quick_points": quick, "published": published }));
+                objects.push(json!({ "name": name, "file": file, "built_in": built_in, "title": parts.title, "points": all, "quick_points": quick, "published": published }));
             }
             Err(error) => {
                 broken = true;
                 rows.push(row([&name, "-", "-", "-", &format!("cannot be run: {error}")]));
-                objects.push(json!({ "name": name, "file": path, "error": error }));
+                objects.push(json!({ "name": name, "file": file, "built_in": built_in, "error": error }));
             }
         }
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
+    eprintln!("{}", origin_words(&origin));
     printed.map(|_| status::ended(false, broken, false))
+}
+
+/// Where the listed experiments come from, and which others there are.
+fn origin_words(origin: &Origin) -> String {
+    match origin {
+        Origin::Given(folder) => format!("These experiments are in {}.", folder.display()),
+        Origin::Nearest(folder) => format!(
+            "These experiments are in {}, which comes before those built into longma (--built-in lists them).",
+            folder.display()
+        ),
+        Origin::BuiltIn => {
+            "These experiments are built into longma. A folder `experiments` here or above comes before them."
+                .into()
+        }
+    }
 }
 
 /// `longma experiment check`

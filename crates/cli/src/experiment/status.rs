@@ -29,6 +29,13 @@ pub const INTERRUPTED: u8 = 130;
 #[error("{0}")]
 pub struct HostError(pub String);
 
+impl HostError {
+    /// Another error for which the host is responsible.
+    pub fn of(error: impl Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// The status of a command that ended with this error.
 pub fn of(error: &(dyn Error + 'static)) -> u8 {
     let of_host = error.is::<StoreError>()

@@ -12,7 +12,7 @@ pub const OWN_FAILURE: u8 = 125;
 /// The program was found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
 /// The program was not found.
-const NOT_FOUND: u8 = 127;
+pub const NOT_FOUND: u8 = 127;
 
 /// An error that keeps the program from starting.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +41,11 @@ impl Failure {
     /// longma cannot do its part.
     pub fn own(message: &str, advice: &str) -> Self {
         Self { message: message.into(), advice: advice.into(), status: OWN_FAILURE }
+    }
+
+    /// Creates a failure with an exit status.
+    pub fn with_status(message: &str, advice: &str, status: u8) -> Self {
+        Self { message: message.into(), advice: advice.into(), status }
     }
 
     /// The host returned an error.

@@ -36,7 +36,7 @@ use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
 use failure::Failure;
-pub use failure::OWN_FAILURE;
+pub use failure::{NOT_FOUND, OWN_FAILURE};
 use listing::Options;
 pub use report::grouped;
 
@@ -234,7 +234,7 @@ pub struct Arguments {
     #[arg(skip)]
     pub listing: Option<Options>,
 
-    /// The program and its arguments; `--` may precede it.
+    /// The program and its arguments; `--` may precede it. `guests:NAME` is a shipped program (see `longma guest list`).
     #[arg(
         required_unless_present = "restore",
         trailing_var_arg = true,
@@ -242,6 +242,19 @@ pub struct Arguments {
         value_names = ["PROGRAM", "ARGS"]
     )]
     program: Vec<OsString>,
+}
+
+impl Arguments {
+    /// The program as the user named it; `None` if another program executed it or a checkpoint contains it.
+    pub fn named_program(&mut self) -> Option<&mut OsString> {
+        let is_first = self.reporting_process.is_none();
+        self.program.first_mut().filter(|_| is_first)
+    }
+
+    /// Whether the program sees a directory of its own as `/`.
+    pub fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
 }
 
 /// Output format of reports.
@@ -288,10 +301,18 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
 
 /// Runs the program and exits with its status; returns only if it cannot be started.
 pub fn run(arguments: Arguments) -> ExitCode {
-    let failure = match start(arguments) {
+    match start(arguments) {
         Ok(never) => match never {},
-        Err(failure) => failure,
-    };
+        Err(failure) => show(failure),
+    }
+}
+
+/// Reports a program that was refused before [`run`], as `run` does.
+pub fn refused(message: &str, advice: &str, status: u8) -> ExitCode {
+    show(Failure::with_status(message, advice, status))
+}
+
+fn show(failure: Failure) -> ExitCode {
     let status = failure.status;
     let wraps = std::io::stderr().is_terminal();
     // Fails only if a hook is already set, which is not the case.

@@ -8,6 +8,7 @@ mod rehearsal;
 use longma_lab::{
     Failure, FailureKind, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
+use longma_shipped::GuestError;
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -70,7 +71,7 @@ impl Program {
                 "program",
                 Kind::Text,
                 None,
-                "the program's file, relative to `folder`, then its first arguments after spaces, without quoting",
+                "the program's file, relative to `folder`, or `guests:NAME` for a shipped program; then its first arguments after spaces, without quoting",
             ),
             parameter(
                 "folder",
@@ -273,7 +274,7 @@ impl Workload for Program {
         if point.text("program").trim().is_empty() {
             return Err(Failure::refused("`program` is empty"));
         }
-        let path = program(point);
+        let path = located(point)?;
         let digest = self.digest(&path).map_err(|error| {
             Failure::refused(format!("cannot read the program {}: {error}", path.display()))
         })?;
@@ -342,8 +343,23 @@ impl Program {
 
 /// Path of the program's file.
 fn program(point: &Point) -> PathBuf {
+    // `inputs` reports a guest that cannot be used, before any point runs.
+    located(point).unwrap_or_else(|_| name(point).into())
+}
+
+/// The program's name without arguments, with its variant.
+fn name(point: &Point) -> String {
     let file = point.text("program").split_whitespace().next().unwrap_or_default();
-    point.path("folder").join(format!("{file}{}", point.text("variant")))
+    format!("{file}{}", point.text("variant"))
+}
+
+/// The program's file; a guest that ships with the command is extracted.
+fn located(point: &Point) -> Result<PathBuf, Failure> {
+    let name = name(point);
+    longma_shipped::guest_or(&name, || point.path("folder").join(&name)).map_err(|error| match error {
+        GuestError::Unknown { .. } => Failure::refused(error.to_string()),
+        GuestError::Extract(_) => Failure::host(error.to_string()),
+    })
 }
 
 fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {

@@ -1,0 +1,80 @@
+//! Programs that longma or its tests start, found by asking each for its version.
+
+use super::checks::reason;
+use super::probes::read_some;
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a child did.
+pub struct Ended {
+    pub succeeded: bool,
+    pub output: String,
+    pub errors: String,
+}
+
+/// Runs a command to its end, or kills it after a time.
+pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let output = std::thread::spawn(move || read_some(output));
+    let errors = std::thread::spawn(move || read_some(errors));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > limit {
+            // The whole group: a script's children hold the pipes open.
+            if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            child.wait()?;
+            return Err(io::Error::new(
+                ErrorKind::TimedOut,
+                format!("it did not end within {} s", limit.as_secs()),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
+    Ok(Ended { succeeded: status.success(), output: text(output), errors: text(errors) })
+}
+
+/// The first line that a program prints when it is asked for its version.
+pub fn version(name: &str, words: &[&str]) -> Result<String, String> {
+    let ended =
+        output(Command::new(name).args(words), VERSION_LIMIT).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => format!("there is no program {name}"),
+            _ => format!("{name}: {}", reason(&error)),
+        })?;
+    let lines = ended.output.lines().chain(ended.errors.lines());
+    let first = lines.map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_string();
+    if ended.succeeded { Ok(first) } else { Err(format!("{name} does not run: {first}")) }
+}
+
+/// zig alone, or as the package of Python that `guests/build` uses.
+pub fn zig() -> Result<String, String> {
+    let found = version("zig", &["version"]).or_else(|_| version("python3", &["-m", "ziglang", "version"]));
+    found.map(|version| format!("zig {version}")).map_err(|_| "there is no zig".into())
+}
+
+/// A gdb that knows LoongArch.
+pub fn gdb() -> Result<String, String> {
+    let knows = |name: &str| {
+        let words = ["-nx", "-batch", "-ex", "set architecture Loongarch64"];
+        let ended = output(Command::new(name).args(words), VERSION_LIMIT).ok()?;
+        Some(!ended.errors.contains("ndefined item"))
+    };
+    let names = ["gdb-multiarch", "gdb"];
+    match names.iter().find(|name| knows(name) == Some(true)) {
+        Some(name) => version(name, &["--version"]),
+        None => version("gdb", &["--version"])
+            .and_then(|version| Err(format!("{version}, which does not know LoongArch"))),
+    }
+}

@@ -1,0 +1,278 @@
+//! What ships inside the command: experiments, machine files and guest programs, used from a folder that has nothing of the repository.
+
+mod typed;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::{TempDir, tempdir};
+use typed::text;
+
+/// A user of the binary alone: an empty home folder, an empty working folder, and no environment but these.
+struct Stranger {
+    folder: TempDir,
+}
+
+impl Stranger {
+    fn new() -> Self {
+        let folder = tempdir().unwrap();
+        for name in ["home", "work", "tmp"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+        command.args(words).current_dir(self.path("work")).env_clear();
+        command.env("HOME", self.path("home")).env("PATH", "/usr/bin").env("TMPDIR", self.path("tmp"));
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn success(&self, words: &[&str]) -> Output {
+        let output = self.output(words);
+        assert!(output.status.success(), "{words:?}: {}{}", text(&output.stderr), text(&output.stdout));
+        output
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_slice(&self.success(words).stdout).unwrap()
+    }
+
+    /// What it complained about, as it must fail with this status.
+    fn failure(&self, words: &[&str], status: i32) -> String {
+        let output = self.output(words);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    /// Files below a folder, relative to it.
+    fn files(&self, name: &str) -> BTreeSet<String> {
+        fn walk(folder: &Path, top: &Path, found: &mut BTreeSet<String>) {
+            for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    walk(&entry, top, found);
+                } else {
+                    found.insert(entry.strip_prefix(top).unwrap().display().to_string());
+                }
+            }
+        }
+        let (mut found, top) = (BTreeSet::new(), self.path(name));
+        walk(&top, &top, &mut found);
+        found
+    }
+}
+
+fn experiments() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+fn names(list: &Value) -> BTreeSet<String> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().into()).collect()
+}
+
+#[test]
+fn the_binary_alone_lists_every_experiment_and_says_that_they_are_built_in() {
+    let stranger = Stranger::new();
+    let output = stranger.success(&["experiment", "list", "--format", "json"]);
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let files = fs::read_dir(experiments()).unwrap().map(|file| file.unwrap().file_name());
+    let files = files.filter_map(|name| name.to_str()?.strip_suffix(".toml").map(String::from));
+    assert_eq!(names(&list), files.collect());
+    for one in list.as_array().unwrap() {
+        assert_eq!(one["built_in"], true, "{one}");
+        assert!(one["error"].is_null(), "{one}");
+    }
+    assert!(text(&output.stderr).contains("built into longma"), "{}", text(&output.stderr));
+    assert!(stranger.files("work").is_empty());
+    let cached = stranger.files("home");
+    assert!(cached.iter().all(|file| file.starts_with(".cache/longma/shipped/")), "{cached:?}");
+}
+
+#[test]
+fn a_built_in_experiment_has_the_keys_of_the_same_one_in_a_folder() {
+    let stranger = Stranger::new();
+    let folder = experiments().canonicalize().unwrap();
+    let points = |words: &[&str]| {
+        let all = ["experiment", "points", "--all", "--format", "json", "--quick"];
+        stranger.json(&[&all[..], words].concat())
+    };
+    let built_in = points(&["--built-in"]);
+    assert!(built_in.as_array().unwrap().len() > 100, "points of every experiment");
+    assert_eq!(built_in, points(&["--folder", folder.to_str().unwrap()]));
+}
+
+#[test]
+fn a_built_in_experiment_runs_with_its_machine_file_and_its_programs() {
+    let stranger = Stranger::new();
+    // Its machine is a file next to it, and its program is found from its folder.
+    stranger.success(&["experiment", "check", "tcp-receive-alone"]);
+    stranger.success(&["experiment", "run", "queens-growth", "--quick"]);
+    let compared = stranger.json(&["experiment", "compare", "queens-growth", "--quick", "--format", "json"]);
+    assert!(compared[0]["compared"].as_u64().unwrap() > 0, "{compared}");
+    assert_eq!(compared[0]["missing"], 0, "{compared}");
+    stranger.success(&["experiment", "report", "queens-growth", "--quick"]);
+    let written = stranger.files("work");
+    assert!(written.contains("report.html"), "{written:?}");
+    assert!(written.iter().all(|file| file == "report.html" || file.starts_with("results/")), "{written:?}");
+}
+
+#[test]
+fn a_folder_of_experiments_here_or_above_comes_before_those_built_in() {
+    let stranger = Stranger::new();
+    let own = stranger.path("work/experiments");
+    fs::create_dir_all(&own).unwrap();
+    let mine = fs::read_to_string(experiments().join("myvia-latency.toml")).unwrap();
+    fs::write(own.join("mine.toml"), mine.replace("myvia-latency", "mine")).unwrap();
+    let output = stranger.success(&["experiment", "list", "--format", "json"]);
+    assert_eq!(names(&serde_json::from_slice(&output.stdout).unwrap()), ["mine".into()].into());
+    assert!(text(&output.stderr).contains("work/experiments"), "{}", text(&output.stderr));
+    let all = stranger.json(&["experiment", "list", "--built-in", "--format", "json"]);
+    assert!(names(&all).contains("queens-growth"));
+
+    fs::create_dir(stranger.path("work/below")).unwrap();
+    let mut below = stranger.command(&["experiment", "list", "--format", "json"]);
+    let below = below.current_dir(stranger.path("work/below")).output().unwrap();
+    assert_eq!(below.stdout, output.stdout.as_slice());
+
+    let points = stranger.success(&["experiment", "points", "queens-growth", "--quick"]);
+    assert!(text(&points.stderr).contains("no queens-growth.toml"), "{}", text(&points.stderr));
+    let unknown = stranger.failure(&["experiment", "points", "myne"], 2);
+    assert!(unknown.contains("did you mean `mine`"), "{unknown}");
+    let given = stranger.failure(&["experiment", "points", "queens-growth", "--folder", "experiments"], 2);
+    assert!(given.contains("there is no experiment `queens-growth`"), "{given}");
+}
+
+#[test]
+fn a_guest_runs_by_its_name() {
+    let stranger = Stranger::new();
+    let output = stranger.success(&["run", "guests:hello", "one", "two three"]);
+    assert!(text(&output.stdout).contains("two three"), "{}", text(&output.stdout));
+    for architecture in ["aarch64", "mips64el", "x86_64"] {
+        stranger.success(&["run", &format!("guests:{architecture}/hello")]);
+    }
+    stranger.success(&["run", "--machine", "loongson-3a5000", "--level", "cache", "--quiet", "guests:hello"]);
+    stranger.success(&["translate", "guests:aarch64/hello"]);
+    assert!(stranger.files("work").is_empty());
+}
+
+#[test]
+fn a_guest_that_starts_itself_again_finds_itself() {
+    let stranger = Stranger::new();
+    let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected/exec.txt");
+    let output = stranger.success(&["run", "guests:exec", "3"]);
+    assert_eq!(text(&output.stdout), fs::read_to_string(expected).unwrap());
+}
+
+#[test]
+fn a_guest_that_does_not_exist_is_refused_with_the_nearest_name() {
+    let stranger = Stranger::new();
+    let refused = stranger.failure(&["run", "guests:helo"], 127);
+    assert!(refused.contains("no guest `helo`") && refused.contains("guests:hello"), "{refused}");
+    let refused = stranger.failure(&["run", "--root", "/", "guests:hello"], 127);
+    assert!(refused.contains("longma guest copy hello"), "{refused}");
+    // A program that one guest executes is a path like any other.
+    let path = stranger.failure(&["run", "./guests:hello"], 127);
+    assert!(path.contains("cannot open"), "{path}");
+}
+
+#[test]
+fn without_a_home_folder_programs_and_experiments_run_from_a_temporary_one() {
+    let stranger = Stranger::new();
+    for home in [None, Some("/nonexistent"), Some("/proc"), Some("")] {
+        for words in [&["run", "guests:hello"][..], &["experiment", "run", "queens-growth", "--quick"]] {
+            let mut command = stranger.command(words);
+            match home {
+                Some(home) => command.env("HOME", home),
+                None => command.env_remove("HOME"),
+            };
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{home:?} {words:?}: {}", text(&output.stderr));
+        }
+    }
+    assert!(!Path::new("/nonexistent").exists());
+    assert!(stranger.files("home").is_empty());
+    assert!(stranger.files("tmp").iter().all(|file| file.starts_with("longma-")));
+}
+
+#[test]
+fn a_changed_file_in_the_cache_is_replaced_before_it_is_used() {
+    let stranger = Stranger::new();
+    let right = stranger.success(&["run", "guests:hello"]);
+    let cached = stranger.files("home");
+    let program = stranger.path("home").join(cached.iter().find(|file| file.ends_with("/hello")).unwrap());
+    fs::copy(program.with_file_name("hello"), stranger.path("tmp/kept")).unwrap();
+    fs::write(&program, "#!/bin/sh\necho other\n").unwrap();
+    assert_eq!(stranger.success(&["run", "guests:hello"]).stdout, right.stdout);
+    assert_eq!(fs::read(&program).unwrap(), fs::read(stranger.path("tmp/kept")).unwrap());
+}
+
+#[test]
+fn guests_are_listed_and_copied() {
+    let stranger = Stranger::new();
+    let table = text(&stranger.success(&["guest", "list"]).stdout);
+    assert!(table.contains("\nhello ") && table.contains("longma run guests:NAME"), "{table}");
+    let list = stranger.json(&["guest", "list", "--format", "json"]);
+    for guest in list.as_array().unwrap() {
+        assert!(!guest["builds"].as_array().unwrap().is_empty(), "{guest}");
+    }
+    stranger.success(&["guest", "copy", "x86_64/hello"]);
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/x86_64/hello");
+    assert_eq!(fs::read(stranger.path("work/hello")).unwrap(), fs::read(built).unwrap());
+    let refused = stranger.failure(&["guest", "copy", "hello"], 1);
+    assert!(refused.contains("hello exists"), "{refused}");
+    stranger.success(&["run", "./hello"]);
+}
+
+#[test]
+fn a_new_experiment_runs_as_it_is_and_is_never_overwritten() {
+    let stranger = Stranger::new();
+    let printed = text(&stranger.success(&["experiment", "new", "my-first"]).stdout);
+    assert!(printed.contains("experiments/my-first.toml"), "{printed}");
+    let checked = text(&stranger.success(&["experiment", "check", "my-first"]).stdout);
+    assert!(checked.contains("0 errors, 0 warnings"), "{checked}");
+    stranger.success(&["experiment", "run", "my-first", "--quick"]);
+    stranger.success(&["experiment", "report", "my-first", "--quick"]);
+    let file = stranger.path("work/experiments/my-first.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    assert!(!before.contains("NAME"), "{before}");
+    let refused = stranger.failure(&["experiment", "new", "my-first"], 2);
+    assert!(refused.contains("my-first.toml exists"), "{refused}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+
+    for wrong in ["", "../up", "a/b", "Upper", "-x", "a.toml", "with blank", "queens-growth"] {
+        let refused = stranger.failure(&["experiment", "new", "--", wrong], 2);
+        assert!(refused.contains("name"), "{refused}");
+    }
+    stranger.success(&["experiment", "new", "other", "--folder", "elsewhere"]);
+    stranger.success(&["experiment", "check", "elsewhere/other.toml", "--file-only"]);
+}
+
+#[test]
+fn a_machine_file_that_was_printed_gives_the_same_run() {
+    let stranger = Stranger::new();
+    let printed = stranger.success(&["machine", "show", "loongson-3a5000", "--toml"]).stdout;
+    assert!(text(&printed).lines().any(|line| line.contains('#')), "comments are kept");
+    fs::write(stranger.path("work/mine.toml"), &printed).unwrap();
+    let run = |machine: &str, file: &str| {
+        let words = ["run", "--machine", machine, "--level", "timing", "--quiet", "--stats-out", file];
+        stranger.success(&[&words[..], &["guests:queens", "6", "4"]].concat());
+        let stats = fs::read_to_string(stranger.path("work").join(file)).unwrap();
+        serde_json::from_str::<Value>(&stats).unwrap()["statistics"].clone()
+    };
+    let built_in = run("loongson-3a5000", "built-in.json");
+    assert!(built_in.is_object());
+    assert_eq!(run("mine.toml", "mine.json"), built_in);
+    let refused = stranger.failure(&["machine", "show", "loongson-3a5000", "--toml", "--every"], 2);
+    assert!(refused.contains("--toml"), "{refused}");
+}
