@@ -86,7 +86,7 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         match format {
             Format::Table => text.push_str(&print::results(experiment, &table, &outcome)),
             Format::Json => {
-                let path = written.as_ref().map(|files| files.parquet.as_path());
+                let path = written.as_ref().and_then(|files| files.parquet.as_deref());
                 let mut object = print::results_json(experiment, &table, summary(&outcome), path);
                 object["contradict"] = outcome.results.contradict(&campaign).into();
                 objects.push(object);
