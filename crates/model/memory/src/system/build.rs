@@ -27,7 +27,7 @@ use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
 /// Load-to-use latency of a private second level: 12 on Sandy Bridge (Intel 64 and IA-32 Architectures Optimization
-/// Reference Manual, 248966, section 2.3.5.1), 14 on Zen and Loongson cores.
+/// Reference Manual, 248966), 14 on Zen and Loongson cores.
 const LEVEL2_CYCLES: u64 = 14;
 /// Load-to-use latency of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of current
 /// many-core servers.
