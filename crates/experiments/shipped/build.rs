@@ -1,4 +1,5 @@
-//! Packs the experiments and the guest programs into one zstd frame, and writes the tables that say where in it each file is.
+//! Packs the experiments and the guest programs into one zstd frame, and writes tables with the position of each file
+//! in it.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -6,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 use toml::{Table, Value};
 
-/// The compression level: higher ones gain less than a percent.
+/// Compression level. Higher levels save less than one percent.
 const LEVEL: i32 = 19;
-/// The window of the frame: more than all files together, because programs share a C library.
+/// Base-2 logarithm of the frame's window in bytes. 8 MiB exceed the size of all files together, so that the C library
+/// that the programs share is stored once.
 const WINDOW_LOG: u32 = 23;
 
-/// A file: its path from the repository's root, and its content.
+/// Path of a file from the repository's root, and its contents.
 type Packed = (String, Vec<u8>);
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     println!("cargo::rerun-if-changed=build.rs");
-    // All of them exist: cargo treats a missing path as changed and would run this script at every build.
+    // All of these paths exist. Cargo treats a missing path as changed and would run this script at every build.
     for watched in ["experiments", "guests/prebuilt", "guests/guests.toml", "guests/c"] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
@@ -104,7 +106,8 @@ fn listed(root: &Path) -> Table {
     table.get("c").and_then(Value::as_table).cloned().expect("guests.toml lists C programs")
 }
 
-/// The builds of a program as `ARCHITECTURE/FILE`, LoongArch's first, where the one without vectors precedes the others.
+/// The builds of a program as `ARCHITECTURE/FILE`: those for LoongArch first, and of these the one without vector
+/// instructions first.
 fn builds(name: &str, files: &[Packed]) -> Vec<String> {
     let paths = || files.iter().filter_map(|(path, _)| path.strip_prefix("guests/prebuilt/"));
     let is_of = |path: &str| {
@@ -116,7 +119,7 @@ fn builds(name: &str, files: &[Packed]) -> Vec<String> {
     found
 }
 
-/// The first sentence of the comment at the head of a program's source.
+/// The first sentence of the comment at the start of a program's source.
 fn description(root: &Path, name: &str) -> String {
     let source = String::from_utf8_lossy(&read(&root.join(format!("guests/c/{name}.c")))).into_owned();
     let comment = source.lines().map_while(|line| line.strip_prefix("//")).map(str::trim);

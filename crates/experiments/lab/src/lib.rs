@@ -1,7 +1,8 @@
 //! Experiments: parses experiment files, enumerates and runs their points, stores results, compares them with published
 //! values, and renders reports. Workloads are registered by the caller.
 //!
-//! The book documents the file format (docs/src/reference/experiments.md); its tables are generated from [`experiment::keys`].
+//! The book documents the file format (docs/src/reference/experiments.md); its tables are generated from
+//! [`experiment::keys`].
 
 // The macros `part!` and `choice!` refer to this path.
 use longma_topology::read;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Names {
     titles: BTreeMap<String, String>,
     values: BTreeMap<String, BTreeMap<String, String>>,
-    /// Parameters that another one of their `[[zip]]` represents.
+    /// Columns of a `[[zip]]` that tables and labels omit, because another column represents them.
     represented: BTreeSet<String>,
 }
 
@@ -29,8 +29,9 @@ impl Names {
         names
     }
 
-    /// Determines which columns of a `[[zip]]` are represented by others: all without a name if any has one, and
-    /// duplicates.
+    /// Finds the columns that another column represents. A column with a display name is never represented. Of the
+    /// remaining columns, all are represented if some column has a display name; otherwise only those with the same
+    /// values as an earlier column.
     fn find_represented(&mut self, columns: &[(&String, &SweepColumn)]) {
         let named = |name: &str| self.values.contains_key(name);
         let any = columns.iter().any(|(name, _)| named(name));

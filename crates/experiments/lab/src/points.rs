@@ -100,7 +100,7 @@ impl Experiment {
         let mut fixed: BTreeMap<_, _> =
             defaults.filter_map(|p| Some((p.name.to_string(), p.default.clone()?))).collect();
         let of_quick = self.parts().quick.as_ref().filter(|_| quick).map(|form| &form.parameters);
-        // In the order of names, a whole table precedes its single entries.
+        // Names are sorted, so a table precedes its entries, which are called `TABLE.NAME`.
         let given = self.parts().parameters.iter().chain(of_quick.into_iter().flatten());
         given
             .filter(|(name, _)| !is_of_machine(name))
@@ -108,7 +108,8 @@ impl Experiment {
         fixed
     }
 
-    /// The point with the values `varied`, even if it is not one of the experiment's. `machine` selects the machine.
+    /// Creates the point with the values `varied`, which need not belong to the experiment. An entry `machine` in
+    /// `varied` selects the machine.
     pub(crate) fn point_at(
         &self,
         quick: bool,
@@ -125,8 +126,8 @@ impl Experiment {
         self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
     }
 
-    /// All combinations of the varying parameters, including the machine, except along axes with a parameter to leave
-    /// out.
+    /// All combinations of the varying parameters, including the machine. Omits each axis with a parameter for which
+    /// `leave_out` returns true.
     pub(crate) fn combinations_except(
         &self,
         quick: bool,
@@ -175,10 +176,12 @@ impl Experiment {
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 
-    /// The machine called `name` with the changes by the experiment and the point. `known` caches earlier ones.
+    /// The machine called `name`, with the changes that the experiment and the point make to it. `known` caches the
+    /// machines created so far.
     ///
     /// # Errors
-    /// If there is no such machine. Inconsistent changes only make the point fail.
+    /// If there is no such machine. If the changes are inconsistent, the result contains the reason, and only the point
+    /// fails.
     fn modelled(
         &self,
         name: &str,

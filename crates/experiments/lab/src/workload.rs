@@ -194,7 +194,7 @@ impl Metrics {
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Requests everything to stop.
+    /// Requests a stop.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

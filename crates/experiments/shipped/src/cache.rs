@@ -1,7 +1,8 @@
 //! Extracts files into the user's cache folder.
 //!
-//! A folder below `longma` is used only if it is a real folder of this user that no other user can write to. Source: the XDG Base Directory
-//! Specification for the place.
+//! Folders below the base folder are used only if they are real folders of this user to which no other user can write.
+//!
+//! Source: XDG Base Directory Specification.
 
 use crate::{DIGEST, Entry, contents};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,41 +16,42 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Files of another version of the command go after this time without use.
+/// Time without use after which the files of another version of the command are removed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The folder of all versions, below `longma`.
+/// Name of the folder that contains the files of all versions.
 const SHIPPED: &str = "shipped";
 
-/// Why no file could be extracted.
+/// No folder could be used to extract files.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the files that ship inside longma ({}); set XDG_CACHE_HOME to a folder of yours that can be written", tried.join("; "))]
 pub struct ExtractError {
-    /// The folders that were tried, each with the reason.
+    /// The base folders that were tried, each with the reason of the failure.
     tried: Vec<String>,
 }
 
-/// The folders in which files may be extracted, in the order of preference.
+/// The folders in which files may be extracted, in order of preference.
 #[derive(Clone, Debug)]
 pub struct Places(Vec<Place>);
 
 #[derive(Clone, Debug)]
 struct Place {
-    /// The folder that other programs use too. It may be a symbolic link.
+    /// The base folder, which other programs also use. It may be a symbolic link.
     base: PathBuf,
-    /// Our folder in it.
+    /// Name of this program's folder in `base`.
     name: String,
-    /// Whether other users can write to `base`.
+    /// Whether `base` is a folder for temporary files, to which other users can write.
     is_shared: bool,
 }
 
 impl Places {
-    /// Those that this process's environment gives.
+    /// The folders for the environment of this process.
     pub fn of_process() -> Self {
         let variable = |name| std::env::var_os(name);
         Self::new(variable("XDG_CACHE_HOME"), variable("HOME"), vec![std::env::temp_dir(), "/dev/shm".into()])
     }
 
-    /// `$XDG_CACHE_HOME`, then `.cache` in the home folder, then the folders for temporary files. Relative paths and empty ones do not count.
+    /// The folders `$XDG_CACHE_HOME`, then `.cache` in the home folder, then the folders for temporary files. Empty and
+    /// relative paths are ignored.
     pub fn new(cache: Option<OsString>, home: Option<OsString>, temporary: Vec<PathBuf>) -> Self {
         let own = |base| Place { base, name: "longma".into(), is_shared: false };
         let user = rustix::process::geteuid().as_raw();
@@ -61,10 +63,11 @@ impl Places {
     }
 }
 
-/// Writes the files that are not there yet, checks the others, and returns the folder that corresponds to the repository's root.
+/// Writes the missing and the modified files of `entries`. Returns the folder that corresponds to the repository's
+/// root.
 ///
 /// # Errors
-/// If every place refuses.
+/// If none of `places` can be used.
 pub fn extract<'a>(
     entries: impl IntoIterator<Item = &'a Entry> + Clone,
     places: &Places,
@@ -96,14 +99,15 @@ impl Place {
         if wrote {
             remove_unused(&path);
         }
-        // The time of the last use, by which other versions of the command remove this folder. A file system that is read-only keeps it.
+        // Other versions of the command read the time of the last use from this folder. A failure does not matter, for
+        // example on a read-only file system.
         let _ = File::from(root).set_modified(SystemTime::now());
         Ok(path.join(DIGEST))
     }
 
-    /// Opens the folder that other programs use too. It is made if the folder above it exists.
+    /// Opens the base folder. Creates a private one if its parent folder exists.
     fn open_base(&self) -> io::Result<OwnedFd> {
-        // A file system that is read-only may have the folder all the same.
+        // If creation fails, the folder may still exist, for example on a read-only file system.
         let made = if self.is_shared { Ok(()) } else { mkdirat(CWD, &self.base, Mode::RWXU) };
         let opened = openat(CWD, &self.base, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let base =
@@ -121,7 +125,7 @@ impl Place {
     }
 }
 
-/// Opens a folder of this user's, made if it does not exist.
+/// Opens a folder of this user, and creates it if it does not exist.
 fn open_folder(above: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     let no_link = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat(&above, name, no_link, Mode::empty());
@@ -153,7 +157,7 @@ fn others_can_write(found: &Stat) -> bool {
 }
 
 impl Entry {
-    /// Makes sure that the file below `root` has the right content; says whether it had to be written.
+    /// Writes the file below `root` unless it already has the right contents. Returns whether it was written.
     fn ensure(&self, root: &OwnedFd) -> io::Result<bool> {
         let (folders, name) = self.path.rsplit_once('/').unwrap_or(("", self.path));
         let mut folder = root.as_fd().try_clone_to_owned()?;
@@ -170,7 +174,7 @@ impl Entry {
         if self.is_program() { Mode::RWXU } else { Mode::RUSR | Mode::WUSR }
     }
 
-    /// Whether the file is this user's own and has the right content.
+    /// Returns whether the file belongs to this user and has the right mode and contents.
     fn is_in(&self, folder: BorrowedFd<'_>, name: &str) -> bool {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(file) = openat(folder, name, flags, Mode::empty()) else { return false };
@@ -188,7 +192,8 @@ impl Entry {
         read.is_ok() && Sha256::digest(&content).as_slice() == self.sha256
     }
 
-    /// Writes the file under another name and renames it, so that another process sees the old file or the new one.
+    /// Writes the file under a temporary name and renames it, so that other processes see either the old or the new
+    /// file.
     fn write(&self, folder: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (part, file) = loop {
@@ -197,7 +202,7 @@ impl Entry {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(folder, &part, flags, self.mode()) {
                 Ok(file) => break (part, file),
-                // A process of the same number was interrupted here.
+                // An earlier process with the same id was interrupted while it wrote this file.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -205,13 +210,13 @@ impl Entry {
         let written = File::from(file).write_all(contents(self));
         let renamed = written.and_then(|()| Ok(renameat(folder, &part, folder, name)?));
         renamed.inspect_err(|_| {
-            // The error is worth more than the part that may stay.
+            // The error of the write is more important than a leftover temporary file.
             let _ = unlinkat(folder, &part, AtFlags::empty());
         })
     }
 }
 
-/// Removes the files of other versions of the command that were not used for a month.
+/// Removes the files of other versions of the command that have not been used for [`KEPT`].
 fn remove_unused(all: &Path) {
     let is_version = |name: &str| name.len() == DIGEST.len() && name.bytes().all(|b| b.is_ascii_hexdigit());
     for entry in std::fs::read_dir(all).into_iter().flatten().flatten() {
@@ -221,7 +226,7 @@ fn remove_unused(all: &Path) {
         }
         let used = std::fs::symlink_metadata(entry.path()).and_then(|found| found.modified());
         if used.is_ok_and(|used| used.elapsed().is_ok_and(|elapsed| elapsed > KEPT)) {
-            // What cannot be removed is tried again by the next version.
+            // The next version tries again to remove what remains.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

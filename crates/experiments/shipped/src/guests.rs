@@ -4,28 +4,28 @@ use crate::cache::{ExtractError, Places, extract};
 use crate::{ENTRIES, Entry, GUESTS};
 use std::path::PathBuf;
 
-/// What a program's name begins with if it is a guest that ships inside the command.
+/// Prefix of the names of guest programs that ship inside the command.
 pub const PREFIX: &str = "guests:";
-/// The architecture of names without one.
+/// The architecture of a name that does not state one.
 const NATIVE: &str = "loongarch64";
 
 /// Why a guest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// No guest has this name.
+    /// There is no guest with this name.
     #[error("there is no guest `{name}`; {help}")]
     Unknown {
-        /// The name, without `guests:`.
+        /// The name without `guests:`.
         name: String,
-        /// What to write instead.
+        /// How to find the correct name.
         help: String,
     },
-    /// Its file cannot be written.
+    /// The program could not be extracted.
     #[error(transparent)]
     Extract(#[from] ExtractError),
 }
 
-/// The program that a name without `guests:` means.
+/// The guest program `name`, which has no `guests:` prefix.
 ///
 /// # Errors
 /// If there is no such guest.
@@ -41,7 +41,7 @@ pub fn guest(name: &str) -> Result<&'static Entry, GuestError> {
     })
 }
 
-/// The file of the program that `spelled` means, extracted; `None` if it does not begin with `guests:`.
+/// Extracts the guest program `spelled` and returns its path; `None` if the name does not begin with `guests:`.
 pub fn guest_file(spelled: &str) -> Option<Result<PathBuf, GuestError>> {
     let name = spelled.strip_prefix(PREFIX)?;
     Some(guest(name).and_then(|entry| {
@@ -50,10 +50,11 @@ pub fn guest_file(spelled: &str) -> Option<Result<PathBuf, GuestError>> {
     }))
 }
 
-/// The file of a guest if `spelled` begins with `guests:`, else what `other` gives.
+/// Extracts the guest program `spelled` and returns its path. If the name does not begin with `guests:`, returns the
+/// result of `other`.
 ///
 /// # Errors
-/// If it is a guest that cannot be used.
+/// If there is no such guest, or if it cannot be extracted.
 pub fn guest_or(spelled: &str, other: impl FnOnce() -> PathBuf) -> Result<PathBuf, GuestError> {
     guest_file(spelled).unwrap_or_else(|| Ok(other()))
 }

@@ -1,7 +1,7 @@
 //! The experiments, their machine files and the guest programs that ship inside the `longma` command.
 //!
-//! The build packs them into one zstd frame. Experiment files and programs must be real files to be used, so [`extract`] writes them to the
-//! user's cache folder, in the layout of the repository.
+//! The build packs them into one zstd frame. Experiments and programs are used through their paths, so [`extract`]
+//! writes them to the user's cache folder in the layout of the repository.
 
 mod cache;
 mod guests;
@@ -16,51 +16,51 @@ include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 /// A file inside the command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path from the repository's root, such as `experiments/tcp-receive.toml`.
+    /// Path from the repository's root, such as `experiments/tcp-receive.toml`.
     pub path: &'static str,
-    /// Where its content begins in the unpacked frame, in bytes.
+    /// Offset of the contents in the decompressed frame, bytes.
     offset: usize,
-    /// Bytes of its content.
+    /// Length of the contents, bytes.
     length: usize,
-    /// The SHA-256 of its content.
+    /// SHA-256 of the contents.
     sha256: [u8; 32],
 }
 
 /// A guest program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Guest {
-    /// Its name, such as `hello`.
+    /// Name, such as `hello`.
     pub name: &'static str,
-    /// One sentence that says what it does.
+    /// Description in one sentence.
     pub description: &'static str,
-    /// What it spends its time on: `integer`, `float`, `memory` or `system`.
+    /// Dominant kind of work: `integer`, `float`, `memory` or `system`.
     pub kind: &'static str,
-    /// Arguments of a run that takes a few milliseconds.
+    /// Arguments for a run of a few milliseconds.
     pub arguments: &'static [&'static str],
-    /// Its builds, such as `loongarch64/hello`.
+    /// Builds as `ARCHITECTURE/FILE`, such as `loongarch64/hello`.
     pub builds: &'static [&'static str],
 }
 
 impl Entry {
-    /// Whether it is a program.
+    /// Returns whether the file is a guest program.
     pub fn is_program(&self) -> bool {
         self.path.starts_with("guests/")
     }
 }
 
-/// The file at a path from the repository's root.
+/// The file at `path`, relative to the repository's root; `None` if there is none.
 pub fn entry(path: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.path == path)
 }
 
-/// The experiment files, in the order of their names.
+/// The experiment files, ordered by name.
 pub fn experiments() -> impl Iterator<Item = &'static Entry> {
     let is_one =
         |entry: &&Entry| entry.path.strip_prefix("experiments/").is_some_and(|name| !name.contains('/'));
     ENTRIES.iter().filter(is_one)
 }
 
-/// The content of a file.
+/// The contents of a file. The first call decompresses all files.
 pub fn contents(entry: &Entry) -> &'static [u8] {
     static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
     let whole = WHOLE.get_or_init(|| {

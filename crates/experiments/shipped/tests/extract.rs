@@ -1,4 +1,4 @@
-//! Extraction: what is written, what is repaired, and which folders are refused.
+//! Tests of extraction: the files written, the repair of damaged files, and the folders rejected.
 
 use longma_shipped::{ENTRIES, Entry, Places, contents, entry, experiments, extract};
 use std::fs;
@@ -13,7 +13,7 @@ fn hello() -> [&'static Entry; 1] {
     [entry(HELLO).unwrap()]
 }
 
-/// A cache folder alone.
+/// Places with a cache folder only.
 fn cache(folder: &Path) -> Places {
     Places::new(Some(folder.into()), None, Vec::new())
 }

@@ -18,7 +18,7 @@ pub struct Resource {
     requests: u64,
     busy_ps: u64,
     waits: Histogram,
-    /// Traffic in each window of time, while it is recorded.
+    /// Traffic in each time window; `None` unless recording is on.
     windows: Option<Box<Windows>>,
 }
 
@@ -94,7 +94,7 @@ impl Resource {
         Duration::from_ps(scaled.div_ceil(1 << FRACTION_BITS) as u64)
     }
 
-    /// The rate.
+    /// The rate in bytes per second.
     pub const fn bytes_per_second(&self) -> u64 {
         self.bytes_per_second
     }

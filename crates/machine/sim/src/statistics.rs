@@ -64,12 +64,12 @@ impl Histogram {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The minimum.
+    /// Minimum of the values; `None` if there are none.
     pub const fn min(&self) -> Option<u64> {
         self.min
     }
 
-    /// The maximum.
+    /// Maximum of the values; `None` if there are none.
     pub const fn max(&self) -> Option<u64> {
         self.max
     }
@@ -147,7 +147,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Creates statistics that also include counts of zero, for a complete list.
+    /// Creates an empty set of statistics that will also include counts of zero, so that every statistic is listed.
     pub fn complete() -> Self {
         Self { is_complete: true, ..Self::default() }
     }

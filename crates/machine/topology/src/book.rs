@@ -1,5 +1,5 @@
-//! The tables of machine-file keys for the book (docs/src/reference/machine-files.md), generated from the `part!` definitions under
-//! `parts/` that also read the files.
+//! The tables of machine-file keys for the book (docs/src/reference/machine-files.md), generated from the `part!`
+//! definitions in `parts/`.
 
 use crate::parts::MachineFile;
 use crate::read::{PartDoc, Value};

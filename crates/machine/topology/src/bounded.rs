@@ -8,7 +8,7 @@ use std::path::Path;
 /// The text of a file or of a pipe, such as the shell's `<(...)`; `None` if it is longer than `most_bytes`.
 ///
 /// # Errors
-/// Those of read(2), and if the path is a device, a socket or a directory, or if the text is not UTF-8.
+/// If the file cannot be read, if the path is a device, a socket or a directory, or if the text is not UTF-8.
 pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<Option<String>> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_fifo() {

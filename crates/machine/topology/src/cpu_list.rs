@@ -1,4 +1,5 @@
 //! Lists of CPUs as Linux writes them: "0-3,8".
+//!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu.
 
 use std::collections::BTreeSet;

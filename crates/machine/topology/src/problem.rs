@@ -70,7 +70,8 @@ impl Report {
         Self { file: file.into(), text: text.into(), problems }
     }
 
-    /// Adds an error found by a user of the machine, at the first line of the text that begins with `table`.
+    /// Adds an error that a caller found when it used the machine. The error is reported at the first line of the text
+    /// that begins with `table`.
     pub fn add_error(&mut self, message: String, table: &str) {
         let starts = std::iter::once(0).chain(self.text.match_indices('\n').map(|(at, _)| at + 1));
         let start = starts.into_iter().find(|at| self.text[*at..].starts_with(table));

@@ -21,8 +21,8 @@ type Slot = u64;
 const ISSUED: u32 = 32;
 const ISSUED_OF_QUEUE: u32 = 40;
 
-/// The result of a search: from no cycle between `from` and `until` on is any unit of `units` free for `interval`
-/// cycles. It stays valid, because reservations are never cancelled.
+/// The result of a search: in no cycle between `from` and `until` does a period of `interval` cycles begin in which a
+/// unit of `units` is free. It stays valid, because reservations are never cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Search {
     units: u32,

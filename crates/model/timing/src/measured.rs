@@ -1,7 +1,6 @@
 //! Timing of individual instructions, from tables of measurements or vendor documentation in the same directory. An
-//! entry of a table overrides the timing of the instruction's class in the machine file.
-//!
-//! Source: the head of each table.
+//! entry of a table overrides the timing of the instruction's class in the machine file. The head of each table states
+//! its source.
 
 use longma_loongarch::Op;
 use longma_topology::parts::InstructionTiming;

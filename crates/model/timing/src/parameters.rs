@@ -5,9 +5,10 @@ use longma_topology::parts::{self, Operation};
 
 use crate::{branch::Direction, calendar::QUEUES, measured, model_error::ModelError};
 
-/// Four instructions per cycle: all cores in the machine files that state a width have this one, except one.
+/// Four instructions per cycle: the width of all but one of the cores whose machine file states a width.
 const DEFAULT_WIDTH: u32 = 4;
-/// Estimate: between Nehalem's 128 and Zen 3's 256 entries (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023).
+/// Estimate: between Nehalem's 128 and Zen 3's 256 entries (Fog, The microarchitecture of Intel, AMD and VIA CPUs,
+/// 2023).
 const DEFAULT_ROB_ENTRIES: u32 = 192;
 /// Estimate: cores of the last two decades have 0.25 to 0.45 load queue entries per reorder buffer entry (Sandy Bridge
 /// 64 of 168, Zen 72 of 192, GS464EV 64 of 128).

@@ -217,8 +217,9 @@ impl Stores {
         None
     }
 
-    /// Of the stores in flight that wrote the data of a load of `bytes` from `address`, the origin of the one whose
-    /// address becomes known first, if the load passes it at cycle `at`.
+    /// Returns the origin of a store that a load of `bytes` from `address` at cycle `at` passes: the store is in
+    /// flight, wrote part of the data, and its address is not known until later. If there are several such stores,
+    /// returns the one whose address becomes known first.
     pub fn passed(&self, address: u64, bytes: u32, at: u64) -> Option<Origin> {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;

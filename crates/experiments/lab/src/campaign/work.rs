@@ -48,7 +48,7 @@ struct Queue<'a> {
     fresh: VecDeque<&'a Point>,
     /// Points that other campaigns are running.
     taken: VecDeque<&'a Point>,
-    /// Whether the observer was told that only those are left.
+    /// Whether the observer has been notified that only these points are left.
     is_reported: bool,
 }
 

@@ -187,7 +187,7 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
     }
 }
 
-/// Axes that vary keys of the machine, each with those of its columns that do.
+/// The axes along which keys of the machine file vary, each reduced to the parameters that are such keys.
 fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
     let of_form = |name: &str, axis: &'a Axis| form.and_then(|form| form.sweep.get(name)).unwrap_or(axis);
     let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_form(name, axis))]);

@@ -1,7 +1,5 @@
 //! Explains an experiment: runs it with every subset of its mechanisms and computes the contribution of each mechanism.
 //! The runs form a normal campaign.
-//!
-//! Source: see `shapley`.
 
 mod shapley;
 
@@ -33,7 +31,8 @@ pub struct Switch {
 /// What to explain, in addition to the file's settings.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Only these mechanisms; the others of the file stay off. May name any swept parameter with two values.
+    /// Mechanisms to explain, by name; all if empty. The remaining mechanisms of the file stay off. If the file has no
+    /// mechanisms, the names are those of swept parameters with two values.
     pub mechanisms: Vec<String>,
     /// Values of swept parameters.
     pub at: BTreeMap<String, String>,
@@ -190,7 +189,7 @@ fn marks(switches: &[Switch], subset: usize) -> impl Iterator<Item = (String, Se
     switches.iter().enumerate().map(move |(index, switch)| (switch.name.clone(), on(index)))
 }
 
-/// The selected mechanisms, and the settings that keep the file's others off.
+/// The selected mechanisms, and the settings that keep the remaining mechanisms of the file off.
 fn switches(experiment: &Experiment, selection: &Selection) -> Result<(Vec<Switch>, Settings), ExplainError> {
     let name = || experiment.parts().name.clone();
     let (declared, swept) = (declared(experiment), swept(experiment));

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// Maximum number of members: 1024 runs.
+/// Maximum number of members. A set of ten has 1024 subsets, each of which needs a run.
 pub const MAX_MECHANISMS: usize = 10;
 
 /// The value of every subset of a set of members. Subsets are bit masks: bit `i` represents member `i`.

@@ -102,7 +102,7 @@ fn link(chapter: &Chapter<'_>) -> String {
     format!("<a href=\"#{}\">{}</a>", escape(&parts.name), escape(&parts.title))
 }
 
-/// Writing to a String cannot fail.
+/// Like `write!` to a `String`, which cannot fail.
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => { let _ = write!($out, $($arg)*); };
 }

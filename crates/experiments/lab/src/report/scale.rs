@@ -1,6 +1,4 @@
-//! Maps values to positions on an axis, and chooses ticks.
-//!
-//! Source: ticks at 1, 2 and 5 times powers of ten.
+//! Maps values to positions on an axis, and chooses ticks at 1, 2 and 5 times powers of ten.
 
 use crate::number::number;
 use crate::setting::Setting;
@@ -15,7 +13,8 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Creates a scale for `values` between two positions on the page. A linear scale of magnitudes starts at 0.
+    /// Creates a scale for `values` between two positions on the page. It is logarithmic if `log` is set and a value is
+    /// positive. With `from_zero`, a linear scale includes 0.
     pub(super) fn of(
         values: impl Iterator<Item = f64> + Clone,
         page: (f64, f64),

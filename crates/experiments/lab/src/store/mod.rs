@@ -425,7 +425,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_a_host_did_to_a_point_is_no_result_of_it() {
-        // In the format of stores from before host failures were classified.
+        // In the older format, which does not mark failures caused by the host.
         let late = serde_json::json!({ "kind": "late", "message": "took longer than 1 s" });
         let failure = Some(serde_json::from_value(late).unwrap());
         let mut results = Results::default();

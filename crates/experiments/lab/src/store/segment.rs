@@ -1,6 +1,5 @@
-//! A segment: a file to which one writer appends records, one per line.
-//!
-//! Source: an append-only log with a checksum per line, so that an incomplete write loses only the affected line.
+//! A segment: a file to which one writer appends records, one per line. Each line has a checksum, so an incomplete
+//! write loses only the affected line.
 
 use super::record::Record;
 use std::fs::File;

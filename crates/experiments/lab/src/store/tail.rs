@@ -1,5 +1,5 @@
-//! Incremental reading of a store: only what others have appended since the last time. Segments grow only by complete
-//! lines.
+//! Reads a store incrementally: each call returns the records appended to any segment since the previous call. A line
+//! that is still being written is returned by a later call.
 
 use super::{Damage, Record, Results, Store, StoreError, read_file, segment};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Tail {
         Ok((results, Self { store: store.clone(), read }))
     }
 
-    /// Records added since the last call.
+    /// Returns the records appended since the last call.
     pub(crate) fn new_records(&mut self) -> Result<Vec<Record>, StoreError> {
         let mut new_records = Vec::new();
         for path in self.store.segments()? {

@@ -162,7 +162,7 @@ mod tests {
     fn a_rate_above_the_lines_is_a_fault_of_the_model() {
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert_eq!(carried(39.65, &nic, 9000), Ok(()));
-        // The sweep once printed this for the pair 1,1.
+        // Above the rate of the link.
         let refused = carried(42.347, &nic, 9000).unwrap_err();
         assert!(refused.contains("a fault of the model: it says 42.347 Gb/s"), "{refused}");
         assert!(carried(39.65, &nic, 1500).is_err(), "smaller packets carry less");

@@ -410,7 +410,7 @@ impl Files {
         let value = read
             .map_err(|error| error.to_string())
             .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-        // The command writes the statistics completely unless the host fails, and then prints the reason.
+        // Incomplete statistics mean that the host failed. The command then prints the reason.
         value.map_err(|error| {
             let said = words(&ended.errors);
             Failure::host(format!(

@@ -38,7 +38,7 @@ pub struct Order {
     pub bytes: u32,
     /// Number of measured messages.
     pub messages: u32,
-    /// Number of messages before those.
+    /// Number of unmeasured messages before the measured ones.
     pub warm_up: u32,
     /// Maximum number of posted but incomplete sends.
     pub window: u32,
@@ -62,14 +62,14 @@ impl Order {
 /// The clock of a measurement.
 #[derive(Clone)]
 pub enum Clock {
-    /// This host's clock, starting at the given time.
+    /// The host's clock. The measurement starts at the given time.
     Real(Instant),
     /// The clock of a modelled host.
     Modelled(Fabric, usize),
 }
 
 impl Clock {
-    /// Picoseconds.
+    /// Time since the start in picoseconds.
     pub fn now(&self) -> u64 {
         match self {
             Clock::Real(begin) => begin.elapsed().as_nanos() as u64 * 1000,
@@ -122,7 +122,10 @@ pub enum ExchangeError {
 }
 
 impl End {
-    /// Creates a VI of `nic` with buffers for messages of `bytes`.
+    /// Creates a VI of `nic` with buffers for messages of up to `bytes`.
+    ///
+    /// # Errors
+    /// If the NIC has no memory or no VI left.
     pub fn new(
         nic: &Nic,
         bytes: usize,
@@ -139,6 +142,9 @@ impl End {
     }
 
     /// Posts a receive.
+    ///
+    /// # Errors
+    /// If the VI does not accept it.
     pub fn post_receive(&self) -> Result<(), Error> {
         self.vi.post_receive(&Descriptor::receive(&[self.memory.segment(self.half, self.half)]))
     }
@@ -162,7 +168,10 @@ impl End {
         self.vi.send_done().map(good).transpose()
     }
 
-    /// Sends the next order to the peer.
+    /// Sends `order` to the peer.
+    ///
+    /// # Errors
+    /// If the VI does not accept the send.
     pub fn give_order(&self, order: &Order) -> Result<(), ExchangeError> {
         let mut text = serde_json::to_vec(order).unwrap_or_default();
         text.resize(ORDER_BYTES, b' ');
@@ -171,6 +180,9 @@ impl End {
     }
 
     /// Returns the peer's next order, if it has arrived.
+    ///
+    /// # Errors
+    /// If the receive failed, or if the message is not an order of this version.
     pub fn hear_order(&self) -> Result<Option<Order>, ExchangeError> {
         let Some(completion) = self.received()? else { return Ok(None) };
         let mut text = [0; ORDER_BYTES];
@@ -227,6 +239,9 @@ pub enum Side {
 
 impl Side {
     /// Creates the client's role and posts its receives.
+    ///
+    /// # Errors
+    /// If the VI does not accept a receive.
     pub fn asking(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let receives =
             Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
@@ -237,6 +252,9 @@ impl Side {
     }
 
     /// Creates the server's role, posts its receives, and tells the client to start.
+    ///
+    /// # Errors
+    /// If the VI does not accept a descriptor.
     pub fn serving(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let depth = if order.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
         let receives = Receives::post(end, depth, order.total())?;
@@ -250,6 +268,9 @@ impl Side {
     }
 
     /// Makes as much progress as possible without blocking.
+    ///
+    /// # Errors
+    /// If the VI does not accept a descriptor, or if one completed with an error.
     pub fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         match self {
             Side::Pinging(side) => side.step(end),
@@ -325,7 +346,7 @@ impl Echoing {
             return Ok(Step::Idle);
         }
         self.sent += 1;
-        // One additional message was the ready message.
+        // The total includes the ready message.
         let over = self.sent == self.order.total() + 1;
         Ok(if over { Step::Finished(Vec::new()) } else { Step::Moved })
     }

@@ -1,4 +1,4 @@
-//! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends are the same
+//! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends run the same
 //! code as on a real network.
 
 use super::exchange::{Clock, End, ExchangeError, Order, Side, Step};
@@ -38,7 +38,11 @@ impl From<Error> for ModelError {
 }
 
 impl Modelled {
-    /// Creates the network of `machine` with buffers for messages of `bytes`.
+    /// Creates the network of `machine` and connects its first two hosts, with buffers for messages of up to `bytes`.
+    ///
+    /// # Errors
+    /// If the machine or the settings do not describe a network, if a message is longer than the MTU, or if the hosts
+    /// cannot connect.
     pub fn new(
         machine: &Machine,
         settings: Settings,
@@ -78,6 +82,9 @@ impl Modelled {
     }
 
     /// Makes one measurement. Returns its times in picoseconds.
+    ///
+    /// # Errors
+    /// If a VIA call fails, if `stop` is set, or if the model is deadlocked.
     pub fn measure(&self, order: Order, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
         let [client, server] = &self.ends;
         let mut asking = Side::asking(order, client)?;
@@ -120,7 +127,7 @@ impl Modelled {
         Ok(times.unwrap_or_default())
     }
 
-    /// Counts of a host's NIC so far.
+    /// The counts of the NIC of host number `station` since the start.
     pub fn counts(&self, station: usize) -> Counts {
         self.fabric.counts(station)
     }

@@ -77,6 +77,9 @@ impl Limits<'_> {
 }
 
 /// Opens a NIC. `at` is the socket address for UDP and the interface for AF_XDP. `settings` apply to shared memory.
+///
+/// # Errors
+/// If `at` is missing or invalid, or if the provider cannot be opened.
 pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, NetworkError> {
     let refused = |error: Error| NetworkError::Refused(error.to_string());
     match kind {
@@ -103,6 +106,9 @@ pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, Net
 }
 
 /// Connects to the server, which may start up to a second later.
+///
+/// # Errors
+/// If no server answers, if the NIC has no resources left, or if a limit is reached.
 pub fn connect(
     nic: &Nic,
     remote: &Address,
@@ -131,7 +137,10 @@ pub fn connect(
     }
 }
 
-/// Makes one measurement as the client.
+/// Makes one measurement as the client. Returns its times in picoseconds.
+///
+/// # Errors
+/// If a VIA call fails or a limit is reached.
 pub fn measure(end: &End, order: Order, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
     let side = Side::asking(order, end)?;
     end.give_order(&order)?;
@@ -152,7 +161,10 @@ fn drive(mut side: Side, end: &End, limits: &Limits<'_>) -> Result<Vec<u64>, Net
     }
 }
 
-/// Serves until stopped, or one connection with `once`. Reports events through `say`.
+/// Serves clients until `stop` is set or, with `once`, until the first connection ends. Reports events through `say`.
+///
+/// # Errors
+/// If the NIC cannot accept connections.
 pub fn serve(
     nic: &Nic,
     name: &str,

@@ -1,6 +1,6 @@
 //! The workload `vm-churn`: months of arrivals and departures on many hosts, as a discrete-event simulation without
-//! hypervisors. Measures what a strategy refuses, borrows and fragments. Virtual machines and hosts come from
-//! `longma_placement::fleet`.
+//! hypervisors. Measures which requests a placement strategy refuses, how much memory virtual machines use on other
+//! nodes, and how fragmented the free memory is. Virtual machines and hosts come from `longma_placement::fleet`.
 
 use super::{number, parameter};
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
@@ -35,8 +35,8 @@ const MEASURES: [(&str, &str); 6] = [
     ("used", "memory in use"),
 ];
 
-/// How long before the start arrivals are drawn, to find the virtual machines present at the start: the longest
-/// lifetime.
+/// Arrivals are drawn from this many hours before the start, to find the virtual machines that are present at the
+/// start. Equal to the longest lifetime.
 const BEFORE_HOURS: f64 = 2160.0;
 /// Number of draws to estimate the means that determine the arrival rate.
 const DRAWS: u32 = 200_000;

@@ -1,6 +1,6 @@
 //! The workload `vm`: a guest program as the contents of a virtual machine that the scheduler places on the machine's
-//! host. Its threads are the virtual CPUs. Binding or chance determines the location of threads and memory. VM exits
-//! and nested page tables are not modelled. `program` runs the program.
+//! host. Its threads are the virtual CPUs. Threads and memory are bound according to the policies or placed at random.
+//! VM exits and nested page tables are not modelled. `program` runs the program.
 //!
 //! Source: He Mujun et al. (High Technology Letters 2021) for the scenarios; `guests/c/vcpu.h` for the placement of
 //! threads.
@@ -296,7 +296,7 @@ fn words(steps: impl Iterator<Item = Vec<u32>>) -> String {
     steps.map(step).collect::<Vec<_>>().join(";")
 }
 
-/// Simulated cores run one thread each.
+/// Reduces each core to one hardware thread, because simulated cores run one thread each.
 fn with_one_thread_a_core(mut host: Host) -> Host {
     for core in host.nodes.iter_mut().flat_map(|node| &mut node.cores) {
         *core = core.iter().take(1).collect();

@@ -1,6 +1,6 @@
-//! The workload `vm-host`: virtual machines that become busy on one modelled host, with or without the switcher,
-//! measured after some time. Placement, store, reconciliation and moves use the code of the placement service; only the
-//! host is modelled. Every virtual CPU reads memory continuously.
+//! The workload `vm-host`: virtual machines on one modelled host become busy, and their memory bandwidth is measured
+//! some time later. The load balancer (`Switcher`) is optional. Placement, store, reconciliation and moves use the code
+//! of the placement service; only the host is modelled. Each virtual CPU reads memory continuously.
 
 use super::modelled::{ModelledHost, TICK_S, Tick};
 use super::{host_of, number, parameter};
@@ -31,7 +31,7 @@ const MEASURES: [(&str, &str, &str); 6] = [
     ("moved", "GiB", "of memory moved so far"),
 ];
 
-/// Virtual machines on one host over time.
+/// The workload `vm-host`.
 pub struct OverTime {
     parameters: Vec<Parameter>,
 }
@@ -216,7 +216,7 @@ impl Setup {
             return Err(Failure::stopped());
         }
         hypervisor.advance_to(self.at_s);
-        // A move may have run past the end; drop the time after it.
+        // A move may end after `at_s`; drop the ticks after it.
         let mut ticks = hypervisor.history();
         ticks.truncate((self.at_s / TICK_S).round() as usize);
         Ok(RunRecord { ticks, vms, moves })

@@ -1,5 +1,5 @@
-//! Workloads with virtual machines placed by `longma-placement`: a guest program in one (`vm`), several on a modelled
-//! host over time (`vm-host`), and a data centre over months (`vm-churn`).
+//! Workloads with virtual machines placed by `longma-placement`: a guest program in one virtual machine (`vm`), several
+//! virtual machines on a modelled host over time (`vm-host`), and a data centre over months (`vm-churn`).
 
 mod churn;
 mod guest;

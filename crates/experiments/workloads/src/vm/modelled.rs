@@ -128,8 +128,8 @@ struct ReadFlow {
     uses: Vec<(usize, f64)>,
 }
 
-/// Rate of each flow. All rates grow in proportion to their demand until a capacity is exhausted; its users stop
-/// growing and the others continue.
+/// Rate of each flow. All rates grow in proportion to their demand until a capacity is exhausted. The flows that use
+/// this capacity then keep their rate, and the remaining ones continue to grow.
 fn shared(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
     let mut left = capacity.to_vec();
     let mut parts = vec![0.0; flows.len()];

@@ -1,5 +1,5 @@
-//! Checks the hierarchy from a core to memory: an inclusive level must be as large as the levels above it, and each
-//! level must be slower than the level above it.
+//! Checks the hierarchy from a core to memory: an inclusive level must be at least as large as each level above it, and
+//! no level may have a shorter latency than the level above it.
 //!
 //! Source: inclusion after Baer and Wang, "On the inclusion properties for multi-level cache hierarchies" (ISCA 1988).
 
@@ -47,7 +47,7 @@ fn check_inclusion(file: &MachineFile, name: &str, cache: &Cache, problems: &mut
     }
 }
 
-/// Each level below `core` must have a longer latency than the level above it.
+/// Checks that no level below `core` has a shorter latency than the level above it.
 fn check_latencies(file: &MachineFile, node: &ChipNode, core: &Core, problems: &mut Problems) {
     let of_cache = |name: &str, cache: &Cache| -> Option<(String, u64, Latency)> {
         let latency = cache.latency.filter(|_| cache.marks.sound(&["latency", "next"]))?;

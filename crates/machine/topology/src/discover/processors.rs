@@ -66,7 +66,7 @@ fn of(identity: Option<&Identity>) -> Processor {
     known.unwrap_or_else(Processor::placeholder)
 }
 
-/// Copies each of the keys that `to` lacks from `from`, with its source.
+/// Copies the listed keys from `from` to `to`, each with its source. Keys that `to` already has stay unchanged.
 macro_rules! complete {
     ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
         $(if $to.$key.is_absent() && !$from.$key.is_absent() {
@@ -76,7 +76,8 @@ macro_rules! complete {
     };
 }
 
-/// Copies each of the keys from `from`, with its source. For keys that discovery can only guess.
+/// Copies the listed keys from `from` to `to`, each with its source, even if `to` has them: discovery can only guess
+/// these keys.
 macro_rules! replace {
     ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
         $(

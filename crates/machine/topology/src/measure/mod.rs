@@ -62,7 +62,8 @@ pub struct Walk {
     pub small_ps: u64,
     /// The same with huge pages.
     pub huge_ps: u64,
-    /// The cost of a page walk in picoseconds: the difference, because 15 of 16 loads need a walk.
+    /// The cost of a page walk in picoseconds: `small_ps` minus `huge_ps`, scaled by 16/15 because 15 of 16 loads need
+    /// a walk.
     pub walk_ps: u64,
 }
 
@@ -96,7 +97,7 @@ pub struct Measured {
     pub memory_ps: Vec<Vec<u64>>,
     /// The cost of a page walk, if it could be determined.
     pub walk: Option<Walk>,
-    /// With one thread, then with all.
+    /// Bandwidths of one thread, then of all threads.
     pub bandwidths: Vec<Transfer>,
     /// CPUs of the rows and columns of `core_to_core_ps`.
     pub cpus: Vec<u32>,
@@ -230,7 +231,8 @@ struct Chase<'a> {
 }
 
 impl Chase<'_> {
-    /// The latencies of caches given with their sizes, first level first. Raises `clock_hz` to the fastest clock seen.
+    /// The latencies of `caches`, which are pairs of name and size in bytes, first level first. Raises `clock_hz` to
+    /// the fastest clock seen.
     fn caches(
         &mut self,
         caches: &[(String, u64)],
@@ -283,9 +285,9 @@ fn note_busy_host(cpus: &[u32], notes: &mut Vec<String>) {
     }
 }
 
-/// The size of the chain to measure a cache of `size` bytes below one of `inner` bytes: their geometric mean. That is
-/// well above the inner cache's size, and well below the share of a large cache that other cores or virtual machines
-/// leave.
+/// The size of the chain to measure a cache of `size` bytes whose next smaller level has `inner` bytes: their geometric
+/// mean. It is well above the size of the inner cache, and small enough for the share of a large cache that other cores
+/// and virtual machines leave.
 fn chased_bytes(inner: u64, size: u64) -> u64 {
     match inner {
         // A quarter remains even if another hardware thread shares the core.

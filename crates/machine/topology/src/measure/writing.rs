@@ -63,8 +63,8 @@ impl Measured {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        // Disturbances only lengthen a measurement. If a level seems slower than the one below it, take that one's
-        // latency as an upper bound. No level answers within a cycle.
+        // Disturbances only lengthen a measurement, so a latency above that of the next level is limited to it. No
+        // level answers within a cycle.
         let cycle_ps = self.written_clock().ps_of_cycles(1);
         let last_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
         let mut behind_ps = self.local_memory_ps().map_or(u64::MAX, last_ps);
@@ -88,8 +88,8 @@ impl Measured {
         }
     }
 
-    /// Instruction caches are not measured. Limits the latency of one in front of the measured `cache`, known from
-    /// another source, to that of `cache`.
+    /// Limits the latency of an instruction cache that misses into `cache` to the measured latency `below` of `cache`.
+    /// Latencies of instruction caches are not measured but come from other sources.
     fn bound_instructions(&self, file: &mut MachineFile, cache: &str, below: Latency) {
         let clock = self.written_clock();
         let in_front =

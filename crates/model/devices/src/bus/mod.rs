@@ -63,9 +63,9 @@ impl BusFault {
 /// The bus as seen by one device. Addresses are those that software programs into the device; the machine translates
 /// them.
 ///
-/// An access at `at` takes effect between `at` and the time returned. Calls are nearly ordered by `at`; a dependent
-/// access is issued together with the one it depends on, with the end of that one as its time. An access either
-/// completes as a whole or has no effect.
+/// An access at `at` takes effect between `at` and the time returned, and either completes as a whole or has no effect.
+/// Calls are nearly ordered by `at`: a device issues a dependent access immediately after the access it depends on,
+/// with the end time of that access as `at`.
 pub trait Bus {
     /// The kind of target at `address`; `None` if it is not mapped.
     fn region(&self, address: u64) -> Option<Region>;
@@ -83,8 +83,8 @@ pub trait Bus {
     fn write(&mut self, address: u64, bytes: &[u8], placement: Placement, at: Time)
     -> Result<Time, BusFault>;
 
-    /// When a write that is ready at `at` can start. On a bus that carries one transfer at a time, this may be later
-    /// than `at`; a write issued earlier waits until then.
+    /// The earliest time, `at` or later, at which a write can start. It is later than `at` if the bus carries one
+    /// transfer at a time and is busy. A write issued before that time waits for it.
     fn free(&self, at: Time) -> Time {
         at
     }

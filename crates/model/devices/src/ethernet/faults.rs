@@ -1,6 +1,7 @@
-//! Faults of a wire: frames that are lost, damaged, truncated, too long, delayed or duplicated.
+//! Faults of a wire: frames that are lost, damaged, truncated, too long, delayed or duplicated. The same seed gives the
+//! same faults.
 //!
-//! Source: the same seed gives the same faults (xorshift64*, Marsaglia 2003 and Vigna 2016).
+//! Source: xorshift64* (Marsaglia 2003 and Vigna 2016).
 
 use super::Frame;
 use super::frame::{FCS_BYTES, MAX_UNTAGGED_BYTES, MIN_BYTES};

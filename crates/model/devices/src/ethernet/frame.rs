@@ -52,7 +52,7 @@ impl Frame {
         &self.bytes
     }
 
-    /// Mutable access, to damage the frame.
+    /// Mutable access to all bytes, for fault injection.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

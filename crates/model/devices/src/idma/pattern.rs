@@ -24,7 +24,7 @@ pub(super) struct Pattern {
 pub(super) struct Run {
     /// Address of the first byte.
     pub address: u64,
-    /// Minimum number of contiguous bytes, at least 1.
+    /// Number of bytes known to be contiguous, at least 1.
     pub bytes: u64,
 }
 

@@ -1,6 +1,5 @@
 //! Register maps. A device's access decoding, its chapter in the book and its C header are all derived from one table.
-//!
-//! Source: access kinds are named as in data sheets.
+//! Access kinds have their names from data sheets.
 
 mod map;
 mod print;

@@ -22,7 +22,7 @@ impl LockWindow {
 /// The lock windows of a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct LineLock {
-    /// Address ranges that each window locks; empty for a closed window.
+    /// The address ranges of each window; empty for a closed window.
     windows: Vec<Vec<LockWindow>>,
     open: usize,
     /// Ways of each set that cannot be locked.

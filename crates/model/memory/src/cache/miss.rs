@@ -57,8 +57,8 @@ impl MissRegisters {
     }
 
     /// Reserves a register for a miss that starts at `from` (as returned by [`start`](Self::start)) and whose line
-    /// arrives at `until`. Before `begun`, the miss only waits for a resource that it has already reserved. Returns by
-    /// how much the miss must be delayed if no register is free for the whole interval.
+    /// arrives at `until`. Before `begun`, the miss only waits for a resource that it has already reserved. Returns the
+    /// delay of the miss, which is not 0 if no register is free for the whole interval.
     #[inline]
     pub fn hold(&mut self, from: u64, begun: u64, until: u64) -> u64 {
         let begun = begun.clamp(from, until.max(from));
@@ -173,8 +173,8 @@ mod tests {
         assert_eq!(miss(&mut registers, 1000, 100), 1000);
         let start = registers.start(5);
         assert_eq!(start, 5);
-        // The data is not available before 1050, so the miss ends at 1150, not 1145 cycles after a register becomes
-        // free.
+        // The miss waits for a resource until 1050, while the register is held until 1100. Only the remaining 40 cycles
+        // follow, so the miss ends at 1140.
         assert_eq!(registers.hold(start, 1050, 1090), 50);
         assert_eq!(registers.start(1139), 1140);
     }

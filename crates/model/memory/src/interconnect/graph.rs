@@ -1,5 +1,5 @@
-//! The interconnect graph: endpoints, crossbars and node gates. `build` creates it from a machine file, and `route` finds
-//! the shortest paths.
+//! The interconnect graph: endpoints, crossbars and node gates. `build` creates it from a machine file, and `route`
+//! finds the shortest paths.
 
 use super::Endpoint;
 use super::route::Hop;

@@ -7,9 +7,9 @@ use super::Divider;
 use crate::build_error::{BuildError, host_of};
 use longma_topology::{HostInstance, Machine};
 
-/// Consecutive bytes at one controller before the next controller follows. An estimate: equal to the channel
-/// interleave, so that a stream uses all controllers of its node. Firmware of Loongson and AMD boards interleaves at
-/// 256 bytes to 4 KiB.
+/// Granularity of the interleaving over the controllers of a node, bytes. An estimate: equal to the channel interleave,
+/// so that a stream uses all controllers of its node. Firmware of Loongson and AMD boards interleaves at 256 bytes to 4
+/// KiB.
 const CONTROLLER_INTERLEAVE_BYTES: u64 = 256;
 
 /// Address bits of a node if the machine file does not state the chip bits: 2^40 bytes are more than any node's memory.

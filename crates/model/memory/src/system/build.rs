@@ -26,12 +26,13 @@ use longma_topology::parts::{
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
-/// Load-to-use latency of a private second level: 12 on Sandy Bridge (the same manual), 14 on Zen and Loongson cores.
+/// Load-to-use latency of a private second level: 12 on Sandy Bridge (Intel 64 and IA-32 Architectures Optimization
+/// Reference Manual, 248966), 14 on Zen and Loongson cores.
 const LEVEL2_CYCLES: u64 = 14;
 /// Load-to-use latency of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of current
 /// many-core servers.
 const SHARED_CYCLES: u64 = 40;
-/// Outstanding misses of a first-level cache: Sandy Bridge's ten line fill buffers (the same manual, section 2.3.5.1).
+/// Outstanding misses of a first-level cache: Sandy Bridge's ten line fill buffers (Intel 248966, section 2.3.5.1).
 const LEVEL1_REGISTERS: usize = 10;
 /// Outstanding misses of a second-level cache: an estimate, Sandy Bridge's superqueue of 16.
 const LEVEL2_REGISTERS: usize = 16;

@@ -64,7 +64,7 @@ impl Contention {
 
     /// Records that core `to` takes a line, or its write permission, from core `from` at `at_ps`.
     pub fn meet(&mut self, from: usize, to: usize, at_ps: u64) {
-        // The giver may already be simulated far ahead; its next access is no earlier than the end of its turn.
+        // `from` may be simulated far ahead. Its next access is no earlier than the end of its last turn.
         let ended_ps = self.cores[from].ended_ps;
         for (core, at_ps) in [(from, at_ps.max(ended_ps)), (to, at_ps)] {
             let met_ps = &mut self.cores[core].met_ps;
@@ -72,15 +72,15 @@ impl Contention {
         }
     }
 
-    /// Records that `line` moves from one core to another, which requested it at `at_ps`. Both contend if the giver got
-    /// the line in this turn or the one before, or if either contends already.
+    /// Records that `line` moves from core `from` to core `to`, which requested it at `at_ps`. Both contend if `from`
+    /// got the line in its current or previous turn, or if either core already contends.
     pub fn record(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
         let last = &mut self.last[(line.hash() >> 32) as usize % LINES];
         let in_last_turn =
             last.line == line && last.to == from && self.cores[from].turns.saturating_sub(last.turn) <= 1;
         *last = Transfer { line, to, turn: self.cores[to].turns };
         if in_last_turn || [from, to].iter().any(|core| at_ps < self.cores[*core].until_ps) {
-            // The giver may be far ahead; it can take the line back no earlier than it continues.
+            // `from` may be simulated far ahead. It can take the line back no earlier than in its next turn.
             let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(CONTENTION_PS);
             for core in [from, to] {
                 let contender = &mut self.cores[core];

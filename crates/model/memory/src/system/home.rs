@@ -57,7 +57,7 @@ impl MemorySystem {
     }
 
     /// Invalidates a line in every domain except the requester's, which already holds it. Returns when all have
-    /// acknowledged, and until when the request only waited.
+    /// acknowledged, and the time before which the request only waited (see `Progress`).
     pub(super) fn invalidate_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
         let Some(home) = &self.home else { return (at, 0) };
@@ -80,8 +80,8 @@ impl MemorySystem {
     }
 
     /// Sends a probe from the requester through the home node to another domain and back. `data` tells whether the
-    /// answer carries the line, and `held_ps` when the other domain has it. Returns when the answer arrives, and until
-    /// when the probe only waited.
+    /// answer carries the line, and `held_ps` when the other domain has it. Returns when the answer arrives, and the
+    /// time before which the probe only waited.
     fn probe_from_home(
         &mut self,
         request: Request,

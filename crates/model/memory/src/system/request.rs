@@ -138,8 +138,8 @@ impl MemorySystem {
         Progress { at, waited, source, flags: rights }
     }
 
-    /// Probes the cores in `mask` of a request's domain. Returns when the last has answered and until when the request
-    /// only waited, whether one held the line dirty, and the mask of cores that keep a copy.
+    /// Probes the cores in `mask` of a request's domain. Returns the time of the last answer and the time before which
+    /// the request only waited, whether a core held the line dirty, and the mask of cores that keep a copy.
     fn probe_others(
         &mut self,
         request: Request,

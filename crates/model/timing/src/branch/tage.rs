@@ -1,5 +1,5 @@
 //! TAGE predictor: tagged tables indexed by histories of increasing length. The matching entry with the longest history
-//! provides the prediction. There is no statistical corrector and no loop predictor, as in TAGE-SC-L.
+//! provides the prediction. Unlike TAGE-SC-L, it has no statistical corrector and no loop predictor.
 //!
 //! Source: Seznec and Michaud, A Case for (Partially) Tagged Geometric History Length Branch Prediction (JILP 8, 2006).
 

@@ -25,15 +25,15 @@ impl TargetBuffer {
         Self { sets: vec![[(0, 0); WAYS]; sets].into() }
     }
 
-    /// Returns whether `branch` with `target` is the most recent entry of its set. Then the prediction is right and
-    /// nothing changes.
+    /// Returns whether `branch` with `target` is the most recent entry of its set. In that case
+    /// [`resolve`](Self::resolve) would return true and change nothing.
     #[inline]
     pub fn knows(&self, branch: u64, target: u64) -> bool {
         let (branch, target) = (word(branch), word(target));
         self.sets[branch as usize & (self.sets.len() - 1)][0] == (branch, target)
     }
 
-    /// Returns whether the predicted target was `target` and then trains with it.
+    /// Predicts the target of `branch`, then trains with the actual `target`. Returns whether the prediction was right.
     #[inline]
     pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
         let (branch, target) = (word(branch), word(target));
@@ -82,7 +82,7 @@ impl ReturnStack {
 /// branch's last target.
 #[derive(Debug)]
 pub(crate) struct IndirectTargets {
-    /// Tag of branch and path, and target.
+    /// For each entry, the tag computed from branch and path, and the target.
     by_path: Box<[(u32, u32)]>,
     last: TargetBuffer,
     path: u32,
@@ -98,7 +98,7 @@ impl IndirectTargets {
         }
     }
 
-    /// Returns whether the predicted target was `target` and then trains with it.
+    /// Predicts the target of `branch`, then trains with the actual `target`. Returns whether the prediction was right.
     pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
         let (at, to) = (word(branch), word(target));
         let tag = at ^ self.path << 7;

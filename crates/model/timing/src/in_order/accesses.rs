@@ -14,7 +14,7 @@ use crate::{
 /// or an atomic operation until it is in the cache.
 #[derive(Debug)]
 pub(super) struct QueuedAccesses {
-    /// For each load queue entry, when the next access can issue with it.
+    /// For each load queue entry, the cycle at which a new access can use it.
     pub loads: Entries,
     /// `None` if stores share the load queue.
     store_buffer: Option<Entries>,

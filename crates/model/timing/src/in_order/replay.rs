@@ -130,7 +130,7 @@ enum Reason {
     Load(Option<Data>),
 }
 
-/// What a run that records a schedule starts from.
+/// The starting point of a run that records a schedule.
 #[derive(Clone, Copy, Debug)]
 struct RecordingRun {
     /// The deviation that ended the replay, if there was one.

@@ -57,8 +57,8 @@ impl Window {
         }
     }
 
-    /// Returns whether the next `instructions` fit without waiting from `cycle` on, assuming that each takes at most
-    /// `longest_cycles`, except those recorded as slow.
+    /// Returns whether the next `instructions` can issue from `cycle` on without waiting for the window. Each is
+    /// assumed to complete within `longest_cycles`, except those recorded as slow.
     #[inline]
     pub fn has_room(&mut self, instructions: u64, longest_cycles: u16, cycle: u64) -> bool {
         while self.late.front().is_some_and(|(_, complete)| complete + DISPATCH_CYCLES <= cycle) {
@@ -81,7 +81,7 @@ impl Window {
         self.late.truncate(mark);
     }
 
-    /// Advances by `instructions`, whose slow ones have been recorded.
+    /// Advances by `instructions`. Those of them that are slow have been recorded with [`note`](Self::note).
     #[inline]
     pub fn pass(&mut self, instructions: u64) {
         self.next += instructions;

@@ -13,7 +13,8 @@ const SATURATED: u8 = 15;
 /// The counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// How often a load has not depended on a pending store since it last did.
+    /// For each load, how often it has run without depending on a pending store since the last time that it did depend
+    /// on one.
     harmless: Box<[u8]>,
     /// When the addresses of all stores are known.
     all_known: u64,

@@ -49,9 +49,10 @@ impl MacState {
         }
     }
 
-    /// The high watermark of the FIFO. The rest of the FIFO must hold everything that still arrives: the frame being
-    /// sent by the other end, what it sends while a frame of this MAC and one that is ready precede the PAUSE frame,
-    /// and the data in flight in both directions.
+    /// The high watermark of the FIFO, bytes. The space above it must hold everything that arrives after a PAUSE is
+    /// requested: the frame that the other end is sending, what it sends while two frames of this MAC (one in
+    /// transmission and one ready) and the PAUSE frame itself are on the wire, and the data in flight in both
+    /// directions.
     fn stop_mark(&self, spec: &MacSpec) -> u64 {
         let longest = self.settings.max_frame.min(MAX_FRAME) + AROUND_FRAME;
         let round = u128::from(self.wire.propagation().ps()) * 2 * u128::from(spec.rate) / 8_000_000_000_000;
@@ -89,7 +90,8 @@ impl MacState {
         }
     }
 
-    /// Whether a frame whose queue has no descriptor waits in the FIFO, blocking all others, instead of being dropped.
+    /// Returns whether a frame whose queue has no descriptor stays in the FIFO and blocks the frames behind it.
+    /// Otherwise it is dropped.
     pub(super) fn waits_for_descriptors(&self, spec: &MacSpec) -> bool {
         spec.pause || !(r::SPREAD.is_set(self.settings.control) && self.queues.len() > 1)
     }

@@ -25,10 +25,11 @@ pub struct Shape {
     pub refill_cycles: u64,
 }
 
-/// Programs of the first `operations` operations.
+/// Programs of the first `operations` operations of `OPERATIONS`.
 pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
-    // Few overlapping locations, some of which share a list in the table of stores; slow lines, and the ends of lines.
-    // An access across two lines occupies its unit for two cycles, as an operation that is not pipelined does.
+    // The addresses are few and overlap. Lines differ in latency, and some stores share a list in the store table.
+    // Accesses across two lines occupy their unit for two cycles, so they occur only together with operations that are
+    // not pipelined.
     let ends: u64 = if operations > PIPELINED { 16 } else { 6 };
     let part = prop_oneof![6 => 0u64..6, 1 => ends - 4..ends];
     let address = (0u64..4, 0u64..3, part)
