@@ -140,7 +140,7 @@ def wheel(longma):
         run([venv / "bin/pip", "wheel", "--no-deps", "-w", scratch / "wheels", scratch / "python"], timeout=3000, env=build)
         (built,) = (scratch / "wheels").glob("*.whl")
         run([venv / "bin/pip", "install", "-q", built], timeout=1200)
-        program = f"from longma.command import call, command; print(command()); print(call(["run", {str(HELLO)!r}]))"
+        program = f"from longma.command import call, command; print(command()); print(call(['run', {str(HELLO)!r}]))"
         said = run([venv / "bin/python", "-c", program], cwd=scratch, env={"PATH": "/usr/bin:/bin"})
         if not said.startswith(str(venv)) or "hello, world" not in said:
             fail(f"the package printed {said!r}")

@@ -1,6 +1,6 @@
 //! Parts of the processor and of the kernel, each tried in the way that longma uses it. Nothing on the host changes.
 
-use super::checks::reason;
+use crate::checks::reason;
 use longma_affinity::counters::Hardware;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

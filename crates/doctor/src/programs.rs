@@ -1,7 +1,7 @@
 //! Programs that longma or its tests start, found by asking each for its version.
 
-use super::checks::reason;
-use super::probes::read_some;
+use crate::checks::reason;
+use crate::probes::read_some;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

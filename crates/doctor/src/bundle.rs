@@ -1,7 +1,7 @@
 //! The bundle for a bug report: a compressed tar file of texts, without anything that identifies a user or a host.
 
-use super::redact::{Redactor, environment};
-use super::system;
+use crate::redact::{Redactor, environment};
+use crate::system;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use std::error::Error;
@@ -53,12 +53,18 @@ impl Bundle {
         Ok(Self { path: path.into(), file, compression })
     }
 
-    /// Writes the doctor's output and the description of the host, and says so on standard error.
+    /// Writes the version of the command, the doctor's output as text and JSON, and a description of the host. Returns the path.
     ///
     /// # Errors
-    /// If the file cannot be written; it is removed then.
-    pub fn write(self, text: &str, report: &Value, redactor: &Redactor) -> Result<(), Box<dyn Error>> {
-        let files = files(text, report, redactor);
+    /// If the file cannot be written. It is then removed.
+    pub fn write(
+        self,
+        version: &str,
+        text: &str,
+        report: &Value,
+        redactor: &Redactor,
+    ) -> Result<PathBuf, Box<dyn Error>> {
+        let files = files(version, text, report, redactor);
         let written = match self.compression {
             Compression::Gzip => {
                 let gzip = GzEncoder::new(&self.file, flate2::Compression::default());
@@ -73,21 +79,14 @@ impl Bundle {
             let _ = fs::remove_file(&self.path);
             format!("cannot write {}: {error}", self.path.display())
         })?;
-        // It may be closed: then there is no reader.
-        let _ = writeln!(
-            io::stderr(),
-            "Wrote {}. Read it before you send it: tar -xOf {0} | less",
-            self.path.display()
-        );
-        Ok(())
+        Ok(self.path)
     }
 }
 
 /// The files of a bundle, redacted.
-fn files(text: &str, report: &Value, redactor: &Redactor) -> Vec<(&'static str, String)> {
-    let version = format!("longma {}\nmodels {}\n", env!("CARGO_PKG_VERSION"), crate::experiment::VERSION);
+fn files(version: &str, text: &str, report: &Value, redactor: &Redactor) -> Vec<(&'static str, String)> {
     let files = [
-        ("version.txt", version),
+        ("version.txt", version.into()),
         ("doctor.txt", text.into()),
         ("doctor.json", format!("{report:#}\n")),
         ("host.txt", system::host()),

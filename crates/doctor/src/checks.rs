@@ -1,6 +1,6 @@
 //! What `longma doctor` looks at: each part of the host with what needs it, what works without it, and how to get it on Debian.
 
-use super::{probes, programs, system};
+use crate::{probes, programs, system};
 use std::io;
 
 /// One part of the host.

@@ -1,21 +1,15 @@
 //! `longma doctor`: what of this host longma can use, what each part is needed for, and how to get what is missing.
 
-mod bundle;
-mod checks;
-mod probes;
-mod programs;
-mod redact;
-mod system;
-
 use crate::machine::{columns, print, print_json};
 use clap::ValueEnum;
+use longma_doctor::checks::{self, Check};
+use longma_doctor::{bundle, redact};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-use checks::Check;
 
 /// Columns of the text in a bundle.
 const BUNDLE_COLUMNS: usize = 100;
@@ -57,7 +51,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let redactor = redact::Redactor::of_process();
         // Before the text is cut: of half a secret the redactor knows nothing.
         checks.iter_mut().for_each(|check| check.found = redactor.redact(&check.found));
-        bundle.write(&text(&checks, BUNDLE_COLUMNS), &json(&checks, can_run), &redactor)?;
+        let version =
+            format!("longma {}\nmodels {}\n", env!("CARGO_PKG_VERSION"), crate::experiment::VERSION);
+        let path =
+            bundle.write(&version, &text(&checks, BUNDLE_COLUMNS), &json(&checks, can_run), &redactor)?;
+        // Ignored: standard error may be closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "Wrote {}. Read it before you send it: tar -xOf {0} | less",
+            path.display()
+        );
     }
     Ok(if can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

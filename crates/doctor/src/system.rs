@@ -1,7 +1,7 @@
 //! Parts of the host that files tell of, and the host's description for a bundle.
 
-use super::checks::reason;
-use super::programs;
+use crate::checks::reason;
+use crate::programs;
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Write as _;
 use std::fs;
