@@ -36,7 +36,7 @@ impl Report<'_> {
         self.translated.map_or(address, |translated| translated.source_address(address))
     }
 
-    /// The blocks with source addresses as their start.
+    /// The blocks, with their start addresses converted to source addresses.
     pub fn at_source(&self, executed: &[Executed]) -> Vec<Executed> {
         executed.iter().map(|block| Executed { start: self.source_address(block.start), ..*block }).collect()
     }

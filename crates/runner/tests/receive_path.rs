@@ -60,7 +60,7 @@ fn rps_moves_protocol_work_to_another_core_by_ipis() {
 
 #[test]
 fn steering_to_the_reading_core_transfers_no_sockets() {
-    // The length of a region varies with its window.
+    // Per megabyte, because the length of the region varies with its window.
     let transfers = |run: &Run| run.count("coherence.transfers") * 1e6 / run.said(" bytes of interest");
     let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
     let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));

@@ -1,5 +1,5 @@
-//! Warming the models before a region of interest takes no time of the program or of devices. Source: a flow at line
-//! rate, 40 Gb/s, received by the guest `flow_receive`, as in `experiments/affinity-model.toml`.
+//! While the models are warmed before a region of interest, no simulated time passes for the program and the devices.
+//! Source: a flow at line rate, 40 Gb/s, received by the guest `flow_receive`, as in `experiments/affinity-model.toml`.
 
 mod simulator;
 

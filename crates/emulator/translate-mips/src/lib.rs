@@ -110,8 +110,8 @@ impl FrontEnd for Mips64 {
         serve(instruction, state)
     }
 
-    /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
-    /// lookup-table entry in r1.
+    /// Finds the register that contains the target. For a call, the return address identifies it. For other jumps, the
+    /// program counter minus r1 is four times its number, or 0 for register 31.
     fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {

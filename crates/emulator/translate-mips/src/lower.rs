@@ -12,7 +12,7 @@ use super::width::Width;
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::optimizations::{Optimization, Options};
 
-/// Register number that represents the spare scratch register where a source register is named.
+/// A pseudo register number that represents the spare scratch register.
 pub const SPARE_SOURCE: u8 = 26;
 
 pub(super) struct Lowering<'a> {
@@ -38,7 +38,7 @@ pub(super) struct Lowering<'a> {
     pub compared: Set,
     /// The next position starts a block.
     begins: bool,
-    /// The word offset at which the state is still that before the jump of the current delay slot.
+    /// The word offset at which the current delay slot starts. A position there still has the state before the jump.
     jump_at: u32,
     /// The next instruction has been lowered together with the current one.
     pub skip: bool,

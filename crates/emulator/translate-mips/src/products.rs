@@ -57,8 +57,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Like `settle`, at a jump. Callers never read hi and lo after a function returns. But a function may leave them
-    /// unchanged, and compilers that analyze this (GCC's -fipa-ra) read the old values after the call.
+    /// Like `settle`, at a jump. A return drops the product, because no caller reads a result from hi and lo. A call
+    /// writes it, because the caller may read hi and lo after the call: compilers that analyse the callee (GCC's
+    /// -fipa-ra) know if it leaves them unchanged.
     pub(super) fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
         let slot = self.reach.instruction(pc.wrapping_add(4));
         let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi | Op::Break));

@@ -10,7 +10,7 @@ use longma_translate::front_end::{self, UserMemory};
 /// What the engine does for a system call.
 pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// How to convert the result of a system call. Addresses are given as (from, to).
+/// How to convert the result of a system call. Two addresses are a source and a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultConversion {
     /// No conversion.
@@ -409,7 +409,7 @@ impl Call<'_> {
     }
 }
 
-/// SA_NOCLDWAIT and SA_SIGINFO have different values.
+/// Converts `sa_flags`: SA_NOCLDWAIT and SA_SIGINFO have different values.
 fn action_flags(flags: u64, to_mips: bool) -> u64 {
     const PAIRS: [(u64, u64); 2] = [(0x1_0000, 2), (8, 4)];
     let rest = flags & !(0x1_0000 | 2 | 8 | 4);
@@ -444,7 +444,7 @@ pub(super) fn information_to_mips(info: &mut [u8; 128]) {
     put_half(info, 8, error);
 }
 
-/// Converts a `siginfo_t` that a program sends from MIPS.
+/// Converts a `siginfo_t` in MIPS layout, which the program passes to send a signal, to the generic layout.
 fn information_from_mips(info: &mut [u8; 128]) {
     let (signal, code, error) = (half(info, 0), half(info, 4), half(info, 8));
     put_half(info, 0, numbers::signal_from_mips(signal.into()) as u32);

@@ -21,7 +21,8 @@ pub enum ResultConversion {
     Stat(u64, u64),
     /// Convert `struct sigaction`, from one address to another.
     Action(u64, u64),
-    /// Convert as many `struct epoll_event` as the result says, from one address to another, where they are packed.
+    /// Convert `struct epoll_event`, from one address to another. The result is their number. The converted structures
+    /// are packed.
     Events(u64, u64),
     /// Set the machine name in the `struct utsname` at an address.
     Machine(u64),
@@ -50,7 +51,7 @@ const MAP_32BIT: u64 = 0x40;
 pub(super) const CALL_BUFFER_BYTES: u64 = 4096;
 /// The maximum number of epoll events that fit the buffer.
 const MAX_EVENTS: u64 = 256;
-/// The size of the packed `struct epoll_event`.
+/// The size of the packed `struct epoll_event` in bytes.
 const EVENT_BYTES: u64 = 12;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));

@@ -16,7 +16,7 @@ pub struct Row<K: 'static> {
     pub bits: u16,
     /// The names, separated by spaces, or one name with `#` in place of the index.
     pub names: &'static str,
-    /// A type that GDB predefines or that the feature defines.
+    /// The registers' type: one that GDB predefines or that the feature defines.
     pub of: &'static str,
     /// The GDB register group.
     pub group: &'static str,
@@ -93,7 +93,7 @@ impl<K: Copy> Description<K> {
         })
     }
 
-    /// The register with a number.
+    /// The register with this number; `None` if there is none.
     pub fn register(&self, number: usize) -> Option<Register<K>> {
         let mut first = 0;
         for row in self.rows {

@@ -18,9 +18,11 @@ pub const SERVICE: i32 = 0x7002;
 /// The source address holds no valid instruction.
 pub const ILLEGAL: i32 = 0x7003;
 
-/// r1 is free between two source instructions. Returns jump through it, so that the processor predicts them as returns.
+/// A register that is free between two source instructions: r1. Returns jump through it, so that the processor predicts
+/// them as returns.
 pub const SCRATCH: u8 = 1;
-/// The source's stack pointer is LoongArch's, because signal frames and new threads use it.
+/// The register of the source's stack pointer. It is LoongArch's stack pointer, because signal frames and new threads
+/// use that.
 pub const STACK_POINTER: u8 = 3;
 
 /// The start of the code of one source instruction.

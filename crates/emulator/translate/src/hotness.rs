@@ -16,7 +16,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Execution statistics of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hotness {
-    /// The number of visits through the engine that makes code hot; 1 makes all code hot at once.
+    /// The number of visits through the engine after which code is hot. If it is 1, all code is hot at once.
     hot: u32,
     /// Visits by source address.
     visits: FxHashMap<u64, u32>,
@@ -111,8 +111,8 @@ impl Hotness {
         }
     }
 
-    /// Whether the code at `pc` has been executed. Code that has not rarely runs later. Always true without two-stage
-    /// translation.
+    /// Whether the code at `pc` has been executed. Code that was not executed so far is rarely executed later. Always
+    /// true without two-stage translation.
     pub fn has_executed(&self, pc: u64) -> bool {
         let is_there = |page: &Executed| page[word_of(pc).0][word_of(pc).1] >> (pc % 64) & 1 != 0;
         self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_there)

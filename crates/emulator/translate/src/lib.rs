@@ -1,6 +1,11 @@
 //! Dynamic binary translation to LoongArch: the engine, which is independent of the guest's instruction set, and the
 //! traits that front ends and their users implement. The front ends are separate crates. `longma-runner` executes the
-//! translated code on `longma-core`. Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022.
+//! translated code on `longma-core`.
+//!
+//! *Source* refers to the translated program (source instruction, source address), *host* to the LoongArch code (host
+//! address: an address in the code area).
+//!
+//! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022.
 
 mod areas;
 pub mod assembler;

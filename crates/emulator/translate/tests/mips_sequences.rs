@@ -1,6 +1,6 @@
-//! Random sequences of MIPS64 instructions with branches. A unit must do what its instructions do when each is
-//! translated alone, also if it is interrupted where a signal can arrive or where an access fails, and then resumed.
-//! `programs.rs` compares single instructions with QEMU.
+//! Random sequences of MIPS64 instructions with branches. A unit must have the same effect as its instructions
+//! translated one by one, even if a signal or a failing access interrupts it and it is then resumed. `programs.rs`
+//! compares single instructions with QEMU.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -79,7 +79,7 @@ fn is_excluded(i: Instruction) -> bool {
             | Tltiu
     );
     // Fused operations round once instead of twice, reciprocals have an implementation-defined precision, and the
-    // control register is the engine's.
+    // engine handles the control register.
     let apart = ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
     i.has_delay_slot()
         || traps

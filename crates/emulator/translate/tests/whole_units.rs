@@ -1,5 +1,5 @@
-//! Units of real programs, entered at each of their entry points with random registers and memory, must do the same
-//! whichever optimizations are off. The tests of each architecture compare single instructions with processors.
+//! Units of real programs, entered at each of their entry points with random registers and memory, must have the same
+//! effect with any set of optimizations. The tests of each architecture compare single instructions with processors.
 //! `LONGMA_PROGRAMS` names a directory with other programs than the guests, with a subdirectory for each architecture.
 
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ fn mixed(mut number: u64) -> u64 {
     number ^ number >> 33
 }
 
-/// Values as they are common in programs: zero, small positive and negative ones, 32-bit ones, and arbitrary ones.
+/// Values that are common in programs: zero, small positive and negative ones, 32-bit ones, and arbitrary ones.
 fn common(number: u64) -> u64 {
     let number = mixed(number);
     match number & 7 {
@@ -267,9 +267,8 @@ fn difference<F: FrontEnd>(
 }
 
 /// Follows a program's code from its entry point unit by unit. Executes each unit with the default optimizations, with
-/// each one switched, and from an address in its middle, both as a separate unit and through an additional entry
-/// point. No two source addresses may share their first word, because that word is patched when one of them is
-/// unlinked.
+/// each one toggled, and from an address in its middle, both as a separate unit and through an additional entry point.
+/// No two source addresses may share their first word, because that word is patched when one of them is unlinked.
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);

@@ -58,7 +58,7 @@ fn out_of_the_way(file: File) -> io::Result<File> {
     descriptors::move_to_reserved(file.into()).map(File::from)
 }
 
-/// The description: everything except the contents of memory.
+/// The state of a process, except the contents of its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Contents {
     process: ProcessImage,
@@ -92,7 +92,7 @@ pub enum AfterSave {
     Exit(i32),
 }
 
-/// Handles the outcome.
+/// Receives the outcome and decides how the process continues.
 type Then = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
 
 /// A requested checkpoint.
@@ -143,7 +143,8 @@ impl StopTheWorld for Saver {
     }
 }
 
-/// The images of all live threads. Threads in a restartable system call repeat it.
+/// The images of all live threads. A thread that is in a restartable system call makes the call again when it is
+/// restored.
 fn threads(simulated: &SimulatedProcess) -> Result<Vec<ThreadImage>, ImageError> {
     let snapshots = simulated.snapshots();
     let thread = |(number, state): (_, StoppedState)| {

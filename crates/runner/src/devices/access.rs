@@ -87,7 +87,7 @@ impl Environment for Registers<'_> {
 }
 
 impl Devices {
-    /// Executes the instruction at the program counter, which accesses registers from core number `core` at `at`.
+    /// Executes the instruction at the program counter, which accesses registers from core number `core` at time `at`.
     /// Returns the duration of the access.
     ///
     /// # Errors

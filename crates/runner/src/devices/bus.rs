@@ -29,7 +29,7 @@ pub(super) struct DeviceLocation {
     /// A core of the shared cache whose lines it can lock.
     pub core: usize,
     /// For a copy engine, the target of writes to each NUMA node on another chip: that chip's shared cache. Other
-    /// devices always write through their own chip's.
+    /// devices always write through the shared cache of their own chip.
     pub far: Arc<[Option<Endpoint>]>,
 }
 
@@ -95,7 +95,7 @@ impl MachineBus<'_> {
         done
     }
 
-    /// The time at which a transfer of `bytes` bytes to or from a store completes that starts at `at`.
+    /// The completion time of a transfer of `bytes` bytes to or from a store that starts at `at`.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
         let (own, place) = (Endpoint::Core(store.core), self.location.place);
         let at = at.checked_add(store.latency).unwrap_or(at);

@@ -133,7 +133,7 @@ impl Devices {
         self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take(until))
     }
 
-    /// Takes the flow events of interrupts that lead to a thread that runs from `at` on.
+    /// Takes the flow events of interrupts up to `at`, for the thread that runs next.
     pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
         self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_reported_frames(at))
     }
@@ -168,7 +168,7 @@ impl Devices {
         self.first_but(usize::MAX)
     }
 
-    /// The time and index of the next event, without index `but`.
+    /// The time and index of the next event, ignoring index `but`.
     fn first_but(&self, but: usize) -> (u64, usize) {
         let mut first = (NEVER, 0);
         for (number, at) in self.next.iter().enumerate() {

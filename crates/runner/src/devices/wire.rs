@@ -32,7 +32,7 @@ pub struct TcpOptions {
     pub message_bytes: u64,
     /// The total number of bytes of each connection.
     pub total_bytes: u64,
-    /// The maximum segment size.
+    /// The maximum segment size in bytes.
     pub mss: u16,
     /// The time at which the connection is opened.
     pub begin: Time,

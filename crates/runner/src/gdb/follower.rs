@@ -1,7 +1,7 @@
-//! A guest thread under a debugger: checks for breakpoints before each instruction and stops on request. While there
-//! are no breakpoints and watchpoints, translated code runs at full speed; translated programs also do so up to their
-//! breakpoints (see `translated`). Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for the
-//! handling of signals.
+//! A guest thread under a debugger: checks for breakpoints before each instruction and stops on request. Without
+//! breakpoints and watchpoints, the thread runs at full speed. Threads of translated programs also run at full speed
+//! between breakpoints (see `translated`). Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2)
+//! for the handling of signals.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -26,7 +26,7 @@ struct ModelCore {
     used: Duration,
     /// The last thread that ran, other than interrupt handlers.
     last: Option<u32>,
-    /// Whether an interrupt handler has run since.
+    /// Whether an interrupt handler has run since that thread.
     handled: bool,
 }
 

@@ -100,7 +100,7 @@ pub struct SimulatedProcessConfig {
     pub memory_bytes: u64,
 }
 
-/// The simulated time of a process.
+/// A process in simulated time: its scheduler, its timing model and the snapshots of its threads.
 pub struct SimulatedProcess {
     /// The scheduler of the guest threads.
     pub(crate) scheduler: Arc<Scheduler>,

@@ -21,8 +21,8 @@ pub const WARMED_INSTRUCTIONS: u64 = 20_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warm {
     /// The last instructions are stored and replayed through the models when the region begins; see
-    /// [`WARMED_INSTRUCTIONS`]. The replay takes no time of the program or of devices. Accesses of devices are not
-    /// replayed.
+    /// [`WARMED_INSTRUCTIONS`]. No simulated time passes for the program and the devices during the replay. Device
+    /// accesses are not replayed.
     Last(u64),
     /// All instructions warm caches, TLBs and memory while they execute, as at level `cache`. Branch predictors and
     /// pipelines start cold. Source: functional warming in SMARTS (Wunderlich et al., ISCA 2003).

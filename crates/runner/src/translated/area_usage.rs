@@ -84,7 +84,7 @@ impl AreaUsage {
         }
     }
 
-    /// Records that this thread has given a new thread a start address, in the area that this thread is recorded in.
+    /// Records that this thread is creating a thread, which starts in the area that is recorded for this thread.
     pub fn begin_spawn(&self) {
         self.pending_spawns.fetch_add(1, Ordering::SeqCst);
     }

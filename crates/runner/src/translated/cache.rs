@@ -45,9 +45,9 @@ pub(super) struct CacheFile {
 }
 
 impl CacheFile {
-    /// Determines the cache file of a program. `program` selects the file; `identity` lists what the translation
-    /// depends on besides. `None` if the directory does not exist and cannot be created, or if other users can write to
-    /// it.
+    /// Determines the cache file of a program. `program` selects the file; `identity` lists everything else that the
+    /// translation depends on. `None` if the directory does not exist and cannot be created, or if other users can
+    /// write to it.
     pub fn of(folder: &Path, program: &[&OsStr], identity: &[String]) -> Option<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
         let found = fs::symlink_metadata(folder).ok().filter(|found| found.is_dir() && is_own(found))?;

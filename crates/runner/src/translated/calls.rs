@@ -216,7 +216,7 @@ fn make(cores: &Cores, core: &mut Core, thread: &mut Thread, number: u64, argume
     outcome
 }
 
-/// Performs the call, which takes time if that is simulated.
+/// Performs the call. In simulated time, accounts for its duration.
 fn answer(cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
     match cores.in_time() {
         Some(simulated) => simulated.system_call(core, thread),

@@ -15,7 +15,7 @@ use crate::cores::Cores;
 pub(crate) enum DebugAction {
     /// It runs freely, because the debugger has detached.
     Free,
-    /// It continues to the next breakpoint, past one at the current address.
+    /// It continues to the next breakpoint. One at the current address is ignored.
     Run,
     /// It executes one instruction.
     Step,
@@ -123,7 +123,7 @@ impl<F: FrontEnd> Translated<F> {
         outcome
     }
 
-    /// One round of a thread: waits at a source address until the debugger resumes it, then continues to another one.
+    /// Waits at a source address until the debugger resumes the thread, then continues to another one.
     fn turn(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         if !on.is_at_source {
             self.record_area(core.cpu().state.pc);
@@ -150,7 +150,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Continues from a source address, past a breakpoint there.
+    /// Continues from a source address. A breakpoint there is ignored.
     fn set_off(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         match self.code_of(on.cores, state.pc) {
@@ -194,7 +194,7 @@ impl<F: FrontEnd> Translated<F> {
         outcome.err().unwrap_or(Outcome::Continue)
     }
 
-    /// Executes the code of the instruction at `start`. Of a repeated instruction, executes one iteration.
+    /// Executes the code of the instruction at `start`. If the instruction repeats itself, executes one iteration.
     ///
     /// # Errors
     /// The outcome, if the instruction ends in a trap or a system call.

@@ -164,7 +164,7 @@ struct Translated<F: FrontEnd> {
     is_over: AtomicBool,
 }
 
-/// Kills the process if an invalidation failed, because stale code would run.
+/// Kills the process if an invalidation failed, because it would otherwise run stale code.
 fn must(forgotten: Result<(), Fault>) {
     if forgotten.is_err() {
         longma_guest::host::die_by(libc::SIGKILL);
@@ -384,8 +384,8 @@ struct View<'a> {
     cores: &'a Cores,
     /// The code area, which the program cannot access.
     code: &'a Range<u64>,
-    /// The host page of the last fetch. Changes to it are reported, and are invalidated only after the current holder
-    /// of the engine's lock has released it.
+    /// The host page of the last fetch. Changes to it are reported, but invalidated only after the current holder of
+    /// the engine's lock has released it.
     ready: Cell<Option<u64>>,
 }
 

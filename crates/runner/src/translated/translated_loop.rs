@@ -239,7 +239,7 @@ impl<F: FrontEnd> Translated<F> {
         ));
     }
 
-    /// Handles a refusal to supply code for a source address.
+    /// Handles an error of a lookup of the code at source address `target`.
     pub(super) fn refuse(
         &self,
         on: &mut DebuggedThread,
@@ -298,8 +298,8 @@ impl<F: FrontEnd> Translated<F> {
         self.arrive(on, state, state.pc)
     }
 
-    /// Handles attention: signals have arrived or code has changed. First continues to a position at which all
-    /// registers are architectural.
+    /// Handles an attention request: signals have arrived or code has changed. First continues to a position at which
+    /// all registers are architectural.
     pub(super) fn attend(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         core.cpu().attention.clear();
         loop {

@@ -32,7 +32,7 @@ impl Run {
     }
 }
 
-/// The machine file of the published host.
+/// The shipped machine file of the host in the core-affinity study.
 pub fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/topology/machines/sandybridge-2x6.toml")
 }

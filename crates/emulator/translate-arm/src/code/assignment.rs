@@ -1,5 +1,6 @@
-//! Changes the register assignment at loop boundaries. Within a loop, source registers without a LoongArch register can
-//! take over those of unused source registers, and an unused vector can be spilled. `loops` chooses the assignments.
+//! Changes the register assignment at loop boundaries. Within a loop, source registers that have no LoongArch register
+//! can take over the LoongArch registers of source registers that the loop does not use, and an unused vector can be
+//! spilled. `loops` chooses the assignments.
 
 use longma_loongarch::Op as La;
 

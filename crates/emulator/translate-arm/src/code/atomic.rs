@@ -17,8 +17,8 @@ pub(super) fn needs_truth(i: Instruction) -> bool {
     swap || change || i.word & 0xbfa0_7c00 == 0x0820_7c00
 }
 
-/// Barrier hints: all accesses before all later ones; loads before all later accesses; all accesses before later
-/// stores.
+/// The hints of `dbar`. `FULL` orders all earlier accesses before all later ones, `ACQUIRE` earlier loads before all
+/// later accesses, and `RELEASE` all earlier accesses before later stores.
 pub(super) const FULL: i32 = 0x10;
 const ACQUIRE: i32 = 0x14;
 const RELEASE: i32 = 0x12;
@@ -193,7 +193,7 @@ impl Lowering<'_> {
         self.barrier(ACQUIRE);
     }
 
-    /// Later acquire loads must not move before this store.
+    /// STLR. Later acquire loads must not move before the store.
     fn store_release(&mut self, i: Instruction) {
         let op = [La::AmswapDbB, La::AmswapDbH, La::AmswapDbW, La::AmswapDbD][i.bits(30, 2) as usize];
         let base = self.base(i);
@@ -397,7 +397,8 @@ impl Lowering<'_> {
         self.swap_part(i, old, base, again, (extend, swap, last));
     }
 
-    /// Compare-and-swap of [`TRUTH`] over `old`, which is zero-extended. Branches to `again` on failure.
+    /// Stores [`TRUTH`] by compare-and-swap if memory still contains `old`, which is zero-extended. Branches to `again`
+    /// if it does not.
     fn swap_part(
         &mut self,
         i: Instruction,

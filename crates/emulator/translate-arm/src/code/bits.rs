@@ -54,7 +54,7 @@ impl Lowering<'_> {
         )
     }
 
-    /// immr and imms.
+    /// The fields immr and imms.
     fn field_of(i: Instruction) -> (u8, u8) {
         (i.bits(16, 6) as u8, i.bits(10, 6) as u8)
     }

@@ -41,10 +41,10 @@ impl FlagUses {
     }
 }
 
-/// The condition code of the extension's instructions that always execute.
+/// The condition code of binary-translation instructions that always execute.
 const ALWAYS: i32 = 14;
 
-/// A strategy to provide the flags.
+/// How to provide the flags.
 enum FlagStrategy {
     /// Evaluate conditions where they are tested, from operands that are still available.
     Later(Comparison),
@@ -239,8 +239,8 @@ impl Lowering<'_> {
         self.reach.options.has(Optimization::Lbt) && !is_wide && readers.is_here && is_costly && is_right
     }
 
-    /// Flags have been written for uses outside this block. If a single condition is tested in this block, evaluates it
-    /// as well, which is cheaper than testing the flags.
+    /// Returns the representation of flags that have been written for uses outside this block. If a single condition is
+    /// tested in this block, evaluates it as well, which is cheaper than testing the flags.
     fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &FlagUses) -> Flags {
         let here = FlagUses { stored: 0, conditions: readers.conditions.clone(), ..*readers };
         let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else {
@@ -447,7 +447,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Evaluates condition `wanted` of a conditional comparison into [`TRUTH`]. `otherwise` is the outcome if
+    /// Evaluates condition `wanted` of a conditional comparison into [`TRUTH`]. `otherwise` is the result if
     /// `condition` does not hold.
     fn truth_if(&mut self, condition: u8, comparison: Comparison, wanted: u8, otherwise: bool) {
         if condition >= 14 {

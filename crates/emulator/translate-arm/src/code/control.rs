@@ -12,14 +12,15 @@ use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 
-/// Barrier hints: loads before later accesses; stores before later stores.
+/// The hints of `dbar`. `OF_LOADS` orders earlier loads before all later accesses, and `OF_STORES` earlier stores
+/// before later stores.
 const OF_LOADS: i32 = 0x14;
 const OF_STORES: i32 = 0x1a;
 /// CTR_EL0: 64-byte lines in both caches; instruction cache maintenance is required after code changes.
 const CACHES: i64 = 0x8444_c004;
 /// DCZID_EL0: DC ZVA clears 64 bytes.
 const CLEARED: i64 = 4;
-/// Frequency of the stable counter.
+/// The frequency of the stable counter in hertz.
 const COUNTER_HZ: i64 = 100_000_000;
 
 impl Lowering<'_> {

@@ -8,7 +8,7 @@ use crate::instruction::{Instruction, Op, Operand};
 
 /// Bit position of the copy number, above all source addresses.
 const SHIFT: u32 = 56;
-/// Longer loops are not copied.
+/// Loops of more instructions are not copied.
 const MAX_INSTRUCTIONS: usize = 120;
 /// Maximum number of copied instructions in a unit.
 const MAX_OF_UNIT: usize = 1000;

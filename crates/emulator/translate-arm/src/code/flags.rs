@@ -212,7 +212,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Conditions that depend on several stored flags.
+    /// Returns the test for a condition that depends on several stored flags.
     fn test_of_several(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         let (first, second) = (self.temporary(), self.temporary());
@@ -354,7 +354,8 @@ impl Lowering<'_> {
         test_of_order(condition, a, b)
     }
 
-    /// Conditions that depend only on the result: zero or negative. For AND, all conditions, since C and V are clear.
+    /// Returns the test for a condition that depends only on the result: zero or negative. For AND, these are all
+    /// conditions, because C and V are clear.
     fn test_of_result(&mut self, comparison: Comparison, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         let is_wide = comparison.is_wide;

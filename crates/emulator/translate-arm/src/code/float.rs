@@ -46,7 +46,7 @@ fn comparison_of(condition: u8) -> (Comparison, bool) {
 }
 
 impl Lowering<'_> {
-    /// Returns a scalar source register after clearing the bytes that the instruction reads.
+    /// Returns the register of a scalar operand. All bytes that the instruction reads are valid.
     pub fn scalar(&mut self, number: u8, i: Instruction) -> u8 {
         self.widen(number, if i.is_double() { 8 } else { 4 });
         number

@@ -296,8 +296,8 @@ impl Lowering<'_> {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (shift, value) = (16 * i.bits(21, 2), u64::from(i.bits(5, 16)));
         if d == NONE {
-            // A move to the zero register is a marker. The event number is in x0, which is mapped to the register where
-            // it is expected.
+            // A move of one of these values to the zero register is a marker. Of an event marker, x0 is the number, in
+            // the LoongArch register [`MARK_NUMBER`].
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
                 self.take_step(0);
@@ -454,7 +454,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// CSET, CSETM and CINC: the outcome of the test is the result, or is added.
+    /// CSET, CSETM and CINC: the result is the outcome of the test as 0 or 1, its negation, or its sum with a register.
     fn select_by_truth(&mut self, i: Instruction, test: super::flags::Test) {
         let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
         if n != NONE {

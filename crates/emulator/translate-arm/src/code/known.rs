@@ -37,13 +37,13 @@ impl Facts {
         Self { width: 64 - value.leading_zeros() as u8, sign: value == value as i32 as i64 }
     }
 
-    /// The conjunction of two values.
+    /// What is known about the bitwise AND of two values.
     pub fn and(self, other: Self) -> Self {
         let width = self.width.min(other.width);
         Self { width, sign: width < 32 || self.sign && other.sign }
     }
 
-    /// Either of two values.
+    /// What is known about a value that is one of two.
     pub fn or(self, other: Self) -> Self {
         Self { width: self.width.max(other.width), sign: self.sign && other.sign }
     }

@@ -22,7 +22,7 @@ pub struct RegisterAssignment {
     pub(super) lent: Option<u8>,
 }
 
-/// Maximum loop nesting depth that is analyzed.
+/// Maximum loop nesting depth that is analysed.
 const MAX_DEPTH: usize = 4;
 
 /// The assignment outside of loops.
@@ -152,8 +152,8 @@ impl Loops {
         around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
     }
 
-    /// Assigns registers: source registers in memory take over those of source registers that the loop does not use.
-    /// Prefers the outermost loop in which everything fits.
+    /// Assigns registers: source registers in memory take over the LoongArch registers of source registers that the
+    /// loop does not use. Prefers the outermost loop in which everything fits.
     fn settle_in(&mut self, reach: &Reach) {
         let mut counts: FxHashMap<u64, Named> = FxHashMap::default();
         for (leader, around) in &self.around {

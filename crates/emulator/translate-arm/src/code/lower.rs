@@ -27,7 +27,7 @@ pub(super) struct Lowering<'a> {
     plan: &'a Plan,
     /// The first planning pass: no plan exists yet.
     is_first: bool,
-    /// The code of these leaders.
+    /// The labels of leaders that are not entry points.
     inner: FxHashMap<u64, Label>,
     /// Code offsets of the entry points.
     pub entry_points: FxHashMap<u64, usize>,
@@ -125,7 +125,7 @@ impl<'a> Lowering<'a> {
     /// Lowers all blocks in address order.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        // During planning, the entry comes last: in merges, the unit's own edges have priority.
+        // During planning, the engine's entry comes last, so that the unit's own edges have priority in merges.
         let engine_entry = self.reach.engine_entry;
         if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.next = leaders.first().copied();
@@ -172,7 +172,7 @@ impl<'a> Lowering<'a> {
         self.remembered.insert(leader, outcome);
     }
 
-    /// Emits the engine's entry to a leader that only the unit's own jumps reach otherwise.
+    /// Emits an entry for the engine at a leader that is otherwise reached only by the unit's own jumps.
     fn enter(&mut self, engine_entry: u64) {
         if self.assembler.is_blank {
             let known = Known { flags: Flags::Stored, ..Known::default() };
@@ -263,8 +263,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Records the start of an instruction's code. `counted` is the word whose execution counts as that of the
-    /// instruction. `is_unfinished` means that the previous instruction is not complete yet.
+    /// Records the start of an instruction's code. `counted` is the offset of the word whose executions are counted as
+    /// executions of the instruction. `is_unfinished` means that the previous instruction is not complete yet.
     fn begin_instruction(&mut self, is_unfinished: bool, counted: Option<u32>) {
         self.taken = 0;
         if self.assembler.is_blank {

@@ -21,7 +21,7 @@ struct Access {
     is_wide: bool,
 }
 
-/// The address of an access.
+/// The address of an access: a base register and an offset in bytes, or two registers to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Address {
     Near(u8, i64),

@@ -25,7 +25,7 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) struct Reach {
     /// Translation options.
     pub options: Options,
-    /// By address; `None` if the word is not a valid instruction.
+    /// The instructions by address; `None` if the word is not a valid instruction.
     pub instructions: FxHashMap<u64, Option<Instruction>>,
     pub leaders: BTreeSet<u64>,
     /// Entry points: leaders that are reachable by calls, by returns or from the engine. Only jumps of the unit reach
@@ -423,7 +423,7 @@ fn flags_read(
 ) -> u8 {
     let mut read = 0;
     while read != ALL {
-        // A cold translation does not read other pages than those of the unit, because access to them may be slow.
+        // A cold translation reads only the pages of the unit, because access to others may be slow.
         if *left == 0 || is_cold && !pages.contains(&(pc / PAGE)) {
             return ALL;
         }

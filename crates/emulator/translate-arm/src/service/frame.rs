@@ -20,18 +20,19 @@ const PC: usize = STACK + 8;
 const STATUS: usize = PC + 8;
 const RECORDS: usize = 592;
 const RECORDS_BYTES: usize = 4096;
-/// struct fpsimd_context.
+/// The offset of `struct fpsimd_context`.
 const FLOATS: usize = RECORDS;
 const FLOATS_MAGIC: u32 = 0x4650_8001;
 const FLOATS_BYTES: usize = 528;
 const VECTORS: usize = FLOATS + 16;
-/// struct esr_context.
+/// The offset of `struct esr_context`.
 const SYNDROME: usize = FLOATS + FLOATS_BYTES;
 const SYNDROME_MAGIC: u32 = 0x4553_5201;
 /// A data abort from a lower exception level, caused by a level 3 translation fault.
 const DATA_ABORT: u64 = 0x24 << 26 | 1 << 25 | 7;
 const ABORT_WROTE: u64 = 1 << 6;
-/// struct frame_record: x29 and x30 of the interrupted code. The address of the LoongArch frame follows.
+/// The offset of `struct frame_record`: x29 and x30 of the interrupted code. The address of the LoongArch frame
+/// follows.
 const RECORD: usize = RECORDS + RECORDS_BYTES;
 const LINK: usize = RECORD + 16;
 const BYTES: usize = LINK + 16;

@@ -155,7 +155,7 @@ impl Lowering<'_> {
         if i.has_lock_prefix() && bytes >= 4 {
             self.assembler.immediate(La::Dbar, 0, 0, 0);
         }
-        // The flags are those of comparing the accumulator with the memory.
+        // The flags are those of comparing the accumulator with the memory operand.
         if self.live & i.rflags_modified() != 0 {
             self.assembler.three(La::SubD, SCRATCH, expected, old);
             if bytes < 8 {
@@ -166,7 +166,7 @@ impl Lowering<'_> {
             self.difference_flags([expected, old, difference], 0);
         }
         if bytes == 4 {
-            // If the comparison succeeded, EAX is not written and its upper half stays.
+            // If the comparison succeeded, EAX is not written, so the upper half of RAX is preserved.
             self.assembler.three(La::Xor, SCRATCH, old, expected);
             self.assembler.field(La::BstrpickD, old, old, 31, 0);
             self.assembler.three(La::Maskeqz, old, old, SCRATCH);

@@ -16,8 +16,8 @@ const fn halves(low: i32, high: i32) -> i32 {
     high << 4 | low
 }
 
-/// `xvpermi.d` order that moves the two lower doublewords to where instructions that widen the lower half of each
-/// 128-bit half expect them.
+/// `xvpermi.d` order that moves doubleword 1 to the upper 128-bit half, for instructions that widen the lower half of
+/// each 128-bit half.
 const SPREAD: i32 = 0b00_01_00_00;
 /// `xvpermi.d` order that packs the lower doublewords of both halves.
 const GATHER: i32 = 0b00_00_10_00;
@@ -226,7 +226,7 @@ impl Lowering<'_> {
         }
         let low = self.blended(op, count, [a, s], low);
         let high = self.blended(op, count, [a, s], high);
-        // The lower half of one, the upper half of the other.
+        // Combine the lower half of one with the upper half of the other.
         if d == high && d != low {
             self.assembler.immediate(La::XvpermiQ, d, low, halves(0, 3));
         } else {
@@ -237,8 +237,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register whose halves both contain the blend with mask `order`; a source register if the blend selects only
-    /// that.
+    /// Returns a register whose halves both contain the blend with mask `order`. If the mask selects only one source,
+    /// returns its register.
     fn blended(&mut self, op: La, count: i32, [a, s]: [u8; 2], order: u32) -> u8 {
         if order == 0 {
             return a;
@@ -362,7 +362,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// Shifts with a count for each element. LoongArch uses only as many bits of the count as it needs.
+    /// Shifts with a count for each element. LoongArch uses only the low bits of a count, so counts that exceed the
+    /// element size are handled separately.
     fn shift_each(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;

@@ -120,7 +120,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register that is nonzero if a condition of the flags holds; or zero if the second value is `true`.
+    /// A register that is nonzero if a condition of the flags holds. If the second value is `true`, the meaning is
+    /// inverted.
     pub fn condition_value(&mut self, condition: ConditionCode) -> (u8, bool) {
         use ConditionCode::*;
         if let Some(value) = self.extension_condition(condition) {
@@ -255,7 +256,8 @@ impl Lowering<'_> {
         Some(())
     }
 
-    /// A register that is nonzero if a condition of a comparison holds; or zero if the second value is `true`.
+    /// A register that is nonzero if a condition of a comparison holds. If the second value is `true`, the meaning is
+    /// inverted.
     pub fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
         use ConditionCode::*;
         let t = match comparison {

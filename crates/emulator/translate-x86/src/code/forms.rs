@@ -214,8 +214,8 @@ impl Lowering<'_> {
         self.vacate(n);
     }
 
-    /// Adjusts the LoongArch stack pointer so that RSP is `stack` more than it. `is_boundary` says that the instruction
-    /// has not begun.
+    /// Adjusts the LoongArch stack pointer so that RSP is the LoongArch stack pointer plus `stack`. `is_boundary` says
+    /// that the instruction has not begun.
     pub fn step_stack(&mut self, stack: i32, is_boundary: bool) {
         let step = self.known.stack - stack;
         if step != 0 {
@@ -291,7 +291,7 @@ impl Lowering<'_> {
     }
 
     /// Emits the transition to `wanted` with live registers `live`. `is_boundary` says that the program can be
-    /// interrupted meanwhile, before the instruction at `place_of_code`.
+    /// interrupted during the transition, before the instruction at `place_of_code`.
     pub fn fit(&mut self, wanted: &Known, live: Live, is_boundary: bool) {
         for n in 0..16 {
             match self.need(n, wanted, live) {
@@ -314,7 +314,7 @@ impl Lowering<'_> {
         self.step_stack(wanted.stack, is_boundary);
     }
 
-    /// Makes all state architectural, before the instruction or, unless `is_boundary`, at its end.
+    /// Makes all state architectural: before the instruction if `is_boundary`, otherwise at its end.
     pub fn settle(&mut self, is_boundary: bool) {
         self.settle_flags();
         self.fit(&Known::default(), Live::ALL, is_boundary);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::extension;
 use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 
-/// The number of RSP, which is always in its own register, apart from [`Known::stack`].
+/// The number of RSP. Its value is always its own LoongArch register plus [`Known::stack`].
 pub(super) const RSP: usize = 4;
 
 /// Facts about the bits of a LoongArch register.
@@ -33,7 +33,7 @@ impl Facts {
         Self { width, sign: width < 32 }
     }
 
-    /// What holds for both.
+    /// The facts that hold for both values.
     pub fn or(self, other: Self) -> Self {
         Self { width: self.width.max(other.width), sign: self.sign && other.sign }
     }
@@ -59,7 +59,7 @@ pub struct Known {
     pub(super) facts: [Facts; 16],
     /// General registers whose upper half is zero architecturally, whatever the LoongArch register holds.
     pub(super) narrow: u16,
-    /// The difference of RSP and its LoongArch register.
+    /// RSP minus its LoongArch register, in bytes.
     pub(super) stack: i32,
     /// The number of valid bytes of each vector. The bytes above are zero architecturally.
     pub(super) valid: [u8; 16],

@@ -568,7 +568,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// The maximum difference of RSP and the LoongArch stack pointer.
+/// The maximum difference of RSP and the LoongArch stack pointer, in bytes.
 pub(super) const FARTHEST: i32 = 1024;
 
 /// The register that is operand `operand`, if it is one.

@@ -57,7 +57,7 @@ impl Lowering<'_> {
         }
         self.assembler.three(La::MulD, d, a, b);
         if wanted {
-            // It overflows if the upper half is not the sign extension of the lower one.
+            // The product overflows if the upper half is not the sign extension of the lower one.
             if bytes == 8 {
                 self.assembler.immediate(La::SraiD, CARRY, d, 63);
                 self.assembler.three(La::Xor, SCRATCH, SCRATCH, CARRY);

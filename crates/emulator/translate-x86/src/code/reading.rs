@@ -1,4 +1,4 @@
-//! Decodes instructions from words of code. Source: Intel SDM, volume 2, by iced-x86.
+//! Decodes instructions from words of code. Source: Intel SDM, volume 2, as encoded in iced-x86.
 
 use std::cell::Cell;
 

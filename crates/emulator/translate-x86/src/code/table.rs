@@ -13,7 +13,7 @@ pub(super) enum Order {
     Swapped,
 }
 
-/// Instructions that combine destination and source.
+/// The LoongArch equivalent of an instruction that combines destination and source.
 #[rustfmt::skip]
 pub(super) fn binary(mnemonic: Mnemonic) -> Option<(La, Order)> {
     use Mnemonic::*;
@@ -57,7 +57,7 @@ pub(super) fn binary(mnemonic: Mnemonic) -> Option<(La, Order)> {
     })
 }
 
-/// Instructions of the source only.
+/// The LoongArch equivalent of an instruction that reads only the source.
 pub(super) fn unary(mnemonic: Mnemonic) -> Option<La> {
     Some(match mnemonic {
         Mnemonic::Sqrtps => La::VfsqrtS,

@@ -1,5 +1,5 @@
 //! Translation units: the code that direct jumps and calls reach from an address, liveness of flags and registers, and
-//! translation in address order. Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
+//! translation in address order. Source: Intel SDM, volume 2, for lengths, flags and targets, as encoded in iced-x86.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -288,7 +288,7 @@ impl Reach {
                     asked &= !read;
                     i.next_ip()
                 }
-                // As within a unit.
+                // The same rule as for indirect jumps within a unit.
                 FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
                 FlowControl::IndirectBranch => return read | asked,
                 FlowControl::Return | FlowControl::IndirectCall => return read,
@@ -528,7 +528,7 @@ fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// The maximum number of planning rounds before leaders that have not converged are given up.
+/// The maximum number of planning rounds. Leaders that have not converged by then start with the default state.
 const MAX_ROUNDS: usize = 8;
 
 /// The planned states of leaders for jumps within the unit.

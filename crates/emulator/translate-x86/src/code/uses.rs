@@ -1,5 +1,5 @@
-//! The registers that an instruction reads and writes, and liveness of registers. Source: Intel SDM, volume 2, by
-//! iced-x86.
+//! The registers that an instruction reads and writes, and liveness of registers. Source: Intel SDM, volume 2, as
+//! encoded in iced-x86.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 

@@ -112,7 +112,8 @@ impl Machine<'_> {
         if self.instruction.op0_register().is_ymm() { 32 } else { 16 }
     }
 
-    /// RCPPS, RSQRTPS and their scalar forms. The manual requires 12 bits of precision; the results here are exact.
+    /// RCPPS, RSQRTPS and their scalar forms. The manual allows a relative error of 1.5 * 2^-12; the results here are
+    /// more precise.
     fn estimate(&mut self) -> Done {
         use Mnemonic::*;
         let i = self.instruction;

@@ -55,7 +55,7 @@ pub(crate) fn keep_flags(state: &mut State, flags: u64) {
     *words = *words & !KEPT_FLAGS | (flags & UNCOMPUTED) << KEPT_SHIFT;
 }
 
-/// FNINIT.
+/// FNINIT: sets the initial state.
 pub(super) fn initialise(state: &mut State) {
     set_words(state, Words { control: INITIAL_CONTROL, status: 0, empty: 0xff });
 }

@@ -14,7 +14,7 @@ use longma_loongarch::Fault;
 const NEAR_BYTES: u64 = 4096;
 
 impl<F: FrontEnd> Engine<F> {
-    /// The size of what [`Self::export`] would export.
+    /// The size of the translations that [`Self::export`] would export.
     pub fn export_size(&self) -> ExportSize {
         let units = self.areas.current_units().iter();
         let new = units.filter(|unit| self.is_in_use(unit)).map(|unit| unit.words).sum();
@@ -144,7 +144,7 @@ impl<F: FrontEnd> Engine<F> {
                 self.reject(&unit, metadata, cached, memory)?;
             }
         }
-        // Publish the units only now that all units that they jump to are in place.
+        // Publish units only after all units that they jump to are in place.
         let mut table = Vec::new();
         for (unit, metadata) in active {
             self.publish(&unit, metadata, &mut table, cached, memory)?;
@@ -171,8 +171,8 @@ impl<F: FrontEnd> Engine<F> {
         memory.forget(unit.start..unit.start + 4 * u64::from(unit.words))
     }
 
-    /// Makes a unit reachable whose words are in place, except through the lookup table: appends its table entries to
-    /// `table`.
+    /// Makes a unit reachable, except through the lookup table. Its words must be in place. Appends its lookup-table
+    /// entries to `table`.
     fn publish(
         &mut self,
         unit: &ImportedUnit,

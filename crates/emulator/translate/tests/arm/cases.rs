@@ -27,7 +27,7 @@ impl Random {
 /// The base register of accesses.
 const BASE: u32 = 29;
 
-/// Instructions whose result depends on the machine, and jumps.
+/// Whether an instruction is a jump, or its result depends on the machine.
 pub fn is_excluded(i: Instruction) -> bool {
     use Op::*;
     let name = i.mnemonic();

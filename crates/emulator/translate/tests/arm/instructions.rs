@@ -1,11 +1,11 @@
-//! Compares each row of the instruction table on random states.
+//! Compares each row of the instruction table with `qemu-aarch64` on random states.
 
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
 use super::machine::{Case, can_compare, differences};
 
-/// `of_each` cases for each row that can be compared, and the number of such rows.
+/// Returns `of_each` cases for each row that can be compared, and the number of such rows.
 fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
     let mut random = Random(seed);
     let (mut cases, mut rows) = (Vec::new(), 0);

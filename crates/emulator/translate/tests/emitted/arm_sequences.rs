@@ -1,4 +1,4 @@
-//! Snapshots of AArch64 sequences as they are common in programs: loops, calls, flags that are live across blocks,
+//! Snapshots of AArch64 sequences that are common in programs: loops, calls, flags that are live across blocks,
 //! exclusive accesses, vectors.
 
 use longma_translate_arm::Aarch64;

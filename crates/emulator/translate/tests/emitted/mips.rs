@@ -1,4 +1,4 @@
-//! Snapshots of each MIPS64 instruction alone, and of sequences as they are common in programs.
+//! Snapshots of each MIPS64 instruction alone, and of sequences that are common in programs.
 
 use std::collections::BTreeMap;
 

@@ -126,8 +126,8 @@ pub fn count(words: &[String]) -> usize {
     words.iter().filter(|line| line.starts_with("    ")).count()
 }
 
-/// The text of the first instruction of code that ends in a jump to [`OUTSIDE`]: the instruction, the number of its
-/// words, and the words, including code that it causes at the end of the block.
+/// Translates code that ends in a jump to [`OUTSIDE`] and returns the text of its first instruction: the source, the
+/// number of LoongArch words, and the words. They include those that the instruction causes at the end of the block.
 pub fn single<F: FrontEnd>(source: &Source) -> Single {
     let mut pieces = pieces::<F>(source).into_iter();
     let own = pieces.next().expect("an instruction");
@@ -162,8 +162,8 @@ impl Single {
     }
 }
 
-/// The text of an instruction with dead flags, because `no_flags` follows it. If it differs, also the text with all
-/// flags live.
+/// The text of an instruction that `no_flags` follows, so that its flags are dead. If the code differs with live flags,
+/// also that text.
 pub fn with_and_without_flags<F: FrontEnd>(code: &[u8], no_flags: &[u8]) -> String {
     let without = single::<F>(&Source { code, outside: no_flags });
     let with = single::<F>(&Source { code, outside: &[] });
@@ -191,7 +191,7 @@ pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u
 }
 
 /// The number of instructions of each sequence with the default optimizations and, where the code differs, with one
-/// optimization switched, with LBT instead of fusion, and with none. Also returns the names of the optimizations that
+/// optimization toggled, with LBT instead of fusion, and with none. Also returns the names of the optimizations that
 /// change no sequence.
 pub fn by_optimizations<'a, F: FrontEnd>(
     code: impl IntoIterator<Item = (&'a str, Vec<u8>)>,

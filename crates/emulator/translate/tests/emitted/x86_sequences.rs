@@ -1,4 +1,4 @@
-//! Snapshots of x86-64 sequences as they are common in programs: loops, calls, comparisons and branches.
+//! Snapshots of x86-64 sequences that are common in programs: loops, calls, comparisons and branches.
 
 use longma_translate_x86::X86_64;
 

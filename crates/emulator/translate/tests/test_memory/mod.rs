@@ -8,8 +8,8 @@ use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 use longma_translate::front_end::{Memory, UserMemory};
 use longma_translate::optimizations::{Optimization, Optimizations};
 
-/// No optimizations, the default with each one switched, each one alone, and LBT without fusion, which leaves it more
-/// to do.
+/// No optimizations, the default with each one toggled, each one alone, and LBT without fusion (with fusion, little
+/// code uses LBT).
 #[allow(dead_code, reason = "not used by all tests")]
 pub fn choices() -> Vec<Optimizations> {
     let usual = Optimizations::default();

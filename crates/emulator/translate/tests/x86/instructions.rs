@@ -1,4 +1,4 @@
-//! Compares each instruction alone.
+//! Compares single instructions with the host's processor.
 
 use iced_x86::{
     Code, CpuidFeature, Encoder, FlowControl, Instruction, Mnemonic, OpCodeOperandKind, OpKind, Register,

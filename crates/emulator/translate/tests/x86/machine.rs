@@ -17,11 +17,11 @@ const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 1 << 20;
 const TABLE_AT: u64 = 0x2000_0000;
 const SOURCE_BYTES: usize = 1024;
-/// The stack pointer has space below it and a little above.
+/// The page of the stack. The stack pointer starts in its middle.
 const STACK: u64 = 0x3000_0000;
 pub const STACK_TOP: u64 = STACK + 2048;
 pub const DATA_BYTES: usize = 256;
-/// The offset of the memory operand in the data.
+/// The offset of the memory operand in the data, in bytes.
 pub const MIDDLE: u64 = 96;
 
 /// Translates and executes instructions, and returns the number of LoongArch instructions executed. With

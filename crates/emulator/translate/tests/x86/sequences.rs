@@ -1,4 +1,4 @@
-//! Compares sequences with branches and loops, with and without interruptions.
+//! Compares sequences with branches and loops with the host's processor, with and without interruptions.
 
 use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 

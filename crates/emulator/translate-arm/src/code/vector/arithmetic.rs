@@ -13,7 +13,7 @@ const CLZ: Sizes = [La::VclzB, La::VclzH, La::VclzW, La::VclzD];
 const ABSOLUTE_DIFFERENCE: [Sizes; 2] =
     [[La::VabsdB, La::VabsdH, La::VabsdW, La::VabsdD], [La::VabsdBu, La::VabsdHu, La::VabsdWu, La::VabsdDu]];
 
-/// Instructions with a direct LSX equivalent, and whether its operands are swapped.
+/// The direct LSX equivalent of an instruction for each element size, and whether its operands are swapped.
 fn plain(op: Op) -> Option<(Sizes, bool)> {
     use Op::*;
     let straight = |sizes| Some((sizes, false));
@@ -47,7 +47,7 @@ fn plain(op: Op) -> Option<(Sizes, bool)> {
     }
 }
 
-/// Floating-point instructions with a direct LSX equivalent (single and double), and whether its operands are swapped.
+/// The direct LSX equivalent of a floating-point instruction (single and double), and whether its operands are swapped.
 fn plain_float(op: Op) -> Option<([La; 2], bool)> {
     use Op::*;
     let straight = |pair| Some((pair, false));
@@ -66,7 +66,7 @@ fn plain_float(op: Op) -> Option<([La; 2], bool)> {
     }
 }
 
-/// Floating-point instructions with one operand.
+/// The LSX equivalent of a floating-point instruction with one operand (single and double).
 fn plain_float_one(op: Op) -> Option<[La; 2]> {
     use Op::*;
     Some(match op {

@@ -35,7 +35,7 @@ impl Lowering<'_> {
             || self.structures(i)
     }
 
-    /// Returns a vector source register after clearing the bytes that the instruction reads.
+    /// Returns the register of a vector operand. All bytes that the instruction reads are valid.
     fn lanes(&mut self, number: u8, is_whole: bool) -> u8 {
         self.widen(number, if is_whole { 16 } else { 8 });
         number

@@ -72,8 +72,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Starts planning with the states that calls within the unit leave, wherever they are. Loops keep their first
-    /// planned state.
+    /// Records the state that a call within the unit leaves at its target, before the first planning round. A call may
+    /// come after its target, and loops keep their first planned state.
     fn expect_calls(&mut self) {
         let reach = self.reach;
         let calls = reach.instructions().filter(|i| i.is_call_near());
@@ -94,8 +94,8 @@ impl Lowering<'_> {
         self.planned_for(number)
     }
 
-    /// Lowers the engine's entry to a leader that otherwise only jumps within the unit reach. The block at `next` is
-    /// laid out after it.
+    /// Lowers an entry for the engine at a leader that is otherwise reached only by jumps within the unit. The block at
+    /// `next` is laid out after it.
     fn enter(&mut self, engine_entry: u64, next: Option<u64>) {
         if !self.assembler.is_blank {
             self.open(engine_entry, Known::default(), true);
