@@ -1,4 +1,4 @@
-//! The bundle for a bug report: a compressed tar file of texts, without anything that identifies a user or a host.
+//! The bundle for a bug report: a compressed tar file of text files, without data that identifies a user or a host.
 
 use super::redact::{Redactor, environment};
 use super::system;
@@ -11,10 +11,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The level of zstd, its usual one.
+/// zstd's default level.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A bundle whose file is open and empty.
+/// A bundle whose file is created but still empty.
 pub struct Bundle {
     path: PathBuf,
     file: File,
@@ -28,10 +28,10 @@ enum Compression {
 }
 
 impl Bundle {
-    /// Creates the file, before anything takes time.
+    /// Creates the file. Called before the checks run, so that a bad name is reported at once.
     ///
     /// # Errors
-    /// If the name has no ending that is known, or the file exists or cannot be created.
+    /// If the name's ending is unknown, or the file exists or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Box<dyn Error>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let compression = if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
@@ -53,10 +53,10 @@ impl Bundle {
         Ok(Self { path: path.into(), file, compression })
     }
 
-    /// Writes the doctor's output and the description of the host, and says so on standard error.
+    /// Writes the doctor's output and the description of the host, and reports it on standard error.
     ///
     /// # Errors
-    /// If the file cannot be written; it is removed then.
+    /// If the file cannot be written. It is then removed.
     pub fn write(self, text: &str, report: &Value, redactor: &Redactor) -> Result<(), Box<dyn Error>> {
         let files = files(text, report, redactor);
         let written = match self.compression {
@@ -69,11 +69,11 @@ impl Bundle {
                 .and_then(|zstd| zstd.finish().map(drop)),
         };
         written.map_err(|error| {
-            // Half a bundle would be in the way of the next attempt.
+            // Remove the partial file: the next attempt would refuse to overwrite it.
             let _ = fs::remove_file(&self.path);
             format!("cannot write {}: {error}", self.path.display())
         })?;
-        // It may be closed: then there is no reader.
+        // Ignore errors: standard error may be closed.
         let _ = writeln!(
             io::stderr(),
             "Wrote {}. Read it before you send it: tar -xOf {0} | less",
@@ -97,7 +97,7 @@ fn files(text: &str, report: &Value, redactor: &Redactor) -> Vec<(&'static str, 
     files.into_iter().map(|(name, content)| (name, redactor.redact(&content))).collect()
 }
 
-/// Writes a tar file that names no user.
+/// Writes a tar file whose entries name no user.
 fn pack<W: Write>(into: W, files: &[(&str, String)]) -> io::Result<W> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut archive = tar::Builder::new(into);

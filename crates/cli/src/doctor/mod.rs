@@ -1,4 +1,5 @@
-//! `longma doctor`: what of this host longma can use, what each part is needed for, and how to get what is missing.
+//! `longma doctor`: reports what longma can use on this host, what each part is needed for, and how to get what is
+//! missing.
 
 mod bundle;
 mod checks;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use checks::Check;
 
-/// Columns of the text in a bundle.
+/// Width of the text in a bundle, in columns.
 const BUNDLE_COLUMNS: usize = 100;
 
 /// `longma doctor ...`
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     if let Some(bundle) = bundle {
         let redactor = redact::Redactor::of_process();
-        // Before the text is cut: of half a secret the redactor knows nothing.
+        // Redact before the text is shortened: the redactor would not recognize half of a secret.
         checks.iter_mut().for_each(|check| check.found = redactor.redact(&check.found));
         bundle.write(&text(&checks, BUNDLE_COLUMNS), &json(&checks, can_run), &redactor)?;
     }
@@ -72,7 +73,8 @@ fn json(checks: &[Check], can_run: bool) -> Value {
     json!({ "version": env!("CARGO_PKG_VERSION"), "emulator_runs": can_run, "checks": checks })
 }
 
-/// The checks by group, and under each that failed what it is for, what works without it, and how to get it.
+/// Formats the checks by group. A failed check also lists what needs the part, what works without it, and how to get
+/// it.
 fn text(checks: &[Check], width: usize) -> String {
     let mut text = String::new();
     let longest = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
@@ -104,7 +106,7 @@ fn text(checks: &[Check], width: usize) -> String {
     text
 }
 
-/// Text behind `head`, wrapped; further lines begin with `indent`.
+/// Wraps text after `head`; further lines begin with `indent`.
 fn paragraph(words: &str, head: &str, indent: &str, width: usize) -> String {
     let options = textwrap::Options::new(width.clamp(40, 120)).initial_indent(head).subsequent_indent(indent);
     let mut text = textwrap::fill(words, options);
