@@ -1,5 +1,6 @@
 //! `longma explain`: how much each mechanism of an experiment contributes to its metrics. `longma-lab` plans the runs
-//! and computes the contributions. Source: Shapley values, see `longma_lab::Game`.
+//! and computes the contributions.
+//! Source: Shapley values, see `longma_lab::Game`.
 
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status};

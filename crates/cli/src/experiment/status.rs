@@ -1,5 +1,5 @@
-//! Exit statuses of `longma experiment` and `longma explain`. `run::failure` has those of `longma run`. Source: clap
-//! and shells use 2 for usage errors, and shells 130 after Ctrl-C.
+//! Exit statuses of `longma experiment` and `longma explain`. `run::failure` has those of `longma run`.
+//! Source: clap and shells use 2 for usage errors, and shells 130 after Ctrl-C.
 
 use longma_lab::{ExportError, RunError, StoreError};
 use std::error::Error;
