@@ -16,7 +16,7 @@
 #include <sys/times.h>
 
 extern char **environ;
-// /proc/self/exe, because in simulated time the own path is a fixed name that does not exist.
+// /proc/self/exe, because in simulated time the program's own path is a fixed name that does not exist.
 static char *self;
 
 static void waiting(void) {
