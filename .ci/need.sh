@@ -1,17 +1,16 @@
-# What `run` and `test` share: making sure that the machine has what they need.
-# Not a package manager: it asks the system's own, and says in one line what to do where that fails.
-# Source: Cargo.toml names the oldest Rust that compiles Longma (rust-version). To be read by bash with `source`.
+# Installs what `run` and `test` need with the system's package manager, or says in one line what to do. Both source it.
+# Source: Cargo.toml has the oldest Rust version that compiles Longma (rust-version).
 
-# Prints a line on standard error, under the script's name.
+# Prints a line on standard error, with the script's name in front.
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
-# Says what is wrong and what to do, and ends.
+# Prints what is wrong and what to do, and exits.
 give_up() {
     say "$*"
     exit 1
 }
 
-# Runs a command with the rights to install.
+# Runs a command as root, with sudo if necessary.
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
@@ -23,11 +22,11 @@ as_root() {
     fi
 }
 
-# A mirror that is being renewed, or another apt at work, is over in a minute: three attempts.
+# Tries three times: a mirror that is being updated, or another running apt, is usually done within a minute.
 install_by_apt() {
     local attempt
     for attempt in 1 2 3; do
-        # The lists of a fresh container are empty; those of an old one name packages that are gone.
+        # A new container has no package lists, and the lists of an old one name packages that no longer exist.
         as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 update >&2 || true
         as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 install -y --no-install-recommends "$@" >&2 && return
         [ "$attempt" = 3 ] || { say "trying again in 20 s" && sleep 20; }
@@ -35,7 +34,7 @@ install_by_apt() {
     return 1
 }
 
-# install_packages PACKAGE...: by Debian's names, with whichever package manager is here. False where that fails.
+# install_packages PACKAGE...: installs packages with the package manager of this system. Fails if that is not possible.
 install_packages() {
     say "installing $*"
     if command -v apt-get >/dev/null; then
@@ -57,22 +56,22 @@ install_packages() {
 # True if version $1 is at least version $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-# The oldest Rust that will do.
+# The oldest supported Rust version.
 oldest_rust() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml"; }
 
-# True if there is a cargo that works and is new enough.
+# True if cargo works and is new enough.
 rust_is_here() {
     local version
     version=$(cargo --version 2>/dev/null) || return 1
     at_least "$(cut -d ' ' -f 2 <<<"$version")" "$(oldest_rust)"
 }
 
-# Rust: the one on the path, rustup's, or one from the system.
+# Finds Rust on the path or in rustup's folder, or installs it with the package manager or rustup.
 need_rust() {
     local cargo
     rust_is_here && return
     PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
-    # With another HOME, rustup's cargo does not find its own toolchains, which lie beside it.
+    # With another HOME, rustup's cargo does not find its toolchains, which are in a folder next to its own.
     cargo=$(command -v cargo || true)
     if [ -z "${RUSTUP_HOME:-}" ] && [ -n "$cargo" ] && [ -d "${cargo%/.cargo/bin/cargo}/.rustup/toolchains" ]; then
         export RUSTUP_HOME="${cargo%/.cargo/bin/cargo}/.rustup"
@@ -89,7 +88,7 @@ need_rust() {
     rust_is_here || give_up "needs Rust $(oldest_rust) or later, which the package manager here does not have: follow https://www.rust-lang.org/tools/install"
 }
 
-# A C compiler: cargo links with it.
+# Installs a C compiler if there is none: cargo links with it.
 need_compiler() {
     command -v cc >/dev/null && return
     if command -v apt-get >/dev/null; then
@@ -102,7 +101,7 @@ need_compiler() {
     command -v cc >/dev/null || give_up "needs a C compiler named cc: install gcc with the system's package manager"
 }
 
-# The processor and the system that translated code is for.
+# Translated code needs Linux on x86-64.
 need_host() {
     [ "$(uname -s)" = Linux ] && [ "$(uname -m)" = x86_64 ] ||
         give_up "runs on Linux on x86-64 only; this is $(uname -s) on $(uname -m)"

@@ -1,5 +1,5 @@
 # The stages of `test`: one function a stage. Sourced by `test`, which sets $root, $longma and $run.
-# tests/README.md has the table of stages with what each costs and catches.
+# tests/README.md lists the stages, with the time that each takes and the errors that it finds.
 
 # Packages with a workspace of their own.
 standalone=(fuzz bench/placement bench/via bench/zoned python)
@@ -117,7 +117,7 @@ stage_scripts() { python3 -m unittest discover -v -s tests; }
 # Placement on a real libvirt with software emulation, in namespaces of the test's own.
 stage_libvirt() { tests/libvirt.py --longma "$longma"; }
 
-# The same in an emulated guest with four NUMA nodes, where pages are seen to move. Takes many minutes.
+# The same in an emulated guest with four NUMA nodes, which shows that pages move. Takes many minutes.
 stage_nodes() { tests/libvirt_nodes.py --longma "$longma"; }
 
 # Placement on a PostgreSQL server of the test's own, with two services on one database.
@@ -176,7 +176,7 @@ stage_dynamic() { tests/dynamic.py --emulator "$run"; }
 # them too, so Longma must pass what QEMU passes in the same run.
 stage_go() { PATH="$PATH:/usr/local/go/bin" tests/go_std.py --qemu --emulator "$run"; }
 
-# The benchmarks in their smallest form: that they run, not how fast. The standalone ones are not optimised.
+# Checks that the benchmarks run, in their smallest form and without checking speeds. The standalone ones are not optimized.
 stage_bench() {
     bench/emulation --small --runs 1 --longma "$longma" || return 1
     bench/simulation --small --runs 1 --longma "$longma" || return 1
@@ -185,7 +185,7 @@ stage_bench() {
         --small --engine longma --engine lmdb --shape 16-100 --durability synced --no-memory-limit
 }
 
-# The promised speeds, beside the peers. Needs a machine that does nothing else meanwhile.
+# Checks the promised speeds, some of them relative to other emulators. Needs an otherwise idle machine.
 stage_measure() {
     cargo build --release --locked -p longma-cli --target-dir "$root/target" || return 1
     local released=$root/target/release/longma
@@ -218,7 +218,7 @@ stage_fuzz() {
         (cd "$folder" && timeout 120 "$host/release/$name" -seed="$PROPTEST_RNG_SEED" -max_total_time=10 \
             -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 -artifact_prefix="$folder/" "corpus/$name" &&
             echo "fuzz: $name: 1 passed, 0 failed") >"$folder/$name.log" 2>&1 &
-        # One a core.
+        # One per core.
         ((++running < $(nproc))) || { wait -n || failed=1; ((running--)); }
     done
     while ((running-- > 0)); do wait -n || failed=1; done

@@ -27,8 +27,8 @@ find_guest_tools() {
     notes+=("zoned devices were not tested on null_blk: install qemu-system-x86 and busybox-static")
 }
 
-# Binaries from Python's package index: compiling these takes longer than compiling Longma.
-# find_cargo_tool NAME VERSION: puts cargo-NAME on the path.
+# find_cargo_tool NAME VERSION: puts cargo-NAME on the path. Fetches a binary from Python's package index, because compiling it takes
+# longer than compiling Longma.
 find_cargo_tool() {
     cargo "$1" --version >/dev/null 2>&1 && return
     local folder=$root/target/tools/$1-$2
@@ -81,7 +81,7 @@ find_arm_compiler() {
     notes+=("programs for AArch64 were not compiled: install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross")
 }
 
-# Without it, the test takes one from Python's package index, as it does for LoongArch.
+# Without gdb-multiarch, the test gets gdb from Python's package index, as it does for LoongArch.
 find_gdb() { command -v gdb-multiarch >/dev/null || install_packages gdb-multiarch || true; }
 
 can_boot() { command -v qemu-system-x86_64 >/dev/null && command -v busybox >/dev/null; }
@@ -99,7 +99,7 @@ find_vector_qemu() {
     fi
 }
 
-# mdbook from a newer Debian, with its own C library: a minute, where building it takes many.
+# Fetches mdbook from a newer Debian with the C library that it needs. This takes a minute; building it takes many.
 find_mdbook() {
     [ -n "${LONGMA_MDBOOK:-}" ] && return
     command -v mdbook >/dev/null && export LONGMA_MDBOOK=mdbook && return

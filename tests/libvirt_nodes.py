@@ -231,7 +231,7 @@ def several_virtual_nodes_stay_and_the_refusal_says_why(house):
     def is_refused():
         done = subprocess.run(words, capture_output=True, text=True, timeout=200)
         must(done.returncode != 0, f"it moved: {done}")
-        # It fits nowhere else, or the move is undone. On a slow machine the agent may be at something else for longer than it is waited for.
+        # Either it fits nowhere else, or the move is undone. On a slow machine, the agent may be busy until the request times out.
         must("did not accept the order" not in done.stderr, done.stderr)
         return any(word in done.stderr for word in ("undone", "does not fit", "has not yet reported"))
 

@@ -50,7 +50,7 @@ class Crates(unittest.TestCase):
                     self.assertEqual((manifest.parent / name).read_text(), (house.ROOT / name).read_text(), manifest.parent)
 
     def test_nothing_is_a_symbolic_link(self):
-        """On systems without symbolic links, each would become a file with a path in it."""
+        """On systems without symbolic links, git would check each out as a file that contains a path."""
         links = []
         for folder, below, files in os.walk(house.ROOT):
             links += [name for name in files + below if (pathlib.Path(folder) / name).is_symlink()]

@@ -1,5 +1,4 @@
-//! Links the system's RocksDB: building it takes half an hour.
-//! Source: rocksdb/c.h.
+//! Links the system's RocksDB, because building RocksDB takes half an hour.
 
 fn main() {
     if std::env::var_os("CARGO_FEATURE_ROCKSDB").is_some() {

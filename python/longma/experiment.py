@@ -26,7 +26,7 @@ class Point:
     """One run of an experiment."""
 
     key: str
-    """What its result is stored under."""
+    """The key of its result in the store."""
     state: str
     """``done``, ``failed`` or ``missing``."""
     machine: str | None
@@ -53,7 +53,7 @@ class Experiment:
     """
 
     content: dict[str, Any]
-    """What the file says."""
+    """The content of the file."""
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
         path = Path(file)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 MERGE_EVERY = 64
-"""Records are stored after so many points at the latest."""
+"""Maximum number of points after which records are stored."""
 
 
 def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool = False,

@@ -1,4 +1,4 @@
-// A small program in four modules, some of which nobody needs: what esbuild makes of it is in expected.js.
+// A small program in four modules with unused parts. expected.js is its bundle by esbuild.
 import { draw, type Shape } from "./shapes";
 import * as numbers from "./numbers";
 import table from "./table.json";

@@ -1,5 +1,5 @@
-// Limits of the process, where the kernel's own work for it is not bounded by them: files that tell of the process, execve, fork.
-// Levels: translated interpreted (65,000 mappings take long to make in simulated time, and children leave that)
+// Resource limits and mapping limits must not affect what the kernel does for a process itself: files in /proc, execve, fork.
+// Levels: translated interpreted (65,000 mappings take long in simulated time, and children leave it)
 // Source: getrlimit(2) (RLIMIT_FSIZE), proc(5), execve(2), fork(2), mmap(2) (vm.max_map_count), vmsplice(2).
 #include "say.h"
 #include "write_code.h"
@@ -41,7 +41,7 @@ static void writes_a_file(void) {
     SAY(write(file, "x", 1));
 }
 
-// Hot code, for long enough that a child has a copy of it.
+// Code that becomes hot, so that a forked child inherits its translation.
 static int work(int n) {
     volatile int sum = 0;
     for (int i = 0; i < n; i++) sum += i % 7 == 3;

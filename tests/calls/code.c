@@ -1,5 +1,5 @@
-// Code that comes and goes: second views of it, and addresses that other threads have had code at.
-// Levels: translated interpreted (many threads for long; the models' levels translate as the first does)
+// Maps, moves and unmaps code: second views of it, and addresses where other threads had code before.
+// Levels: translated interpreted (many threads for a long time; the other levels translate in the same way)
 // Source: mremap(2) (old size 0, MREMAP_FIXED), munmap(2), mmap(2), mprotect(2).
 #include "say.h"
 #include "write_code.h"
@@ -31,7 +31,7 @@ static void second_view(void) {
 }
 
 static long wrong;
-// What a thread does with the addresses of its code, and the code that it runs afterwards, which is the same.
+// Gives up the addresses of a thread's code. Returns new addresses of the same code, or null.
 static volatile uint32_t *(*leave)(volatile uint32_t *code);
 
 static void call(volatile uint32_t *code, int wanted) {
@@ -60,7 +60,7 @@ static volatile uint32_t *unmap(volatile uint32_t *code) {
     return NULL;
 }
 
-// Over code of the thread's own, whose addresses it has: the old addresses are others' from then on.
+// Moves the code over other code of the same thread. Other threads may reuse the old addresses.
 static volatile uint32_t *move(volatile uint32_t *code) {
     volatile uint32_t *target = fresh(MAP_PRIVATE);
     write_code(target, 2047);

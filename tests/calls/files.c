@@ -1,4 +1,4 @@
-// Opening, reading, writing, naming and listing files, at the edges.
+// Corner cases of opening, reading, writing, naming and listing files.
 // Source: open(2), lseek(2), read(2), fcntl(2), rename(2), getdents64(2), utimensat(2), memfd_create(2), copy_file_range(2).
 #include "say.h"
 #include <dirent.h>
@@ -141,7 +141,7 @@ static void contents(void) {
     SAY(posix_fadvise(pipes[0], 0, 0, POSIX_FADV_NORMAL));
 }
 
-// Whether a thread gets descriptors of its own or is refused them, it finds its files.
+// A thread finds its files, whether it gets a private descriptor table or the call is refused.
 static void *apart(void *argument) {
     syscall(SYS_close_range, 60, 80, 2);
     SAY(access("file", F_OK));

@@ -1,4 +1,4 @@
-// Futexes: errors, wakes, requeues, robust lists, and pthreads' locks on top of them.
+// Futexes: errors, wakes, requeues, robust lists, and the pthread locks built on them.
 // Source: futex(2), get_robust_list(2), futex_waitv(2), pthread_mutexattr_setrobust(3).
 #include "say.h"
 #include <linux/futex.h>
@@ -77,7 +77,7 @@ static void *waits_vector(void *unused) {
     return (void *)syscall(449, both, 2, 0, NULL, CLOCK_MONOTONIC);
 }
 
-/// Wakes until `count` have been woken.
+/// Wakes until `count` waiters are woken.
 static long wake_all(_Atomic uint32_t *address, long count, uint32_t bits) {
     long woken = 0;
     while (woken < count) {

@@ -1,5 +1,5 @@
-// Futexes that inherit priority.
-// Levels: translated interpreted (in simulated time there are none: FUTEX_LOCK_PI says ENOSYS, and programs do without)
+// Futexes with priority inheritance.
+// Levels: translated interpreted (in simulated time, FUTEX_LOCK_PI fails with ENOSYS, and programs do without it)
 // Source: futex(2).
 #include "say.h"
 #include <linux/futex.h>

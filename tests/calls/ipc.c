@@ -1,5 +1,5 @@
-// What is told of System V queues, semaphores and segments, by every command.
-// Levels: translated interpreted (ids of processes and times are the host's, and a model's process has its own)
+// The information that each command returns about System V queues, semaphores and segments.
+// Levels: translated interpreted (process IDs and times in it are the host's; a simulated process has its own)
 // Source: msgctl(2), semctl(2), shmctl(2); Linux include/uapi/linux/{msg,sem,shm}.h.
 #include "say.h"
 #include <sys/ipc.h>
@@ -21,7 +21,7 @@
 
 union semun { int val; struct semid_ds *buf; unsigned short *array; struct seminfo *info; };
 
-// The place in the kernel's table that holds `id`, which `at` looks up.
+// The index of `id` in the kernel's table. `at` looks up the ID at an index.
 static int index_of(int id, int highest, int (*at)(int index)) {
     for (int index = 0; index <= highest; index++)
         if (at(index) == id) return index;

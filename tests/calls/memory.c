@@ -10,7 +10,7 @@
 
 static long page;
 #define PAGES(n) ((n) * page)
-/// -1, or how many pages behind `start`.
+/// Prints -1, or the distance from `start` in pages.
 #define AT(call) (errno = 0, result = (call), told(#call, result == MAP_FAILED ? -1 : (result - start) / page))
 static char *start, *result;
 

@@ -1,5 +1,5 @@
-// Timers that expire while their signal waits, and what a timer's file refuses.
-// Levels: translated interpreted (in simulated time only expirations of one moment are added up, and an eventfd stands for a timer)
+// Timers that expire while their signal is pending, and invalid uses of timer descriptors.
+// Levels: translated interpreted (in simulated time, only simultaneous expirations are added up, and a timerfd is an eventfd)
 // Source: timer_getoverrun(2), timerfd_create(2).
 #include "say.h"
 #include <signal.h>

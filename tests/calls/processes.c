@@ -1,4 +1,4 @@
-// Making, replacing, waiting for and limiting processes.
+// Creating processes, executing programs, waiting for children, and limits.
 // Source: fork(2), clone(2), execve(2), wait(2), pidfd_open(2), getrlimit(2) (prlimit), prctl(2), sched_setaffinity(2), getpriority(2).
 #include "say.h"
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <sys/times.h>
 
 extern char **environ;
-// By this name, for in simulated time a program has a name of its own that leads nowhere.
+// /proc/self/exe, because in simulated time the program's own path is a fixed name that does not exist.
 static char *self;
 
 static void waiting(void) {
@@ -251,7 +251,7 @@ static void limits(void) {
     waitpid(child, NULL, 0);
 }
 
-// A limit of open files that another process sets: it holds at once, and behind execve.
+// A limit on open files, set by another process, applies at once and after execve.
 static void limited_by_another(void) {
     int ends[2];
     pipe(ends);
@@ -329,7 +329,7 @@ static void settings(void) {
     SAY(gethostname(name, 0) == -1 || 1);
 }
 
-/// What it was given and what it has inherited, when this program has executed itself.
+/// Prints the arguments and the inherited state after this program has executed itself.
 static int child_main(int count, char **arguments) {
     if (count == 1) {
         printf("%d arguments, the first '%s'\n", count, arguments[0]);

@@ -1,6 +1,6 @@
-// Signals that come at the moment when a call begins to wait for them, when a thread ends, when another program is executed: none is lost.
-// Levels: translated interpreted (the models' levels send signals as the first does)
-// Source: sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2), signal(7) (queued signals, calls made again), execve(2), pthread_exit(3).
+// No signal is lost that arrives when a call begins to wait for it, when a thread ends, or during execve.
+// Levels: translated interpreted (the other levels send signals in the same way)
+// Source: sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2), signal(7) (queued signals, restarted calls), execve(2), pthread_exit(3).
 #include "say.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ static void awaited(void) {
     epoll_pwait(set, &event, 1, -1, &nothing);
 }
 
-// A child that waits with a mask that lets the signal in, which is blocked otherwise, and answers each by a byte.
+// A child that blocks the signal except while it waits, and answers each signal with a byte.
 static void (*wait_for_one)(void);
 static void waits(void) {
     for (;;) {
@@ -50,7 +50,7 @@ static void waits(void) {
     }
 }
 
-// A child that reads what its handler writes; reading begins again behind the handler.
+// A child that reads what its handler writes. The read restarts after the handler.
 static void reads(void) {
     char byte;
     handle(SIGUSR1, echo, SA_RESTART);
@@ -58,7 +58,7 @@ static void reads(void) {
     for (;;) read(here[0], &byte, 1);
 }
 
-// A child that looks at what its handler has left, and sleeps for a little.
+// A child that sleeps briefly and then answers the signals counted by its handler.
 static void sleeps(void) {
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     for (;;) {
@@ -68,7 +68,7 @@ static void sleeps(void) {
     }
 }
 
-// A child whose call with a mask of its own ends because it is stopped and continued; that mask is gone afterwards.
+// A child whose call with a temporary mask ends because the child is stopped and continued. The mask must be restored.
 static int stopped_in_between(void) {
     int missing = 0;
     for (int i = 0; i < 10; i++) {
@@ -104,7 +104,7 @@ static int stopped_in_between(void) {
     return missing;
 }
 
-// How many of so many signals a child has not answered.
+// The number of signals that a child did not answer.
 static int lost(void (*child)(void)) {
     int missing = 0;
     pipe(here);
@@ -127,7 +127,7 @@ static int lost(void (*child)(void)) {
     return missing;
 }
 
-// Queued signals of three kinds, whose handlers interrupt each other.
+// Three queued signals, whose handlers interrupt each other.
 enum { QUEUED = 3000 };
 static volatile int counts[3], disorder;
 static void count(int signal, siginfo_t *info, void *context) {
@@ -151,14 +151,14 @@ static void queued(void) {
     pid_t child = fork();
     if (child == 0) queues();
     int status;
-    // Calls that change the mask, and that do nothing.
+    // Calls that change the mask, and calls without effect.
     while (waitpid(child, &status, WNOHANG) == 0) sigprocmask(SIG_SETMASK, &nothing, NULL), raise(0), getppid();
     usleep(50000);
     for (int kind = 0; kind < 3; kind++) SAY(counts[kind]);
     SAY(disorder);
 }
 
-// Which thread handles a signal to the process: one that is about to end, or the one that waits for that end.
+// A signal to the process is handled by a thread that is about to end, or by the thread that waits for it.
 static void *ends(void *unused) {
     sigset_t set;
     sigemptyset(&set);
@@ -195,7 +195,7 @@ static void ending(void) {
     SAY(missing);
 }
 
-// A signal to a process that executes another program: the old one handles it, or the new one dies of it.
+// A signal sent during execve: the old program handles it, or it kills the new one.
 static void leave(int signal) { _exit(7); }
 
 static void executing(char *path) {

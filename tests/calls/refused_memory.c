@@ -1,5 +1,5 @@
-// What a program keeps from its children, what its own limits refuse it, and what it cannot take from the kernel's code.
-// madvise(2), getrlimit(2), mlockall(2), mmap(2), vdso(7).
+// Memory that children do not inherit, requests that exceed the process's limits, and changes to the vDSO that are refused.
+// Source: madvise(2), getrlimit(2), mlockall(2), mmap(2), vdso(7).
 #include "say.h"
 #include <fcntl.h>
 #include <pthread.h>

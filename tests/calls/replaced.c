@@ -1,5 +1,5 @@
-// Code whose memory changes otherwise than by stores: advised away, wiped in children, written to through its file, cut off
-// with it, attached over.
+// Code whose memory changes without stores to it: by madvise, by a wipe at fork, by writes to its file, by truncation of the
+// file, and by attaching a segment over it.
 // Source: madvise(2), ftruncate(2), shmat(2), shmdt(2), mmap(2).
 #include "say.h"
 #include <fcntl.h>
@@ -51,14 +51,14 @@ static int call(volatile uint32_t *code) {
 #ifdef __loongarch__
     return ((int (*)(void))code)();
 #else
-    // Zeros add to what rax points at: that is nothing.
+    // Zeros are instructions that add to the byte at rax. rax is null, so they fault.
     uint64_t value = 0;
     __asm__ volatile("call *%1" : "+a"(value) : "r"(code) : "memory", "cc");
     return value;
 #endif
 }
 
-// What the code gives, -2 if it is none: zeros.
+// The result of the code; -2 if it is zeros and therefore not valid code.
 static int run(volatile uint32_t *code) {
     volatile int sum = 0;
     synchronise();
@@ -153,7 +153,7 @@ static void written(void) {
     unlink(path);
 }
 
-// A private mapping shows nothing behind its file's end, whatever of it has been run.
+// A private mapping is inaccessible beyond the end of its file, even if code there has been run.
 static void cut(void) {
     char path[] = "/tmp/longma-replaced-XXXXXX";
     int file = mkstemp(path);
@@ -188,7 +188,7 @@ static void attached(void) {
     SAY(run(code));
     struct shmid_ds state;
     SAY(shmdt((void *)second));
-    // In pieces: all of them are detached.
+    // A segment's mapping in several pieces: all of them are detached.
     SAY(mprotect((char *)code + BYTES / 4, BYTES / 4, PROT_READ));
     SAY(shmdt((char *)code + BYTES / 4));
     SAY(shmdt((void *)code));

@@ -1,5 +1,5 @@
-// What calls give, put where another thread runs code from meanwhile: none of it may be lost.
-// Levels: translated interpreted (a thread that runs all the time; the models' levels translate as the first does)
+// Calls write their results to memory from which another thread runs code. No result may be lost.
+// Levels: translated interpreted (a thread runs all the time; the other levels translate in the same way)
 // Source: wait(2), recv(2), msgop(2), eventfd(2), timerfd_create(2), signalfd(2), inotify(7), poll(2), select(2), nanosleep(2) and others.
 #include "say.h"
 #include "write_code.h"
@@ -30,7 +30,7 @@
 
 enum { BYTES = 1 << 16, DELAY_US = 40000 };
 
-// The first word is code that is run; what calls give goes into the same page, behind it, or into another view of that page.
+// The page begins with the code. Results are written after it in the same page, or through another view of the page.
 static char *page, *data;
 static int has_views;
 #define RESULT (data + 512)
@@ -238,7 +238,7 @@ static void of_select(void) {
     SAY(FD_ISSET(event_count, set) != 0);
     SAY(FD_ISSET(ends[0], set) != 0);
     SAY(timeout->tv_sec);
-    // The same set twice: what the second one says stands.
+    // The same set twice: the result for the second one remains.
     FD_ZERO(set);
     FD_SET(ends[1], set);
     SAY(select(ends[1] + 1, set, set, NULL, NULL));
@@ -270,7 +270,7 @@ static void of_posix_queue(void) {
 
 static void of_inotify(void) {
     mkdir("/tmp/longma-results", 0700);
-    // Of a run before this one, which ended as soon as it had seen the file.
+    // Left by an earlier run, which ended as soon as it saw the file.
     unlink("/tmp/longma-results/file");
     int watch = inotify_init();
     inotify_add_watch(watch, "/tmp/longma-results", IN_CREATE);
@@ -352,7 +352,7 @@ static void of_many_small_ones(void) {
 }
 
 static void of_bad_addresses(void) {
-    // What cannot be written is not taken.
+    // Data that cannot be written to the buffer is not consumed.
     eventfd_write(event_count, 1);
     write(ends[1], "kept", 4);
     SAY(read(ends[0], (void *)8, 4));

@@ -1,5 +1,5 @@
-// What every program of this folder uses to print: each line says what was asked and what came of it.
-// Nothing that may differ between two runs is printed: no address, no id, no time.
+// Printing for the programs of this folder: each line has a call and its result.
+// Values that may differ between two runs are never printed: addresses, IDs, times.
 #pragma once
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const char *error_name(int error) {
     return "another error";
 }
 
-/// Prints a call and what it returned; -1 as the error's name.
+/// Prints a call and its result, or the name of the error instead of -1.
 static inline long told(const char *call, long returned) {
     int error = errno;
     if (returned == -1) printf("%s: %s\n", call, error_name(error));
@@ -33,12 +33,12 @@ static inline long told(const char *call, long returned) {
     return returned;
 }
 #define SAY(call) (errno = 0, told(#call, (long)(call)))
-/// Only whether it went well: the value differs from run to run.
+/// Prints only success or the error, for results that differ between runs.
 #define WELL(call) (errno = 0, told(#call, (long)(call) == -1 ? -1 : 0))
-/// Calls that return their error.
+/// For calls that return the error number.
 #define ERROR(call) do { int error_ = (call); printf("%s: %s\n", #call, error_ ? error_name(error_) : "0"); } while (0)
 
-/// Runs `work` in a child and says how that ended. What is printed before is flushed, so that it is printed once.
+/// Runs `work` in a child and prints how it ended. Flushes the output first, so that the child does not print it again.
 static inline void in_child(const char *what, void (*work)(void)) {
     fflush(stdout);
     pid_t child = fork();
@@ -53,5 +53,5 @@ static inline void in_child(const char *what, void (*work)(void)) {
     else printf("%s: signal %d\n", what, WTERMSIG(status));
 }
 
-/// What was printed before a crash or a kill is seen.
+/// Flushes each line, so that output before a crash or a kill is not lost.
 __attribute__((constructor)) static void print_by_lines(void) { setvbuf(stdout, NULL, _IOLBF, 0); }

@@ -1,5 +1,5 @@
-// Code in memory that several processes share: what one writes, another runs once it has made stores to code seen.
-// mmap(2), memfd_create(2), shmat(2), fork(2); LoongArch Reference Manual 2.2.8 (DBAR, IBAR).
+// Code in memory shared by processes: after an instruction barrier, a process runs the code that another one has written.
+// Source: mmap(2), memfd_create(2), shmat(2), fork(2); LoongArch Reference Manual 2.2.8 (DBAR, IBAR).
 #include "say.h"
 #include "write_code.h"
 #include <sys/mman.h>
@@ -22,10 +22,10 @@ static int run(void *code) {
     return ((function *)code)();
 }
 
-// Once, until it is hot, and until it is hotter.
+// Numbers of calls: cold code, hot code, and code hot enough for further optimization.
 static const int times[] = {1, 50, 5000};
 
-// A child writes through `writes`, which shows what `runs` does.
+// A child writes code through `writes`, another view of the memory at `runs`.
 static void written_by_a_child(const char *what, void *runs, void *writes) {
     for (int i = 0; i < 3; i++) {
         write_code(writes, 1);
@@ -43,7 +43,7 @@ static void written_by_a_child(const char *what, void *runs, void *writes) {
     }
 }
 
-// The child runs what its parent writes.
+// A child runs the code that its parent writes.
 static void run_by_a_child(const char *what, void *code) {
     for (int i = 0; i < 3; i++) {
         int ready[2], written[2];

@@ -1,4 +1,4 @@
-// Signals: actions, masks, alternate stacks, what the handler is told, waiting for them, stopping and going on.
+// Signals: actions, masks, alternate stacks, the handler's arguments, waiting, stopping and continuing.
 // Source: signal(7), sigaction(2), sigaltstack(2), sigtimedwait(2), rt_sigqueueinfo(2), tgkill(2), wait(2).
 #include "say.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Sockets: their errors, messages with descriptors, names, options, on this machine alone.
+// Local sockets: errors, messages with descriptors, names, options.
 // Source: socket(2), unix(7), tcp(7), udp(7), sendmsg(2), recv(2), recvmmsg(2), signal(7).
 #include "say.h"
 #include <arpa/inet.h>
@@ -187,7 +187,7 @@ static void options(void) {
 
 static void nothing(int signal) {}
 
-// What a signal interrupts before its time limit ends is not made again, whatever the action says.
+// A call with a timeout (SO_RCVTIMEO, SO_SNDTIMEO) is not restarted after a signal, even with SA_RESTART.
 static void limited(void) {
     struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
     struct timeval limit = {2, 0};

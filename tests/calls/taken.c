@@ -1,7 +1,7 @@
-// Memory that another thread takes from a call that waits: what comes then stays in pipes and streams, and is lost where Linux loses it.
+// A thread takes away the buffer of a waiting call. Data that arrives then stays in pipes and streams, and is lost where Linux loses it.
 // Source: read(2), recv(2), msgop(2), mq_receive(3), epoll(7), wait(2), accept(2), mprotect(2); which calls lose what: Linux fs/pipe.c,
 // net/unix/af_unix.c, net/ipv4/tcp.c, net/core/datagram.c, fs/eventfd.c, ipc/msg.c.
-// Levels: translated interpreted (in simulated time a queue's absolute time limit is still held against the host's clock, and is over at once)
+// Levels: translated interpreted (in simulated time, a queue's absolute timeout is compared with the host's clock and expires at once)
 #include "say.h"
 #include "write_code.h"
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static pid_t child;
 static long room;
 static char text[2000];
 
-// What happens to the page while the call waits.
+// Changes to the page while the call waits.
 static void forbid(void) { mprotect(page, BYTES, PROT_NONE); }
 static void forbid_writing(void) { mprotect(page, BYTES, PROT_READ); }
 static void unmap(void) { munmap(page, BYTES); }
@@ -57,7 +57,7 @@ static void mend(void) {
     mmap(page, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
-// What then comes.
+// `act` changes the page, then `come` sends the data.
 static void (*act)(void), (*come)(void);
 static void *later(void *unused) {
     usleep(DELAY_US);
@@ -92,7 +92,7 @@ static void pass_descriptor(void) {
     sendmsg(writer, &message, 0);
 }
 
-// The call that waits, and the same without waiting.
+// The waiting calls; with `again`, the same without waiting.
 static long with_read(int again) {
     if (again) fcntl(reader, F_SETFL, O_NONBLOCK);
     return read(reader, page + 512, room);
@@ -220,7 +220,7 @@ int main(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
-    // fork blocks all signals for a moment: a child that ends within it interrupts whoever waits beside, natively too.
+    // fork blocks all signals briefly. A child that ends meanwhile would interrupt the waiting thread, natively too.
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     alarm(100);

@@ -253,7 +253,7 @@ static void inotifies(void) {
     SAY(got / (long)sizeof(struct inotify_event));
 }
 
-// Events for which there is no room stay in the set, although memory ends in the middle of one.
+// Events that do not fit stay in the set, even if the memory ends in the middle of one.
 static void events_at_the_end(void) {
     char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *end = area + 32768;
     struct epoll_event found[8];

@@ -1,4 +1,4 @@
-// A function that is written as data.
+// Writes a function's machine code to memory.
 #pragma once
 #include <stdint.h>
 

@@ -45,8 +45,8 @@ pub const NAMES: &[&str] = &[
     "rocksdb",
 ];
 
-/// Opens the map in an existing folder, or creates one if the folder is empty. `cache_bytes` limits its memory for cached
-/// data; an engine that maps its file uses the page cache, within the process's memory limit.
+/// Opens the map in an existing directory, or creates one if the directory is empty. `cache_bytes` limits its memory
+/// for cached data. An engine that maps its file uses the page cache, within the process's memory limit.
 pub fn open(
     name: &str,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! Computes the version of the models, which is part of every stored result's key: results of other sources are never reused.
+//! Computes the version of the models, which is part of every stored result's key, so that results of other sources are
+//! not reused.
 
 mod sources;
 

@@ -1,7 +1,7 @@
-//! The inputs of the build that can change a result: the sources of every workspace crate that `longma run` and the workloads are built
-//! from, and the versions of the external crates.
+//! Lists the inputs of the build that can change a result: the sources of every workspace crate that `longma run` and
+//! the workloads depend on, and the versions of the external crates.
 //!
-//! A point's machine, parameters and program have their own parts in its key.
+//! A point's key includes its machine, parameters and program separately.
 
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The crates that compute results. Their dependencies count too.
+/// The crates that compute results. Their dependencies are included.
 const ROOTS: [&str; 2] = ["longma-workloads", "longma-runner"];
-/// Workspace crates that cannot change a result. The programs in `longma-shipped` have their own part in a point's key.
+/// Workspace crates that cannot change a result. A point's key includes the programs in `longma-shipped` separately.
 const LEFT_OUT: [&str; 2] = ["longma-lab", "longma-shipped"];
-/// Further files and folders that can change a result: build settings, the translation of settings into command lines, and the part of
-/// the command that runs programs.
+/// Further files and directories that can change a result: build settings, the translation of settings into command
+/// lines, and the part of the command that runs programs.
 ///
-/// Each must exist: cargo treats a watched path that does not exist as changed and reruns the build script every time.
+/// Each must exist: cargo treats a watched path that does not exist as changed, and reruns the build script every time.
 const BESIDE: [&str; 7] = [
     "Cargo.toml",
     "crates/cli/Cargo.toml",
@@ -26,14 +26,14 @@ const BESIDE: [&str; 7] = [
     "crates/cli/src/run",
     "crates/cli/src/binfmt/invoked.rs",
 ];
-/// Entries of a crate's folder that its library is not built from.
+/// Entries of a crate's directory that are not part of its library.
 const NOT_BUILT: [&str; 7] =
     ["tests", "benches", "examples", "proptest-regressions", "include", "README.md", "clippy.toml"];
 
 /// The files and versions that can change a result.
 pub struct Sources {
     root: PathBuf,
-    /// Relative to the root, sorted.
+    /// Paths relative to the root, sorted.
     pub files: Vec<PathBuf>,
     /// External crates: name, version and checksum.
     pub others: BTreeSet<String>,
@@ -42,7 +42,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of the repository at `root`.
+    /// Collects the inputs in the repository at `root`.
     pub fn of(root: &Path) -> Self {
         let lock = root.join("Cargo.lock");
         let packages = packages(&read(&lock));
@@ -54,7 +54,7 @@ impl Sources {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            // Several versions of a crate have one name here: more is covered than need be.
+            // Versions of a crate are not distinguished, so all of them are included.
             for package in packages.get(&name).into_iter().flatten() {
                 let mut dependencies = package.dependencies.clone();
                 if let Some(origin) = &package.origin {
@@ -82,11 +82,11 @@ impl Sources {
         Self { root: root.into(), files, others, watched }
     }
 
-    /// Twelve hexadecimal digits.
+    /// The version of the models: twelve hexadecimal digits.
     pub fn digest(&self) -> String {
         let mut digest = Sha256::new();
         for name in &self.files {
-            // Paths from the root, so that the same sources have one version wherever they lie.
+            // Use relative paths, so that the version does not depend on the location of the sources.
             digest.update(name.to_string_lossy().as_bytes());
             digest.update(fs::read(self.root.join(name)).unwrap_or_default());
         }
@@ -98,12 +98,12 @@ impl Sources {
 /// A package of the lock file.
 #[derive(Default)]
 struct Package {
-    /// Version and checksum, if it is not ours.
+    /// Version and checksum of an external crate.
     origin: Option<String>,
     dependencies: Vec<String>,
 }
 
-/// A manifest or lock file of Cargo's; empty if it cannot be read.
+/// Parses a manifest or lock file; empty if it cannot be read.
 fn read(path: &Path) -> Table {
     fs::read_to_string(path).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
@@ -115,7 +115,7 @@ fn packages(lock: &Table) -> BTreeMap<String, Vec<Package>> {
         let word = |key: &str| package.get(key).and_then(Value::as_str).unwrap_or_default();
         let origin = package.get("source").map(|_| format!("{} {}", word("version"), word("checksum")));
         let dependencies = package.get("dependencies").and_then(Value::as_array).into_iter().flatten();
-        // A dependency is a name, with a version where there are several.
+        // A dependency is a name, followed by a version if there are several.
         let names = dependencies.filter_map(|words| words.as_str()?.split(' ').next());
         let dependencies = names.map(String::from).collect();
         packages.entry(word("name").into()).or_default().push(Package { origin, dependencies });
@@ -123,7 +123,7 @@ fn packages(lock: &Table) -> BTreeMap<String, Vec<Package>> {
     packages
 }
 
-/// The packages that a manifest depends on, dev-dependencies excepted, under their real names where the workspace renames them.
+/// The packages that a manifest depends on, except dev-dependencies, by their real names if the workspace renames them.
 fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
     let shared = shared.get("workspace").and_then(|workspace| workspace.get("dependencies"));
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
@@ -141,7 +141,7 @@ fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
         .collect()
 }
 
-/// The folder of a workspace crate, relative to the root, as the workspace's manifest gives it.
+/// The directory of a workspace crate relative to the root, from the workspace's manifest.
 fn folder(name: &str, shared: &Table) -> PathBuf {
     let path = shared
         .get("workspace")
@@ -152,7 +152,7 @@ fn folder(name: &str, shared: &Table) -> PathBuf {
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Left by editors and builds.
+        // Skip what editors and builds leave.
         if name.starts_with('.') || name == "target" {
             continue;
         }

@@ -1,4 +1,5 @@
-//! `longma doctor`: what of this host longma can use, what each part is needed for, and how to get what is missing.
+//! `longma doctor`: reports what longma can use on this host, what each part is needed for, and how to get what is
+//! missing.
 
 use crate::machine::{columns, print, print_json};
 use clap::ValueEnum;
@@ -49,7 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     if let Some(bundle) = bundle {
         let redactor = redact::Redactor::of_process();
-        // Before the text is cut: of half a secret the redactor knows nothing.
+        // Redact before the text is shortened: the redactor would not recognize half of a secret.
         checks.iter_mut().for_each(|check| check.found = redactor.redact(&check.found));
         let version =
             format!("longma {}\nmodels {}\n", env!("CARGO_PKG_VERSION"), crate::experiment::VERSION);
@@ -75,7 +76,8 @@ fn json(checks: &[Check], can_run: bool) -> Value {
     json!({ "version": env!("CARGO_PKG_VERSION"), "emulator_runs": can_run, "checks": checks })
 }
 
-/// The checks by group, and under each that failed what it is for, what works without it, and how to get it.
+/// Formats the checks by group. A failed check also lists what needs the part, what works without it, and how to get
+/// it.
 fn text(checks: &[Check], width: usize) -> String {
     let mut text = String::new();
     let longest = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
@@ -107,7 +109,7 @@ fn text(checks: &[Check], width: usize) -> String {
     text
 }
 
-/// Text behind `head`, wrapped; further lines begin with `indent`.
+/// Wraps text after `head`; further lines begin with `indent`.
 fn paragraph(words: &str, head: &str, indent: &str, width: usize) -> String {
     let options = textwrap::Options::new(width.clamp(40, 120)).initial_indent(head).subsequent_indent(indent);
     let mut text = textwrap::fill(words, options);

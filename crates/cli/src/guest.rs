@@ -1,4 +1,5 @@
-//! `longma guest`: the guest programs that ship inside the command, listed and copied; and their names on the command line.
+//! `longma guest`: lists and copies the guest programs that ship inside the command. Also resolves `guests:NAME` on the
+//! command lines of `longma run` and `longma translate`.
 
 use crate::machine::{print, print_json, table};
 use crate::run;
@@ -78,9 +79,9 @@ fn list() -> String {
     table(&rows) + example
 }
 
-/// A row whose last cell ends where the terminal does.
+/// Shortens the last cell of a row to fit the terminal.
 fn shortened(mut row: Vec<String>, width: usize) -> Vec<String> {
-    /// Columns before the last one: the longest name, and two marks.
+    /// Width of the columns before the last one: the longest name, and two marks.
     const BEFORE: usize = 14 + 2 + 7 + 2 + 5 + 2;
     let most = width.saturating_sub(BEFORE).max(20);
     if let Some(last) = row.last_mut()
@@ -101,17 +102,17 @@ fn copy(name: &str, file: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
         _ => format!("cannot write {}: {error}", path.display()),
     })?;
     file.write_all(contents(entry)).map_err(|error| {
-        // Half a program would be in the way of the next attempt.
+        // Remove the partial file: the next attempt would refuse to overwrite it.
         let _ = fs::remove_file(&path);
         format!("cannot write {}: {error}", path.display())
     })?;
     print(&format!("{}\n", path.display()))
 }
 
-/// Replaces `guests:NAME` in the place of a program by the file of that guest.
+/// Replaces a program named `guests:NAME` with the path of that guest's file.
 ///
 /// # Errors
-/// The exit status, after the reason was printed.
+/// Returns the exit status after printing the reason.
 pub fn resolve(program: Option<&mut OsString>, has_root: bool) -> Result<(), ExitCode> {
     let Some(program) = program else { return Ok(()) };
     let Some(spelled) = program.to_str().filter(|name| name.starts_with(PREFIX)) else { return Ok(()) };

@@ -1,5 +1,4 @@
-//! `longma machine`: list, show, check, discover, measure.
-//! Not the work itself: that is `longma-topology`; here it is printed.
+//! `longma machine`: lists, shows, checks, discovers and measures machines, with `longma-topology`.
 
 use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Columns of a drawing where the terminal does not tell its own.
+/// Width of a drawing in columns if the terminal's width is unknown.
 const DEFAULT_COLUMNS: usize = 100;
 
 /// `longma machine ...`
@@ -28,87 +27,87 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum MachineCommand {
-    /// Names the machines that come with longma.
+    /// List the built-in machines.
     List {
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Draws a machine.
+    /// Draw a machine.
     Show {
-        /// A machine's name (see `longma machine list`) or the path of a machine file.
+        /// Name of a machine (see `longma machine list`) or path of a machine file.
         machine: String,
-        /// Write the drawing to this file as SVG instead.
+        /// Write the drawing to this file as SVG instead of printing it.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
         /// Draw every part, however tall the drawing becomes.
         #[arg(long)]
         every: bool,
-        /// Columns to draw in [default: the terminal's].
+        /// Width of the drawing in columns [default: the terminal's].
         #[arg(long, value_parser = clap::value_parser!(u16).range(40..=1000))]
         width: Option<u16>,
-        /// List where the numbers come from.
+        /// List the sources of the numbers.
         #[arg(long)]
         sources: bool,
-        /// Print the machine file with its comments, as a start for your own.
+        /// Print the machine file with its comments, to start your own from.
         #[arg(long, conflicts_with_all = ["svg", "every", "width", "sources", "format"])]
         toml: bool,
-        /// How to print: a drawing, or all parameters and the layout as JSON.
+        /// Output format: a drawing, or all parameters and the layout as JSON.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Reports everything wrong with a machine file.
+    /// Check machine files and report all problems.
     Check {
-        /// Machine files; `-` is standard input. Names of built-in machines work too.
+        /// Machine files or names of built-in machines; `-` reads standard input.
         #[arg(required = true)]
         files: Vec<String>,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Describes this host as a machine file.
+    /// Describe this host as a machine file.
     Discover {
         /// Write the machine file here instead of to standard output.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Read `sys` and `proc` under this folder, a tree recorded on another host.
+        /// Read `sys` and `proc` below this directory, as recorded on another host.
         #[arg(long, value_name = "FOLDER")]
         root: Option<PathBuf>,
-        /// How to print: a machine file, a drawing, or JSON.
+        /// Output format: a machine file, a drawing, or JSON.
         #[arg(long, value_enum, default_value = "toml")]
         format: FileFormat,
     },
-    /// Measures this host: latencies and bandwidths of caches, memory and between cores.
+    /// Measure this host: latencies and bandwidths of caches and memory, and latencies between cores.
     Measure {
         /// Take about 20 seconds instead of minutes.
         #[arg(long)]
         quick: bool,
-        /// Also write a machine file with the measured numbers here.
+        /// Also write the machine file with the measured numbers here.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// How to print: the measured numbers as table or JSON, or the machine file.
+        /// Output format: the measured numbers as a table or JSON, or the machine file.
         #[arg(long, value_enum, default_value = "table")]
         format: FileFormat,
     },
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// A table or text.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// How a machine file's content is printed.
+/// Output format of a machine file's content.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FileFormat {
-    /// As a machine file.
+    /// The machine file.
     Toml,
-    /// For people.
+    /// A drawing, or a table of measured numbers.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
@@ -132,7 +131,7 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// Prints to standard output; a reader that has gone away is no error.
+/// Prints to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -147,7 +146,7 @@ pub(crate) fn print_json(value: &Value) -> Outcome {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes a file whole or not at all, or says which file could not be written.
+/// Writes a file atomically. The error names the file.
 fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     longma_lab::write_whole(path, text.as_bytes())
         .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
@@ -161,7 +160,7 @@ pub(crate) fn columns() -> usize {
     terminal_size::terminal_size().map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0))
 }
 
-/// Rows as columns that line up; the last column is not padded.
+/// Formats rows with aligned columns.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
@@ -224,13 +223,13 @@ fn show(
     print(&text)
 }
 
-/// Prints the text of a machine file as it is, comments included.
+/// Prints the text of a machine file, including its comments.
 fn print_file(name: &str) -> Outcome {
     let (_, text) = Machine::text(name)?;
     print(&text)
 }
 
-/// Checks a text, and whether a run would take the machine: nothing that is accepted here is refused by one.
+/// Checks a machine file, and whether a simulated run supports the machine: a run accepts every machine that passes.
 fn check_whole(file: &str, content: &str) -> Checked {
     let mut checked = check(file, content);
     if let Some(machine) = checked.machine.take().map(Arc::new) {
@@ -267,7 +266,7 @@ fn check_files(files: &[String], format: Format) -> Outcome {
 
 fn read_stdin() -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
-    // One byte more than the largest machine file, so that a larger one is noticed by its errors, not by memory.
+    // One byte more than the largest machine file, so that a larger one is rejected without reading all of it.
     std::io::stdin()
         .lock()
         .take((4 << 20) + 1)
@@ -282,7 +281,8 @@ fn describe(output: Option<&Path>, root: Option<PathBuf>, format: FileFormat) ->
     emit(&file.to_toml(), "This host, described by `longma machine discover`.", output, format, None)
 }
 
-/// Writes a machine file and prints it in the form asked for; `table` replaces the drawing.
+/// Writes a machine file and prints it in the requested format. `table` holds the text and JSON to print instead of the
+/// drawing and the layout.
 fn emit(
     toml: &str,
     headline: &str,
@@ -295,7 +295,7 @@ fn emit(
         write_file(path, &text)?;
     }
     match (format, table) {
-        // With a file written, only what was asked for beside it is printed.
+        // The machine file is already in `output`, so print nothing.
         (FileFormat::Toml, _) if output.is_some() => Ok(ExitCode::SUCCESS),
         (FileFormat::Toml, _) => print(&text),
         (FileFormat::Table, Some((table, _))) => print(table),
@@ -325,7 +325,7 @@ fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileF
     let measured = measured?;
     measured.write_into(&mut file);
     let toml = file.to_toml();
-    // What is written must be what `check` accepts.
+    // The written file must pass `check`.
     let Checked { machine, report } = check_whole("measured host", &toml);
     machine.ok_or_else(|| format!("{report}\n\n{}", report.render(columns(), false)))?;
     let headline = "This host, described and measured by `longma machine measure`.";

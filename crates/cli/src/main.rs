@@ -1,5 +1,4 @@
-//! The `longma` command: reads the command line, calls the libraries, prints.
-//! Not a model: everything it says comes from the crates below.
+//! The `longma` command: parses the command line, calls the libraries and prints their results.
 
 mod affinity;
 mod binfmt;
@@ -72,7 +71,7 @@ fn carry_out() -> ExitCode {
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && is_run => {
-            // 2, the usual status, may be the program's own.
+            // clap's usual status, 2, could be mistaken for the program's own.
             usage_error::print(&error);
             return ExitCode::from(run::OWN_FAILURE);
         }
@@ -105,7 +104,7 @@ fn carry_out() -> ExitCode {
         Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        // Standard error may be closed: that is no reason to end otherwise.
+        // Ignore errors: standard error may be closed.
         let _ = writeln!(std::io::stderr(), "longma: {error}");
         ExitCode::FAILURE
     })

@@ -1,5 +1,5 @@
-//! `longma affinity` when something goes wrong in the middle: loads and servers that are killed, namespaces that come again, limits, Ctrl-C.
-//! Not what it does otherwise: that is `affinity.rs`.
+//! Tests failures during `longma affinity`: killed loads and servers, removed and reused namespaces, resource limits,
+//! Ctrl-C.
 
 mod typed;
 mod veth;
@@ -12,7 +12,7 @@ use veth::{Network, signal, with_its_test};
 
 const AFFINITY: Group = Group("affinity");
 
-/// As in `affinity.rs`.
+/// Whether sweeps with --lab are possible, as in `affinity.rs`.
 fn can_sweep() -> bool {
     let runs = |words: &[&str]| {
         Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
@@ -35,7 +35,7 @@ fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The children of a process whose command line has `word`.
+/// Finds a child of a process that has `word` on its command line.
 fn child_with(parent: u32, word: &str) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     children.split_whitespace().filter_map(|child| child.parse().ok()).find(|child: &u32| {
@@ -45,11 +45,11 @@ fn child_with(parent: u32, word: &str) -> Option<u32> {
 }
 
 fn kill(process: u32) {
-    // SAFETY: a signal to a process that a child of the test's own has begun.
+    // SAFETY: a signal to a process that a child of this test started.
     unsafe { libc::kill(process as i32, libc::SIGKILL) };
 }
 
-/// A sweep of one pair in a laboratory of its own; its file of results.
+/// Starts a sweep of one pair with --lab. Returns it and the path of its results file.
 fn lab(folder: &Path, repeats: &str) -> (Child, PathBuf) {
     let file = folder.join("lab.jsonl");
     let words = ["sweep", "--lab", "--pair", "0,0", "--seconds", "2", "--repeats", repeats];
@@ -68,7 +68,7 @@ fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let (sweep, file) = lab(folder.path(), "3");
     let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
-    // The client of the first run, and the server in the middle of the second one.
+    // Kill the client during the first run and the server in the middle of the second.
     waits("no load", || child_with(sweep.id(), "--client").is_some());
     let client = child_with(sweep.id(), "--client").unwrap();
     kill(client);
@@ -98,7 +98,7 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
     let (sweep, file) = lab(folder.path(), "50");
     let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
     waits("no run", || lines() >= 2);
-    // The first that was begun is the receiver's.
+    // The receiver's process is started first.
     let holder = child_with(sweep.id(), "cat").unwrap();
     kill(holder);
     let ended = sweep.wait_with_output().unwrap();
@@ -111,7 +111,8 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
     assert!(said.contains("with a result") && said.contains("the same command goes on"), "{said}");
 }
 
-/// The kernel gives a namespace's inode number to the next one: what was changed in one that is gone is not put back there.
+/// The kernel reuses the inode numbers of namespaces. Changes made in a removed namespace must not be restored in one
+/// that has its number.
 #[test]
 fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number() {
     if !can_sweep() {
@@ -129,7 +130,7 @@ fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number(
     let (was, left) = (inode(&first), first.rps());
     std::fs::copy(first.path("journal"), &journal).unwrap();
     drop(first);
-    // Others may make namespaces meanwhile.
+    // Other processes may create namespaces too, so try several times.
     let mut made = Vec::new();
     for number in 0..20 {
         let network = Network::bare(&format!("b{number}"));
@@ -143,7 +144,7 @@ fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number(
     if inode(second) != was {
         eprintln!("the number did not come again: another namespace is tried all the same");
     }
-    // As the sweep had left it, so that a journal that is taken for this one's would be put back.
+    // Set the value that the sweep left, so that a journal mistaken for this namespace's would be applied.
     second.set(&format!("{left:x}"));
     let restored = second.longma(&["restore", "--journal"]).arg(&journal).output().unwrap();
     assert_eq!(restored.status.code(), Some(1), "{}", text(&restored.stdout));
@@ -181,7 +182,7 @@ fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
     assert_eq!(network.settings(), before);
 }
 
-/// A file of results with these runs of the pair 0,0: none has a rate.
+/// Writes a results file with one run of the pair 0,0 that has no rate.
 fn without_results(path: &Path, refused: bool) {
     let header = r#"{"affinity_sweep":1,"kernel":"6.1","processor":"some","places":[{"cpu":0,"core":[0],"last_cache":[0],"socket":0,"node":0}],"nic":{"name":"eth7","driver":null,"node":null,"speed_mbps":null,"mtu":1500,"state":"up","rx_queues":[0],"tx_queues":[0],"irqs":[]},"steering":{"rps":{"interface":"eth7","queues":[0]}},"load":{"command":["x"]},"seconds":1,"sender":null}"#;
     let run = format!(
@@ -210,7 +211,7 @@ fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
     assert!(AFFINITY.failure(&["advise", "--results", file]).contains("it has no run"));
 }
 
-/// Ctrl-C on a terminal goes to all processes of the group: to the runs as well.
+/// Ctrl-C on a terminal signals the whole process group, including the runs.
 #[test]
 fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
     std::os::unix::process::CommandExt::process_group(&mut first, 0);
     let first = first.spawn().unwrap();
     waits("no run", || lines() >= 2);
-    // SAFETY: a signal to the group of a child of our own that has not been waited for.
+    // SAFETY: a signal to the process group of our own child, which has not been waited for.
     unsafe { libc::kill(-(first.id() as i32), libc::SIGINT) };
     let stopped = first.wait_with_output().unwrap();
     let said = text(&stopped.stderr);
@@ -245,7 +246,7 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
     let rest = sweep(true).output().unwrap();
     assert!(rest.status.success(), "{}", text(&rest.stderr));
     assert_eq!(lines(), 5);
-    // On one CPU, none of them kept: the same bytes.
+    // A complete sweep on one CPU, without a results file, prints the same bytes.
     let mut alone = Command::new("taskset");
     alone.args(["-c", "0", env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words).args(pairs);
     let whole = alone.current_dir("/").output().unwrap();
@@ -263,7 +264,8 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
 fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
     let words =
         ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
-    // The environment is as long, for it lies on the guest's stack, and its numbers are read by the same path: one that begins with 0 by another.
+    // The environments have equal lengths, because they are on the guest's stack. The values of `frames` do not begin
+    // with 0, which the guest would parse differently.
     let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=9"]].concat());
     let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
     let said = text(&idle.stderr);
@@ -272,7 +274,7 @@ fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_
             && said.contains("note: frames=8 does nothing"),
         "{said}"
     );
-    // And it is so.
+    // The notes are true: the results are equal.
     assert_eq!(text(&idle.stdout), text(&plain.stdout));
     let twice = AFFINITY.failure(&[&words[..], &["--with", "gro=1", "--with", "gro=0"]].concat());
     assert!(twice.contains("--with gro is given twice"), "{twice}");

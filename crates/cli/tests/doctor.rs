@@ -1,4 +1,4 @@
-//! `longma doctor`: what it reports, when it fails, and that its bundle has nothing in it that identifies a user or a host.
+//! Tests `longma doctor`: its report, its exit status, and that its bundle identifies no user or host.
 
 mod typed;
 
@@ -58,7 +58,7 @@ fn missing_programs_are_named_with_their_packages_and_are_no_failure() {
 #[test]
 fn a_host_on_which_no_program_runs_is_a_failure() {
     let mut command = Command::new("sh");
-    // The emulator reserves far more addresses than this limit allows.
+    // The emulator reserves far more address space than this limit allows.
     command.args(["-c", "ulimit -v 60000000; exec \"$0\" doctor", env!("CARGO_BIN_EXE_longma")]);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
@@ -112,7 +112,7 @@ fn a_bundle_has_no_secrets_in_it() {
     fs::create_dir_all(&home).unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    // A program whose version says more than it should.
+    // A program whose version output contains private data.
     let go = "#!/bin/sh\necho \"go of $HOME, $USER on $(uname -n) at 00:1b:44:11:3a:b7 10.1.2.3 fe80::dead:beef $API_KEY $LONG_TOKEN\"\n";
     fs::write(bin.join("go"), go).unwrap();
     fs::set_permissions(bin.join("go"), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,5 +1,5 @@
-//! Tests that the same experiment point has the same result, wherever the files are, whoever runs it, and however the
-//! program is named.
+//! Tests that an experiment point has the same result for any location of the files, any user, and any spelling of the
+//! program's path.
 
 mod programs;
 

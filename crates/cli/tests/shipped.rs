@@ -1,4 +1,5 @@
-//! What ships inside the command: experiments, machine files and guest programs, used from a folder that has nothing of the repository.
+//! Tests what ships inside the command, experiments, machine files and guest programs, from a directory outside the
+//! repository.
 
 mod typed;
 
@@ -10,7 +11,7 @@ use std::process::{Command, Output};
 use tempfile::{TempDir, tempdir};
 use typed::text;
 
-/// A user of the binary alone: an empty home folder, an empty working folder, and no environment but these.
+/// A user with only the binary: an empty home directory, an empty working directory, and a minimal environment.
 struct Stranger {
     folder: TempDir,
 }
@@ -49,14 +50,14 @@ impl Stranger {
         serde_json::from_slice(&self.success(words).stdout).unwrap()
     }
 
-    /// What it complained about, as it must fail with this status.
+    /// Runs a command that must fail with this status. Returns its standard error.
     fn failure(&self, words: &[&str], status: i32) -> String {
         let output = self.output(words);
         assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
         text(&output.stderr)
     }
 
-    /// Files below a folder, relative to it.
+    /// Files below a directory, relative to it.
     fn files(&self, name: &str) -> BTreeSet<String> {
         fn walk(folder: &Path, top: &Path, found: &mut BTreeSet<String>) {
             for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -115,7 +116,7 @@ fn a_built_in_experiment_has_the_keys_of_the_same_one_in_a_folder() {
 #[test]
 fn a_built_in_experiment_runs_with_its_machine_file_and_its_programs() {
     let stranger = Stranger::new();
-    // Its machine is a file next to it, and its program is found from its folder.
+    // Its machine file is next to it, and its program is found relative to its directory.
     stranger.success(&["experiment", "check", "tcp-receive-alone"]);
     stranger.success(&["experiment", "run", "queens-growth", "--quick"]);
     let compared = stranger.json(&["experiment", "compare", "queens-growth", "--quick", "--format", "json"]);
@@ -181,7 +182,7 @@ fn a_guest_that_does_not_exist_is_refused_with_the_nearest_name() {
     assert!(refused.contains("no guest `helo`") && refused.contains("guests:hello"), "{refused}");
     let refused = stranger.failure(&["run", "--root", "/", "guests:hello"], 127);
     assert!(refused.contains("longma guest copy hello"), "{refused}");
-    // A program that one guest executes is a path like any other.
+    // With a directory in front, the name is an ordinary path.
     let path = stranger.failure(&["run", "./guests:hello"], 127);
     assert!(path.contains("cannot open"), "{path}");
 }

@@ -1,4 +1,4 @@
-//! The bundle for a bug report: a compressed tar file of texts, without anything that identifies a user or a host.
+//! The bundle for a bug report: a compressed tar file of text files, without data that identifies a user or a host.
 
 use crate::redact::{Redactor, environment};
 use crate::system;
@@ -11,10 +11,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The level of zstd, its usual one.
+/// zstd's default level.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A bundle whose file is open and empty.
+/// A bundle whose file is created but still empty.
 pub struct Bundle {
     path: PathBuf,
     file: File,
@@ -28,10 +28,10 @@ enum Compression {
 }
 
 impl Bundle {
-    /// Creates the file, before anything takes time.
+    /// Creates the file. Called before the checks run, so that a bad name is reported at once.
     ///
     /// # Errors
-    /// If the name has no ending that is known, or the file exists or cannot be created.
+    /// If the name's ending is unknown, or the file exists or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Box<dyn Error>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let compression = if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
@@ -75,7 +75,7 @@ impl Bundle {
                 .and_then(|zstd| zstd.finish().map(drop)),
         };
         written.map_err(|error| {
-            // Half a bundle would be in the way of the next attempt.
+            // Remove the partial file: the next attempt would refuse to overwrite it.
             let _ = fs::remove_file(&self.path);
             format!("cannot write {}: {error}", self.path.display())
         })?;
@@ -96,7 +96,7 @@ fn files(version: &str, text: &str, report: &Value, redactor: &Redactor) -> Vec<
     files.into_iter().map(|(name, content)| (name, redactor.redact(&content))).collect()
 }
 
-/// Writes a tar file that names no user.
+/// Writes a tar file whose entries name no user.
 fn pack<W: Write>(into: W, files: &[(&str, String)]) -> io::Result<W> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut archive = tar::Builder::new(into);

@@ -1,19 +1,19 @@
-//! What `longma doctor` looks at: each part of the host with what needs it, what works without it, and how to get it on Debian.
+//! The checks of `longma doctor`. Each one examines a part of the host and says what needs it, what works without it,
+//! and how to get it on Debian.
 
 use crate::{probes, programs, system};
-use std::io;
 
-/// One part of the host.
+/// The result of checking one part of the host.
 pub struct Check {
-    /// The heading that it is listed under.
+    /// Heading of its group.
     pub group: &'static str,
-    /// What it is called.
+    /// Name of the part.
     pub name: &'static str,
     /// Whether it works.
     pub is_ok: bool,
     /// Whether the emulator needs it.
     pub is_vital: bool,
-    /// What was found.
+    /// What was found, or what is wrong.
     pub found: String,
     /// What needs it.
     pub needed_for: &'static str,
@@ -24,7 +24,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// What was found, cut where it is too long to be read.
+    /// What was found, shortened if it is very long.
     pub fn shown(&self) -> String {
         const MOST_SHOWN: usize = 200;
         let cut =
@@ -33,19 +33,19 @@ impl Check {
     }
 }
 
-/// A part before it is looked at.
+/// A part of the host to check.
 struct Part {
     name: &'static str,
     needed_for: &'static str,
     without: &'static str,
     get: &'static str,
-    /// What was found if it works, else what is wrong.
+    /// Returns what was found if it works, otherwise what is wrong.
     look: fn() -> Result<String, String>,
 }
 
 const EMULATOR: &str = "Emulator";
 
-/// Looks at every part.
+/// Checks every part.
 pub fn all() -> Vec<Check> {
     let groups = [(EMULATOR, EMULATOR_PARTS), ("Measuring", MEASURING), ("Messages and storage", DEVICES)];
     let groups =
@@ -69,7 +69,7 @@ impl Part {
     }
 }
 
-/// The first is the run of a program, without which the rest is of no use.
+/// The first part, running a program, is the one that the emulator needs.
 const EMULATOR_PARTS: &[Part] = &[
     Part {
         name: "run of a program",
@@ -245,9 +245,3 @@ const TOOLS: &[Part] = &[
         look: programs::gdb,
     },
 ];
-
-/// What the system said, without the number.
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).into()
-}

@@ -6,5 +6,6 @@ pub mod bundle;
 pub mod checks;
 mod probes;
 mod programs;
+mod reason;
 pub mod redact;
 mod system;

@@ -1,6 +1,6 @@
-//! Parts of the processor and of the kernel, each tried in the way that longma uses it. Nothing on the host changes.
+//! Probes parts of the processor and of the kernel, in the way that longma uses them and without changing the host.
 
-use crate::checks::reason;
+use crate::reason::reason;
 use longma_affinity::counters::Hardware;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What an attempt found, or what is wrong.
+/// What a probe found, or what is wrong.
 type Found = Result<String, String>;
 
-/// How long the run of the smallest program may take on a host with much else to do.
+/// Time limit for running the smallest program, even on a host with much other load.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the shipped guest `hello` from memory, so that no file is needed.
@@ -34,7 +34,7 @@ pub fn run() -> Found {
     }
 }
 
-/// The features that translated code is made of.
+/// The processor features that translated code uses.
 pub fn features() -> Found {
     let features = [
         ("AVX2", is_x86_feature_detected!("avx2")),
@@ -52,14 +52,14 @@ pub fn features() -> Found {
     if features.iter().all(|(_, has)| *has) { Ok(names(true)) } else { Err(format!("no {}", names(false))) }
 }
 
-/// Takes a key and gives it back.
+/// Allocates a protection key and frees it.
 pub fn protection_keys() -> Found {
     // SAFETY: the calls have no pointers.
     let key = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) };
     if key < 0 {
         return Err(refusal());
     }
-    // SAFETY: as above; the key was just taken and protects nothing.
+    // SAFETY: as above; the key was just allocated and protects nothing.
     unsafe { libc::syscall(libc::SYS_pkey_free, key) };
     Ok("pkey_alloc works".into())
 }
@@ -87,7 +87,7 @@ pub fn openat2() -> Found {
 }
 
 pub fn landlock() -> Found {
-    /// The version that keeps signals inside.
+    /// The first version that restricts signals.
     const NEEDED: i64 = 6;
     const VERSION_FLAG: u32 = 1;
     // SAFETY: with this flag the kernel wants a null pointer and a size of 0, and returns a number.
@@ -101,7 +101,7 @@ pub fn landlock() -> Found {
     }
 }
 
-/// A child makes the namespaces of a sandbox and ends.
+/// Creates the namespaces of a sandbox in a child, which then exits.
 pub fn user_namespaces() -> Found {
     let mut command = Command::new("/proc/self/exe");
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -118,7 +118,7 @@ pub fn user_namespaces() -> Found {
     }
 }
 
-/// Begins to count on the first CPU, as a sweep does.
+/// Starts counting on CPU 0, as a sweep does.
 pub fn counters() -> Found {
     match Hardware::begin(0) {
         Ok(counters) => {
@@ -134,14 +134,14 @@ pub fn counters() -> Found {
     }
 }
 
-/// Maps a huge page that the administrator has set aside, or finds out whether the kernel gives them on request.
+/// Maps a huge page from the reserved pool, or else checks whether transparent huge pages are enabled.
 pub fn huge_pages() -> Found {
     const BYTES: usize = 2 << 20;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    // SAFETY: a mapping at an address of the kernel's choice, which nothing uses.
+    // SAFETY: a new mapping at an address chosen by the kernel.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ, flags, -1, 0) };
     if page != libc::MAP_FAILED {
-        // SAFETY: it was just mapped and has not been used.
+        // SAFETY: it was just mapped, and nothing refers to it.
         unsafe { libc::munmap(page, BYTES) };
         return Ok("set aside by the administrator".into());
     }
@@ -154,7 +154,7 @@ pub fn huge_pages() -> Found {
     }
 }
 
-/// Opens a socket of the kind; binding one needs an interface.
+/// Opens an AF_XDP socket, but does not bind it, because that needs an interface.
 pub fn af_xdp() -> Found {
     // SAFETY: the call has no pointers.
     let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -173,7 +173,7 @@ pub fn io_uring() -> Found {
     /// The size of the kernel's `struct io_uring_params`.
     const PARAMETERS_BYTES: usize = 120;
     let mut parameters = [0u64; PARAMETERS_BYTES / 8];
-    // SAFETY: the array has the size and alignment of what the kernel reads and writes.
+    // SAFETY: the kernel reads and writes a structure of the array's size and alignment.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 2, parameters.as_mut_ptr()) };
     let Ok(ring) = i32::try_from(ring) else { return Err(refusal()) };
     if ring < 0 {
@@ -189,12 +189,12 @@ fn refusal() -> String {
     reason(&io::Error::last_os_error())
 }
 
-/// What a pipe gives, up to a limit.
+/// Reads from a pipe, up to a limit.
 pub fn read_some(pipe: Option<impl Read>) -> String {
     const MOST_BYTES: u64 = 64 << 10;
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // What was read before an error is enough to show.
+        // On an error, use what was read so far.
         let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()

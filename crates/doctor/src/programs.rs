@@ -1,23 +1,23 @@
-//! Programs that longma or its tests start, found by asking each for its version.
+//! Finds programs that longma or its tests start, by asking each for its version.
 
-use crate::checks::reason;
 use crate::probes::read_some;
+use crate::reason::reason;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to say its version.
+/// Time limit for printing a version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a child did.
+/// Result of a child process.
 pub struct Ended {
     pub succeeded: bool,
     pub output: String,
     pub errors: String,
 }
 
-/// Runs a command to its end, or kills it after a time.
+/// Runs a command, and kills it at the time limit.
 pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
@@ -30,7 +30,7 @@ pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
             break status;
         }
         if start.elapsed() > limit {
-            // The whole group: a script's children hold the pipes open.
+            // Kill the whole group: children of a script hold the pipes open.
             if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
@@ -46,7 +46,7 @@ pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
     Ok(Ended { succeeded: status.success(), output: text(output), errors: text(errors) })
 }
 
-/// The first line that a program prints when it is asked for its version.
+/// The first line of a program's version output.
 pub fn version(name: &str, words: &[&str]) -> Result<String, String> {
     let ended =
         output(Command::new(name).args(words), VERSION_LIMIT).map_err(|error| match error.kind() {
@@ -58,13 +58,13 @@ pub fn version(name: &str, words: &[&str]) -> Result<String, String> {
     if ended.succeeded { Ok(first) } else { Err(format!("{name} does not run: {first}")) }
 }
 
-/// zig alone, or as the package of Python that `guests/build` uses.
+/// Finds zig as a program, or as the Python package that `guests/build` uses.
 pub fn zig() -> Result<String, String> {
     let found = version("zig", &["version"]).or_else(|_| version("python3", &["-m", "ziglang", "version"]));
     found.map(|version| format!("zig {version}")).map_err(|_| "there is no zig".into())
 }
 
-/// A gdb that knows LoongArch.
+/// Finds a gdb that supports LoongArch.
 pub fn gdb() -> Result<String, String> {
     let knows = |name: &str| {
         let words = ["-nx", "-batch", "-ex", "set architecture Loongarch64"];

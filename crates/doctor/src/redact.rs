@@ -1,25 +1,27 @@
-//! Removes from a text what tells of a user, a host or a network. The text has none by design; error messages of other programs may.
+//! Removes what identifies a user, a host or a network from a text. The doctor's own text has none of it by design, but
+//! error messages of other programs may.
 
 use regex::Regex;
 use std::env;
 use std::fs;
 
-/// Environment variables whose values are kept: they change what longma prints, and identify nobody.
+/// Environment variables whose values are kept. They change what longma prints and identify no user.
 pub const SHOWN: [&str; 6] = ["TERM", "LANG", "LC_ALL", "NO_COLOR", "COLUMNS", "RUST_BACKTRACE"];
-/// Values that are shorter are numbers and switches, which would be found in every text.
+/// Minimum length in bytes of an environment value to remove. Shorter ones are numbers and switches, which occur in any
+/// text.
 const SHORTEST_VALUE: usize = 8;
-/// Names of users and hosts that every system has.
+/// Names of users and hosts that exist on every system.
 const COMMON: [&str; 4] = ["root", "localhost", "localhost.localdomain", "nobody"];
 
 /// Words and patterns to remove.
 pub struct Redactor {
-    /// What is looked for, longest first, and what is written instead.
+    /// Words to find, longest first, and their replacements.
     words: Vec<(String, &'static str)>,
     patterns: Vec<(Regex, &'static str)>,
 }
 
 impl Redactor {
-    /// For this process's user, host and environment.
+    /// Collects the user, host and environment of this process.
     pub fn of_process() -> Self {
         let mut words = Vec::new();
         let user = rustix::process::geteuid().as_raw().to_string();
@@ -65,7 +67,7 @@ impl Redactor {
         Self { words, patterns }
     }
 
-    /// The text without all that.
+    /// Replaces the words and patterns in a text.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_string();
         for (word, instead) in &self.words {
@@ -78,7 +80,7 @@ impl Redactor {
     }
 }
 
-/// Replaces a word where no letter or digit precedes or follows it.
+/// Replaces a word. A short one is replaced only where no letter, digit or underscore precedes or follows it.
 fn replace_whole(text: &str, word: &str, instead: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -93,7 +95,7 @@ fn replace_whole(text: &str, word: &str, instead: &str) -> String {
     out + rest
 }
 
-/// The settings of the environment that are shown, as lines, and which variables of longma's own are set.
+/// The kept environment variables, one per line, and the names of longma's own variables that are set.
 pub fn environment() -> String {
     let is_plain = |value: &str| {
         value.len() <= 40 && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-@".contains(&b))

@@ -1,7 +1,7 @@
-//! Parts of the host that files tell of, and the host's description for a bundle.
+//! Checks parts of the host through files, and describes the host for a bundle.
 
-use crate::checks::reason;
 use crate::programs;
+use crate::reason::reason;
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,7 @@ pub fn binfmt() -> Result<String, String> {
     }
 }
 
-/// Block devices that the kernel calls zoned.
+/// Counts zoned block devices.
 pub fn zoned_devices() -> Result<String, String> {
     let devices = fs::read_dir("/sys/block").map_err(|error| format!("/sys/block: {}", reason(&error)))?;
     let is_zoned = |path: &Path| {
@@ -27,7 +27,7 @@ pub fn zoned_devices() -> Result<String, String> {
     if zoned == 0 { Err("there is none".into()) } else { Ok(format!("{zoned} found")) }
 }
 
-/// Whether the kernel has the module loaded, built in, or in a file.
+/// Checks whether the module is loaded, built into the kernel, or installed.
 pub fn null_blk() -> Result<String, String> {
     if Path::new("/sys/module/null_blk").exists() {
         return Ok("loaded".into());
@@ -51,7 +51,7 @@ pub fn kvm() -> Result<String, String> {
     opened.map(|_| "/dev/kvm can be opened".into()).map_err(|error| format!("/dev/kvm: {}", reason(&error)))
 }
 
-/// The client, and a socket of the daemon's.
+/// Looks for virsh and for a socket of the libvirt daemon.
 pub fn libvirt() -> Result<String, String> {
     let version = programs::version("virsh", &["--version"])?;
     let sockets = ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"];
@@ -62,11 +62,11 @@ pub fn libvirt() -> Result<String, String> {
     }
 }
 
-/// The kernel, the distribution, the processor and memory.
+/// Describes the kernel, the distribution, the processor, memory and kernel settings.
 pub fn host() -> String {
     let mut text = String::new();
     let name = rustix::system::uname();
-    // Not the whole of uname, which has the host's name.
+    // Omit the other fields of uname: one is the host's name.
     for (what, value) in
         [("kernel", name.release()), ("built", name.version()), ("architecture", name.machine())]
     {
@@ -90,7 +90,7 @@ pub fn host() -> String {
     text
 }
 
-/// Settings of the kernel that change what longma can do.
+/// Kernel settings that affect longma.
 const SETTINGS: &[(&str, &str)] = &[
     ("overcommit_memory", "/proc/sys/vm/overcommit_memory"),
     ("max_map_count", "/proc/sys/vm/max_map_count"),
@@ -105,7 +105,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("security modules", "/sys/kernel/security/lsm"),
 ];
 
-/// What `/proc/cpuinfo` says of the first CPU, and how many there are.
+/// Fields of the first CPU in `/proc/cpuinfo`, and the number of CPUs.
 fn processor(cpuinfo: &str) -> String {
     let wanted = ["vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "bugs"];
     let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
@@ -119,7 +119,7 @@ fn processor(cpuinfo: &str) -> String {
     text
 }
 
-/// The limits of this process, and those of its control group.
+/// Resource limits of this process and of its control groups.
 pub fn limits() -> String {
     let mut text = String::new();
     let resources = [
@@ -142,7 +142,7 @@ pub fn limits() -> String {
     text
 }
 
-/// The limits of the control group, without its path, which has names of users and services.
+/// Limits of the control groups. Their paths are omitted, because they contain names of users and services.
 fn control_group() -> String {
     let files = [
         "cpu.max",
@@ -163,7 +163,7 @@ fn control_group() -> String {
     };
     let folder = Path::new("/sys/fs/cgroup").join(path);
     let mut text = String::new();
-    // A limit may be set on any group above.
+    // Every parent group may have limits too.
     for (level, folder) in
         folder.ancestors().take_while(|above| above.starts_with("/sys/fs/cgroup")).enumerate()
     {

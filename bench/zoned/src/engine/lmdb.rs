@@ -1,4 +1,4 @@
-//! LMDB through heed, without MDB_WRITEMAP, whose writes could not be told from page faults.
+//! LMDB through heed, without MDB_WRITEMAP, whose writes could not be distinguished from page faults.
 //! Source: lmdb.h; heed 0.22's documentation.
 
 use super::{Engine, Fallible, Record, said};

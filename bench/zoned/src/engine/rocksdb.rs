@@ -82,8 +82,8 @@ impl RocksDb {
     pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
         let path = CString::new(folder.join("rocksdb").as_os_str().as_bytes()).map_err(super::said)?;
         let mut error = null_mut();
-        // SAFETY: every object was made by the call before, and is used as c.h says; they live as long as the process, as the cache and
-        // the filter policy must for the database's life.
+        // SAFETY: each object is created before it is used, and is used as c.h documents. All of them live as long as
+        // the process, because the cache and the filter policy must outlive the database.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);
@@ -107,7 +107,7 @@ impl RocksDb {
 impl Engine for RocksDb {
     fn write(&mut self, records: &[Record]) -> Fallible<()> {
         let mut error = null_mut();
-        // SAFETY: the batch is ours from its creation to its destruction, and copies what is put into it.
+        // SAFETY: the batch belongs to this function from creation to destruction, and copies the data put into it.
         unsafe {
             let batch = rocksdb_writebatch_create();
             for (key, value) in records {
@@ -143,7 +143,8 @@ impl Engine for RocksDb {
 
     fn scan(&mut self) -> Fallible<(u64, u64)> {
         let (mut count, mut sum, mut error) = (0, 0, null_mut());
-        // SAFETY: the iterator is ours until it is destroyed; its value is valid until it moves, and was not empty when it was written.
+        // SAFETY: the iterator belongs to this function until it is destroyed. Its value is valid until it moves, and
+        // no value is empty.
         unsafe {
             let iterator = rocksdb_create_iterator(self.database, self.reading);
             rocksdb_iter_seek_to_first(iterator);

@@ -13,9 +13,9 @@ const HEADLINE: &str = "run.";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     pub name: String,
-    /// In the first result, if present.
+    /// Value in the first result, if present.
     pub before: Option<Figure>,
-    /// In the second result, if present.
+    /// Value in the second result, if present.
     pub after: Option<Figure>,
 }
 

@@ -1,27 +1,26 @@
-//! A table of results that fits a terminal: what is the same in every row stands above it, a unit stands once, and columns for which there is
-//! no room stand below, beside the parameters again.
-//! Not what the table holds: that is `longma-lab`'s.
+//! Lays out a table of results to fit the terminal. Values that are the same in every row are printed above the table.
+//! Columns that do not fit follow below, with the parameter columns repeated.
 
 use longma_lab::{Table, number};
 use std::fmt::Write as _;
 
-/// Between two columns.
+/// Blanks between columns.
 const GAP: usize = 2;
 
-/// A column: its heading word by word, its unit, and its cells.
+/// A column: the words of its heading, its unit, and its cells.
 struct Column {
     heading: Vec<String>,
     unit: String,
     cells: Vec<String>,
     is_number: bool,
-    /// Lines that the heading may take.
+    /// Maximum number of heading lines.
     tall: usize,
 }
 
-/// Lines that headings may take: more where there is no room otherwise.
+/// Maximum numbers of heading lines, tried in this order until the table fits.
 const TALL: [usize; 4] = [1, 2, 3, usize::MAX];
 
-/// The first `shown` rows of `table` in lines of at most `width` letters where the widest column allows it.
+/// Formats the first `shown` rows of `table` in lines of at most `width` characters if possible.
 pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
     let (parameters, metrics) = (parameters(table, shown), metrics(table, shown));
     let is_same = |column: &Column| {
@@ -42,8 +41,8 @@ pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
     out
 }
 
-/// Rows under headings, each with its unit, in lines of at most `width` letters where the widest column allows it. The first `beside` columns
-/// are words, and stand again beside those that come below for want of room; the others are numbers.
+/// Formats rows under headings, given as text and unit, in lines of at most `width` characters if possible. The first
+/// `beside` columns hold text and are repeated in front of columns that do not fit; the others hold numbers.
 pub fn rows(headings: &[(&str, &str)], beside: usize, rows: &[Vec<String>], width: usize) -> String {
     let column = |(index, (heading, unit)): (usize, &(&str, &str))| Column {
         heading: words(heading),
@@ -59,7 +58,7 @@ pub fn rows(headings: &[(&str, &str)], beside: usize, rows: &[Vec<String>], widt
     out
 }
 
-/// Draws the columns, with headings as low as there is room for.
+/// Draws the columns. Headings get more lines only if the table does not fit otherwise.
 fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], width: usize) {
     if let [first, rest @ ..] = &*metrics
         && !rest.is_empty()
@@ -103,7 +102,7 @@ fn parameters(table: &Table, shown: usize) -> Vec<Column> {
 fn metrics(table: &Table, shown: usize) -> Vec<Column> {
     let column = |(index, metric): (usize, &longma_lab::Column)| Column {
         heading: words(&metric.title),
-        // A heading that ends with the unit has said it.
+        // The heading already names the unit.
         unit: if metric.title.contains(&metric.unit) { String::new() } else { metric.unit.clone() },
         cells: table
             .rows
@@ -117,8 +116,8 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
     table.metrics.iter().enumerate().map(column).collect()
 }
 
-/// Parameters that mostly are as in the first row become one column of what is different, if all of them take too much room; with what they
-/// usually are.
+/// If the parameters take too much room, replaces those that mostly equal their first value by one column that lists
+/// the differences. Also returns these usual values.
 fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
     if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
         return (Vec::new(), parameters);
@@ -146,7 +145,7 @@ fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>
     (usual.iter().map(Column::in_words).collect(), others)
 }
 
-/// The words of a heading; the path of a parameter may be parted at its dots.
+/// The words of a heading. The path of a parameter may be broken after its dots.
 fn words(heading: &str) -> Vec<String> {
     heading.split(' ').flat_map(|word| word.split_inclusive('.')).map(String::from).collect()
 }
@@ -156,7 +155,7 @@ fn length(text: &str) -> usize {
 }
 
 impl Column {
-    /// As wide as the cells and the words, and wide enough for the heading to take no more lines than it may.
+    /// The width that fits the cells and lets the heading take at most `tall` lines.
     fn width(&self) -> usize {
         let cells = self.cells.iter().chain(&self.heading).chain([&self.unit]);
         let least = cells.map(|cell| length(cell)).max().unwrap_or(0);
@@ -170,7 +169,7 @@ impl Column {
         self.lines_in(self.width())
     }
 
-    /// The heading in lines of at most `width` letters.
+    /// Breaks the heading into lines of at most `width` characters.
     fn lines_in(&self, width: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for word in &self.heading {
@@ -184,7 +183,7 @@ impl Column {
         lines
     }
 
-    /// The first row's value with its name and unit.
+    /// Name, value in the first row, and unit.
     fn in_words(&self) -> String {
         self.words_of(0)
     }
@@ -202,7 +201,7 @@ impl Column {
     }
 }
 
-/// Metrics in groups that fit beside the parameters.
+/// Splits the metrics into groups that fit next to the parameters.
 fn parts<'a>(parameters: &[Column], metrics: &'a [Column], width: usize) -> Vec<&'a [Column]> {
     let beside: usize = parameters.iter().map(|column| column.width() + GAP).sum();
     let (mut parts, mut start, mut used) = (Vec::new(), 0, beside);
@@ -221,7 +220,7 @@ fn parts<'a>(parameters: &[Column], metrics: &'a [Column], width: usize) -> Vec<
 fn draw(columns: &[&Column], out: &mut String) {
     let headings: Vec<_> = columns.iter().map(|column| column.lines()).collect();
     let tall = headings.iter().map(Vec::len).max().unwrap_or(0);
-    // Headings stand on the same last line.
+    // Align headings at the bottom.
     for line in 0..tall {
         let cell = |heading: &Vec<String>| {
             (line + heading.len()).checked_sub(tall).map_or(String::new(), |at| heading[at].clone())
@@ -246,7 +245,7 @@ fn put(columns: &[&Column], cells: &[String], out: &mut String) {
     out.push('\n');
 }
 
-/// Words in lines of at most `width` letters.
+/// Appends text, wrapped to lines of at most `width` characters.
 fn fill(text: &str, width: usize, out: &mut String) {
     let mut used = 0;
     for word in text.split(' ') {

@@ -1,6 +1,6 @@
-//! `longma explain`: how much each mechanism of an experiment contributes.
-//! Not the runs and the sums: those are `longma-lab`'s.
-//! Source: Shapley values as `longma_lab::Game` says.
+//! `longma explain`: how much each mechanism of an experiment contributes to its metrics. `longma-lab` plans the runs
+//! and computes the contributions.
+//! Source: Shapley values, see `longma_lab::Game`.
 
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status};
@@ -21,19 +21,20 @@ use std::sync::Arc;
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Explain by this mechanism, or swept parameter of two values; may be repeated [default: all that the file names].
+    /// Explain the contribution of this mechanism, or of this swept parameter with two values; may be repeated
+    /// [default: all mechanisms in the file].
     #[arg(long, value_name = "NAME")]
     mechanism: Vec<String>,
     /// Explain only where a swept parameter has this value; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     at: Vec<(String, String)>,
-    /// Points that run at the same time [default: one for each processor].
+    /// Number of points to run at the same time [default: one per processor].
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
-    /// Run points again that failed before.
+    /// Run previously failed points again.
     #[arg(long)]
     retry_failed: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -43,7 +44,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((name.into(), value.into()))
 }
 
-/// Explains the experiments asked for.
+/// Runs `longma explain`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let registry = super::registry()?;
     let selection = Selection {
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let stop = Arc::new(Stop::default());
     let heard = stop.clone();
-    // Without a handler Ctrl-C ends the command at once, and nothing stored is lost either.
+    // If no handler can be set, Ctrl-C ends the command at once. Stored results are kept either way.
     let _ = ctrlc::set_handler(move || heard.request());
     let (mut text, mut objects, mut gaps, mut host) = (String::new(), Vec::new(), false, false);
     for experiment in find::open(&arguments.which, &registry)? {
@@ -95,7 +96,8 @@ fn campaign(
     Ok(outcome?)
 }
 
-/// Every metric at one place, as text and as JSON.
+/// Explains every metric at one setting of the other parameters, as text and as JSON. Sets `gaps` if a metric cannot be
+/// explained.
 fn explained(
     explanation: &Explanation<'_>,
     place: &Place,

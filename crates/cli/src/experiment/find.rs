@@ -1,4 +1,5 @@
-//! Finds experiment files: by path, by name in the nearest folder `experiments`, or by name among those built into the command.
+//! Finds experiment files: by path, by name in the nearest `experiments` directory, or by name among those built into
+//! the command.
 
 use super::Which;
 use longma_lab::{Experiment, OpenError, Registry};
@@ -8,26 +9,27 @@ use std::path::{Path, PathBuf};
 
 type Found<T> = Result<T, Box<dyn Error>>;
 
-/// The experiments that names refer to.
+/// The experiments that a name can refer to.
 pub struct Experiments {
     /// Where they come from.
     pub origin: Origin,
-    /// Their files, in the order of the names.
+    /// Their files, sorted by name.
     pub files: Vec<PathBuf>,
 }
 
-/// Where experiments come from.
+/// Origin of experiments.
 pub enum Origin {
-    /// This folder, given as `--folder`.
+    /// The directory given with `--folder`.
     Given(PathBuf),
-    /// This folder `experiments`, here or above.
+    /// The nearest `experiments` directory, here or in a parent.
     Nearest(PathBuf),
-    /// The command.
+    /// The command itself.
     BuiltIn,
 }
 
 impl Experiments {
-    /// Those of the folder given, else of the nearest folder `experiments` here or above, else those built into the command.
+    /// The experiments of the given directory; otherwise those of the nearest `experiments` directory, unless
+    /// `built_in` is set; otherwise those built into the command.
     pub fn of(given: Option<&Path>, built_in: bool) -> Found<Self> {
         if let Some(folder) = given {
             let files = files(folder)?;
@@ -39,7 +41,7 @@ impl Experiments {
         }
     }
 
-    /// Those built into the command, extracted with the machine files and programs that they name.
+    /// Extracts the experiments built into the command, with the machine files and programs that they name.
     fn built_in() -> Found<Self> {
         let root =
             longma_shipped::extract(ENTRIES, &Places::of_process()).map_err(super::status::HostError::of)?;
@@ -51,7 +53,8 @@ impl Experiments {
         self.files.iter().find(|path| path.file_stem().is_some_and(|stem| stem == name))
     }
 
-    /// The file of the experiment called `name`.
+    /// The file of the experiment `name`. If the nearest `experiments` directory does not have it, a built-in
+    /// experiment of that name is used.
     fn named(&self, name: &str) -> Found<PathBuf> {
         if let Some(file) = self.file(name) {
             return Ok(file.clone());
@@ -74,7 +77,7 @@ impl Experiments {
     }
 }
 
-/// The nearest folder `experiments`, here or above.
+/// The nearest `experiments` directory, here or in a parent.
 pub fn nearest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().map(|above| above.join("experiments")).find(|folder| folder.is_dir())
@@ -85,7 +88,7 @@ pub fn is_built_in(name: &str) -> bool {
     longma_shipped::entry(&format!("experiments/{name}.toml")).is_some()
 }
 
-/// Every experiment file of a folder, in the order of the names.
+/// The experiment files of a directory, sorted by name.
 fn files(folder: &Path) -> Found<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Err(format!("there is no folder {}", folder.display()).into());
@@ -98,7 +101,7 @@ fn files(folder: &Path) -> Found<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The files of the experiments asked for.
+/// The files of the requested experiments.
 pub fn wanted(which: &Which) -> Found<Vec<PathBuf>> {
     let experiments = || Experiments::of(which.folder.as_deref(), which.built_in);
     if which.all {
@@ -116,7 +119,7 @@ pub fn wanted(which: &Which) -> Found<Vec<PathBuf>> {
     which.names.iter().map(one).collect()
 }
 
-/// The experiments asked for, opened.
+/// Opens the requested experiments.
 pub fn open(which: &Which, registry: &Registry) -> Found<Vec<Experiment>> {
     let open = |path: PathBuf| match &which.paths_from {
         Some(folder) => Experiment::open_in(&path, folder, registry),

@@ -1,5 +1,5 @@
-//! `longma experiment`: list, check, run, compare, report, merge.
-//! Not the work itself: that is `longma-lab`; here files are found and results printed.
+//! `longma experiment`: creates, checks, runs, compares, reports and merges experiments. `longma-lab` does the work;
+//! this module finds the files and prints the results.
 
 pub(crate) mod columns;
 pub mod explain;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
-/// The version of the models, part of every result's key.
+/// Version of the models; part of every result's key.
 pub const VERSION: &str = env!("LONGMA_MODEL_VERSION");
 
 /// `longma experiment ...`
@@ -36,136 +36,141 @@ pub(super) struct Which {
     /// Experiments: names (see `longma experiment list`) or experiment files.
     #[arg(value_name = "NAME|FILE")]
     names: Vec<String>,
-    /// Every experiment there is.
+    /// Select every experiment.
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// The quick form, for a first look.
+    /// Use the quick form of the experiments.
     #[arg(long)]
     quick: bool,
-    /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+    /// Directory of experiment files [default: the nearest `experiments` here or in a parent, else the experiments
+    /// built into longma].
     #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
     folder: Option<PathBuf>,
-    /// Use the experiments built into longma, even if there is a folder `experiments`.
+    /// Use the experiments built into longma, even if there is an `experiments` directory.
     #[arg(long)]
     built_in: bool,
-    /// The folder of results.
+    /// Directory of results.
     #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
     store: PathBuf,
-    /// Begin relative paths inside the experiment files here, instead of at each file.
+    /// Resolve relative paths in experiment files against this directory, instead of each file's own.
     #[arg(long, value_name = "FOLDER")]
     paths_from: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum ExperimentCommand {
-    /// Names the experiments there are, and says on standard error where they come from.
+    /// List the available experiments. Standard error says where they come from.
     List {
-        /// The folder of experiment files [default: the nearest `experiments` here or above, else the experiments built into longma].
+        /// Directory of experiment files [default: the nearest `experiments` here or in a parent, else the experiments
+        /// built into longma].
         #[arg(long, value_name = "FOLDER", conflicts_with = "built_in")]
         folder: Option<PathBuf>,
-        /// List the experiments built into longma, even if there is a folder `experiments`.
+        /// List the experiments built into longma, even if there is an `experiments` directory.
         #[arg(long)]
         built_in: bool,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Writes an experiment file with comments, as a start for your own.
+    /// Write a commented experiment file to start from.
     New {
-        /// Its name: small letters, digits and hyphens.
+        /// Name of the experiment: lowercase letters, digits and hyphens.
         name: String,
-        /// The folder to write it to [default: the nearest `experiments` here or above, else a new one here].
+        /// Directory to write it to [default: the nearest `experiments` here or in a parent, else a new one here].
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
-    /// Reports everything wrong with experiment files: every point is set up, with its machine, devices and program, and none is run.
+    /// Check experiment files and report all problems. Sets up every point with its machine, devices and program, but
+    /// runs none.
     #[command(after_help = status::HELP)]
     Check {
         #[command(flatten)]
         which: Which,
-        /// Check what the files say alone; set up no point.
+        /// Check only the files; set up no point.
         #[arg(long)]
         file_only: bool,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Runs the points of experiments that have no result yet, and prints the results.
+    /// Run the points of experiments that have no result yet, and print the results.
     #[command(after_help = status::HELP)]
     Run {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
         how: run::How,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Prints results beside what was published.
+    /// Compare results with published values.
     Compare {
         #[command(flatten)]
         which: Which,
-        /// Fail if a result is further than this from what was published, in percent of it.
+        /// Fail if a result deviates from the published value by more than this, in percent of the published value.
         #[arg(long, value_name = "PERCENT")]
         within: Option<f64>,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Writes the results of experiments as one page with charts, complete in itself.
+    /// Write the results of experiments as one self-contained HTML page with charts.
     Report {
         #[command(flatten)]
         which: Which,
-        /// The page.
+        /// Output file.
         #[arg(long, short, value_name = "FILE", default_value = "report.html")]
         output: PathBuf,
     },
-    /// Adds the results of other folders to one. Results that contradict each other are told with both values, and the status is 1.
+    /// Add the results of other directories to one. If results contradict each other, print both values and exit with
+    /// status 1.
     #[command(after_help = status::HELP)]
     Merge {
-        /// The folders to take results from; `-` takes lines from standard input.
+        /// Directories to take results from; `-` reads lines of results from standard input.
         #[arg(required = true, value_name = "FOLDER")]
         from: Vec<PathBuf>,
-        /// The folder to add them to.
+        /// Directory to add them to.
         #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
         store: PathBuf,
     },
-    /// Prints the points of experiments with what has become of them.
+    /// List the points of experiments and the state of each.
     Points {
         #[command(flatten)]
         which: Which,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Lists what experiments could measure, with units; their files choose among it.
+    /// List the metrics that experiments can measure, with units. Experiment files select among them.
     Metrics {
         #[command(flatten)]
         which: Which,
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Names what experiments can run.
+    /// List the workloads that experiments can run.
     Workloads {
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people.
+    /// A table or text.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// What experiments can run.
+/// The workloads that experiments can run.
 fn registry() -> Result<Registry, Box<dyn Error>> {
-    // This very program: under its name another may lie before all points have run, whose results would count as this one's.
+    // Use the running executable. Its path may name another version before all points have run, whose results would be
+    // stored as this one's.
     let longma = PathBuf::from("/proc/self/exe");
     let is_there = longma.try_exists().unwrap_or(false);
     if !is_there {
@@ -174,7 +179,7 @@ fn registry() -> Result<Registry, Box<dyn Error>> {
     Ok(longma_workloads::registry(longma))
 }
 
-/// Says what went wrong, and with which status the command ends.
+/// Prints an error, if there is one, and returns the exit status.
 pub fn ended(outcome: Outcome) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");
@@ -232,19 +237,19 @@ impl Which {
         Store::new(&self.store)
     }
 
-    /// The command that does the same, for people to copy.
+    /// A command for the user to copy that runs experiment `name` in the same form.
     fn command(&self, name: &str) -> String {
         let quick = if self.quick { " --quick" } else { "" };
         format!("longma experiment run {name}{quick}")
     }
 }
 
-/// A part of the points, as clap reads it.
+/// Parses `i/n`, one of n parts of the points.
 pub(super) fn shard(text: &str) -> Result<Shard, String> {
     text.parse()
 }
 
-/// What a campaign did, as JSON.
+/// Summary of a campaign as JSON.
 pub(super) fn summary(outcome: &longma_lab::Outcome) -> serde_json::Value {
     let fault = |fault: &longma_lab::Fault| json!({ "key": fault.key, "point": fault.point, "error": fault.failure.message });
     let faults: Vec<_> = outcome.faults.iter().map(fault).collect();

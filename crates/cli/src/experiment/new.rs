@@ -1,4 +1,4 @@
-//! `longma experiment new`: an experiment file to start from.
+//! `longma experiment new`: writes an experiment file to start from.
 
 use super::{Outcome, find, status::HostError};
 use crate::machine::print;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const TEMPLATE: &str = include_str!("template/experiment.toml");
 
-/// Writes the file of a new experiment, and prints where it is and how it is run.
+/// Writes a new experiment file and prints its path and the command that runs it.
 pub fn run(name: &str, folder: Option<PathBuf>, registry: &Registry) -> Outcome {
     check_name(name)?;
     let text = TEMPLATE.replace("NAME", name);
@@ -22,7 +22,7 @@ pub fn run(name: &str, folder: Option<PathBuf>, registry: &Registry) -> Outcome 
         return Err(format!("the name `{name}` cannot be used: {}", checked.report).into());
     }
     write(&folder, &path, &text)?;
-    // A folder that was given is not looked up later.
+    // `longma experiment run` does not search a directory given with --folder, so print the whole path.
     let spelled = if is_given { path.display().to_string() } else { name.into() };
     print(&format!("{}\nRun it with `longma experiment run {spelled} --quick`.\n", path.display()))
 }
@@ -42,7 +42,7 @@ fn check_name(name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes a file that does not exist yet.
+/// Writes a new file. Fails if it exists already.
 fn write(folder: &Path, path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     let failed = |error| HostError(format!("cannot write {}: {error}", path.display()));
     fs::create_dir_all(folder).map_err(failed)?;
@@ -55,7 +55,7 @@ fn write(folder: &Path, path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
         _ => failed(error).into(),
     })?;
     file.write_all(text.as_bytes()).map_err(|error| {
-        // Half a file would be in the way of the next attempt.
+        // Remove the partial file: the next attempt would refuse to overwrite it.
         let _ = fs::remove_file(path);
         failed(error)
     })?;

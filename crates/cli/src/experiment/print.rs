@@ -1,5 +1,4 @@
-//! Results and comparisons as text and JSON.
-//! Not their making: that is `longma-lab`.
+//! Formats experiments, results and comparisons as text and JSON.
 
 use super::find::{Experiments, Origin};
 use super::{Format, Outcome, VERSION, Which, find, status};
@@ -17,7 +16,7 @@ pub fn text(text: &str) -> Outcome {
     print(text)
 }
 
-/// Rows with the last `right` columns flush right.
+/// Formats rows as a table whose last `right` columns are right-aligned.
 pub fn table(mut rows: Vec<Vec<String>>, right: usize) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     for column in count.saturating_sub(right)..count {
@@ -42,7 +41,7 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
         (vec![row(["NAME", "POINTS", "QUICK", "PUBLISHED", "WHAT IS MEASURED"])], Vec::new(), false);
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        // A built-in one may be in a temporary folder, and the name is enough to run it.
+        // A built-in experiment may be extracted to a temporary directory, and its name is enough to run it.
         let file = (!built_in).then_some(&path);
         let opened = Experiment::open(&path, registry).map_err(|error| error.to_string());
         let counted = opened.and_then(|experiment| {
@@ -71,7 +70,7 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
     printed.map(|_| status::ended(false, broken, false))
 }
 
-/// Where the listed experiments come from, and which others there are.
+/// Describes where the listed experiments come from, and how to list others.
 fn origin_words(origin: &Origin) -> String {
     match origin {
         Origin::Given(folder) => format!("These experiments are in {}.", folder.display()),
@@ -108,7 +107,7 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
     printed.map(|_| status::ended(false, failed, false))
 }
 
-/// Says on standard error what is odd about a store.
+/// Reports damage and contradictions in a store on standard error.
 pub fn complaints(results: &Results) {
     results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
     for contradiction in &results.contradictions {
@@ -116,9 +115,9 @@ pub fn complaints(results: &Results) {
     }
 }
 
-/// Says on standard error what the host did to a campaign.
+/// Reports points that failed because of the host on standard error.
 pub fn faults(outcome: &longma_lab::Outcome) {
-    /// A fault is often the same at many points; the first ones tell.
+    /// Maximum number of faults shown. Points often fail for the same reason.
     const SHOWN: usize = 5;
     for fault in outcome.faults.iter().take(SHOWN) {
         eprintln!("longma: the host let down a point ({}): {}", fault.point, fault.failure);
@@ -138,7 +137,7 @@ pub fn faults(outcome: &longma_lab::Outcome) {
     }
 }
 
-/// The table of an experiment, and what is to be said about it.
+/// The table of an experiment with the number of points run, and the comparison with published values.
 pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::Outcome) -> String {
     let parts = experiment.parts();
     let mut out = format!("{}\n", parts.title);
@@ -159,7 +158,7 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     out
 }
 
-/// More rows than this are left to the files.
+/// Maximum number of rows shown; the exported files have all of them.
 const SHOWN_ROWS: usize = 60;
 
 fn result_rows(table_of: &Table) -> String {
@@ -167,7 +166,7 @@ fn result_rows(table_of: &Table) -> String {
     if table_of.rows.len() > SHOWN_ROWS {
         let _ = writeln!(out, "... and {} more rows", table_of.rows.len() - SHOWN_ROWS);
     }
-    // A failure is often the same at many points; the first ones tell.
+    // Points often fail for the same reason, so show only a few failures.
     let failures = table_of.rows.iter().filter_map(|row| Some((table_of.label(row), row.failure.as_ref()?)));
     for (label, failure) in failures.take(5) {
         let _ = writeln!(out, "failed: {label}: {failure}");
@@ -329,7 +328,7 @@ pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
         let mut rows = vec![row(["METRIC", "UNIT", "IN FILE", "MEANING"])];
         for measure in rehearsed.measures.values() {
             let (is_used, said) = (used.contains_key(&*measure.name), &measure.description);
-            // Of what a program prints only the file knows the unit.
+            // Only the file knows the unit of a number that a program prints.
             let unit = if measure.unit.is_empty() {
                 used.get(&*measure.name).map_or("", |u| u)
             } else {

@@ -1,5 +1,5 @@
-//! What a person sees while a campaign runs: a bar, the time left, the best and the worst point so far.
-//! Not printed into a pipe.
+//! Progress bar of a campaign: the time left, and the best and the worst point so far. Hidden if standard error is not
+//! a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
@@ -7,14 +7,14 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A bar on the terminal.
+/// A progress bar on standard error.
 pub struct Bar {
     bar: ProgressBar,
     metric: Option<(String, Metric)>,
     seen: Mutex<Seen>,
 }
 
-/// The points worth showing.
+/// Counts of failures, and the points with the smallest and the largest value.
 #[derive(Default)]
 struct Seen {
     failed: usize,
@@ -24,7 +24,8 @@ struct Seen {
 }
 
 impl Bar {
-    /// A bar for `experiment`, hidden if nobody looks. It follows the experiment's first metric.
+    /// Creates a bar for `experiment`, hidden if standard error is not a terminal. It follows the experiment's first
+    /// metric.
     pub fn new(experiment: &Experiment) -> Self {
         let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template(
@@ -37,7 +38,7 @@ impl Bar {
         Self { bar, metric, seen: Mutex::default() }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar from the terminal.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

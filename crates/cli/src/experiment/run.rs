@@ -1,5 +1,4 @@
-//! `longma experiment run`: campaigns, one after the other.
-//! Not the running of a point: that is `longma-lab`.
+//! `longma experiment run`: runs campaigns one after the other.
 
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status, summary};
@@ -15,19 +14,19 @@ use std::sync::Arc;
 /// How campaigns are run.
 #[derive(clap::Args)]
 pub struct How {
-    /// Points that run at the same time [default: one for each processor].
+    /// Number of points to run at the same time [default: one per processor].
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
-    /// Run only the i-th of n parts of the points, from 1; results merge in one store.
+    /// Run only the i-th of n parts of the points, counting from 1. `longma experiment merge` combines the results.
     #[arg(long, value_name = "i/n", value_parser = super::shard)]
     shard: Option<Shard>,
-    /// Run points again that failed before.
+    /// Run previously failed points again.
     #[arg(long)]
     retry_failed: bool,
     /// Run only the point with this key; may be repeated.
     #[arg(long, value_name = "KEY")]
     only: Vec<String>,
-    /// Print nothing but the records of the points, as lines for `longma experiment merge -`.
+    /// Print only the records of the points, as lines for `longma experiment merge -`.
     #[arg(long, hide = true, requires = "only")]
     records: bool,
 }
@@ -46,12 +45,12 @@ impl How {
     }
 }
 
-/// Runs the experiments asked for and prints their tables.
+/// Runs the requested experiments and prints their tables.
 pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Outcome {
     let experiments = find::open(which, registry)?;
     let stop = Arc::new(Stop::default());
     let heard = stop.clone();
-    // Without a handler Ctrl-C ends the command at once, and nothing stored is lost either.
+    // If no handler can be set, Ctrl-C ends the command at once. Stored results are kept either way.
     let _ = ctrlc::set_handler(move || heard.request());
     let (store, options) = (which.store(), how.options());
     let (mut text, mut objects) = (String::new(), Vec::new());
@@ -72,7 +71,7 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         let (table, written) = exported(&store, &campaign, &mut outcome)?;
         print::complaints(&outcome.results);
         let written = match written {
-            // A folder that cannot be written to still serves results.
+            // Nothing was run, so print the stored results even if their directory is not writable.
             Err(error) if outcome.ran == 0 => {
                 eprintln!("longma: {error}");
                 None
@@ -113,7 +112,8 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
     Ok(status::ended(host, wrong, failed))
 }
 
-/// The metrics that no run gave and none could give: what never happened is left out of a run's statistics.
+/// Messages about metrics that no run reported and none can report. A run omits statistics of events that never
+/// happened, so a missing metric alone is not an error.
 fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Vec<String> {
     if table.unknown.is_empty() {
         return Vec::new();
@@ -123,7 +123,8 @@ fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Ve
     unknown.map(|(_, message)| message.clone()).collect()
 }
 
-/// The table of all that the store has now, others' results included, and its files. Whoever writes the files last has read last.
+/// Exports the table of all results in the store, including those of other commands. Reads and writes under the store's
+/// lock, so that the last written files include all results.
 fn exported(
     store: &Store,
     campaign: &Campaign<'_>,
@@ -134,7 +135,7 @@ fn exported(
     store.exclusively(|| {
         let damage = std::mem::take(&mut outcome.results.damage);
         outcome.results = store.results()?;
-        // What another command is just writing is not damaged.
+        // Keep the damage found earlier: a record that another command is writing right now is not damaged.
         outcome.results.damage = damage;
         let table = Table::of(campaign, &outcome.results);
         let written = export(store.folder(), &name, &table, &outcome.results);

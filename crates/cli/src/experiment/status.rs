@@ -1,12 +1,11 @@
-//! The exit statuses of `longma experiment` and `longma explain`.
-//! Not those of `longma run`: see `run::failure`.
-//! Source: 2 as clap and the shells use it for wrong words, 130 after Ctrl-C as the shells do.
+//! Exit statuses of `longma experiment` and `longma explain`. `run::failure` has those of `longma run`.
+//! Source: clap and shells use 2 for usage errors, and shells 130 after Ctrl-C.
 
 use longma_lab::{ExportError, RunError, StoreError};
 use std::error::Error;
 use std::process::ExitCode;
 
-/// What the statuses mean, for `--help`.
+/// Exit statuses, for `--help`.
 pub const HELP: &str = "Exit statuses:
   0    all was done
   1    a point failed, results contradict each other, or a published value has nothing near enough beside it
@@ -15,28 +14,28 @@ pub const HELP: &str = "Exit statuses:
        command runs what is left again
   130  stopped by Ctrl-C; the same command goes on";
 
-/// A point failed, or results are not as they should be.
+/// A point failed, results contradict each other, or a comparison failed.
 pub const FAILED: u8 = 1;
-/// The input is wrong.
+/// Invalid input.
 const INPUT: u8 = 2;
-/// The host is at fault.
+/// An error of the host, such as a full disk.
 pub const HOST: u8 = 3;
-/// After Ctrl-C.
+/// Stopped by Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// The host cannot do what it is asked for.
+/// An error of the host.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct HostError(pub String);
 
 impl HostError {
-    /// Another error for which the host is responsible.
+    /// Wraps an error that the host caused.
     pub fn of(error: impl Error) -> Self {
         Self(error.to_string())
     }
 }
 
-/// The status of a command that ended with this error.
+/// Exit status for an error.
 pub fn of(error: &(dyn Error + 'static)) -> u8 {
     let of_host = error.is::<StoreError>()
         || error.is::<ExportError>()
@@ -45,7 +44,8 @@ pub fn of(error: &(dyn Error + 'static)) -> u8 {
     if of_host { HOST } else { INPUT }
 }
 
-/// The status of a command that came to an end: the host's fault comes first, for then the rest may change.
+/// Exit status of a command that completed. An error of the host takes precedence, because a repetition may change the
+/// other results.
 pub fn ended(host: bool, wrong_input: bool, failed: bool) -> ExitCode {
     match (host, wrong_input, failed) {
         (true, _, _) => ExitCode::from(HOST),

@@ -7,11 +7,11 @@ use std::{fmt, io, path::Path};
 use longma_runner::{ElfError, LoadError, NodeError};
 use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
-/// longma itself failed.
+/// Exit status if longma itself failed.
 pub const OWN_FAILURE: u8 = 125;
-/// The program was found but cannot be executed.
+/// Exit status if the program was found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
-/// The program was not found.
+/// Exit status if the program was not found.
 pub const NOT_FOUND: u8 = 127;
 
 /// An error that keeps the program from starting.
@@ -38,17 +38,17 @@ impl miette::Diagnostic for Failure {
 }
 
 impl Failure {
-    /// longma cannot do its part.
+    /// A failure of longma itself, with status 125.
     pub fn own(message: &str, advice: &str) -> Self {
         Self { message: message.into(), advice: advice.into(), status: OWN_FAILURE }
     }
 
-    /// Creates a failure with an exit status.
+    /// A failure with a given exit status.
     pub fn with_status(message: &str, advice: &str, status: u8) -> Self {
         Self { message: message.into(), advice: advice.into(), status }
     }
 
-    /// The host returned an error.
+    /// A failure because the host returned an error.
     pub fn host(action: &str, error: &io::Error) -> Self {
         let message = format!("cannot {action}: {error}");
         match shortage(error) {
@@ -57,13 +57,13 @@ impl Failure {
         }
     }
 
-    /// The host lacks a resource or limits it too much.
+    /// A failure because the host lacks a resource or limits it too much.
     pub fn short(message: &str, advice: &str) -> Self {
         let advice = format!("{advice}; {HOST_FAULT_WORDS}");
         Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }
 
-    /// The program's file cannot be read; `confined` if --root is given.
+    /// A failure to read the program's file; `confined` if --root is given.
     pub fn not_readable(path: &Path, error: &io::Error, confined: bool) -> Self {
         if shortage(error).is_some() {
             return Self::host(&format!("open {}", path.display()), error);
@@ -72,7 +72,7 @@ impl Failure {
         Self { message: format!("cannot open {}: {error}", path.display()), advice: advice.into(), status }
     }
 
-    /// The program cannot be loaded; `confined` if --root is given.
+    /// A failure to load the program; `confined` if --root is given.
     pub fn of_loading(error: NodeError, confined: bool) -> Self {
         let text = error.to_string();
         // Library messages name the problem and, after the last semicolon, the remedy.

@@ -251,7 +251,7 @@ impl Arguments {
         self.program.first_mut().filter(|_| is_first)
     }
 
-    /// Whether the program sees a directory of its own as `/`.
+    /// Whether the program sees the directory of `--root` as `/`.
     pub fn has_root(&self) -> bool {
         self.root.is_some()
     }

@@ -102,7 +102,7 @@ struct CacheAccesses {
     missed_by_kind: [u64; 3],
 }
 
-/// The kinds of accesses with a column of their own, as named in the statistics.
+/// The kinds of accesses that have separate columns, as named in the statistics.
 const KINDS: [&str; 3] = ["load", "store", "fetch"];
 
 /// Accesses by cache name; the private caches of all cores are summed.

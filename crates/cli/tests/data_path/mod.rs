@@ -10,7 +10,7 @@ fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], words: &str)
     run_at(&TIMING, machine, options, variables, words)
 }
 
-/// The same at any level.
+/// Like `run`, at any level.
 fn run_at(
     level: &[&str],
     machine: &str,

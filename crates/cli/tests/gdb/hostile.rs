@@ -70,7 +70,7 @@ fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
 
 #[test]
 fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
-    // x86-64: exit_group(7). And a program for LoongArch64.
+    // An x86-64 program that calls exit_group(7), or a LoongArch64 program.
     let start = |foreign: bool| match foreign {
         true => Debugged::start_foreign(&[0xbf, 7, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 5], 62, 0),
         false => Debugged::start(&SPINNER),

@@ -38,7 +38,7 @@ fn ip(words: &[&str]) {
 }
 
 impl Network {
-    /// With an iperf3 server in the sender's namespace.
+    /// Creates the network with an iperf3 server in the sender's namespace.
     pub fn new(name: &str) -> Self {
         let mut network = Self::bare(name);
         let mut server = Command::new("ip");
@@ -54,7 +54,7 @@ impl Network {
         network
     }
 
-    /// Without a server.
+    /// Creates the network without a server.
     pub fn bare(name: &str) -> Self {
         let names = ["r", "s"].map(|end| format!("lt{}{name}{end}", std::process::id()));
         let [here, there] = [&names[0], &names[1]];

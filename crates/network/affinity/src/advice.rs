@@ -52,7 +52,7 @@ pub struct Commands {
     pub systemd: String,
     /// A udev rule that steers the flows whenever the interface appears.
     pub udev: String,
-    /// Services that must be kept from reverting the settings.
+    /// Instructions that keep services from reverting the settings.
     pub keep: Vec<String>,
 }
 

@@ -101,8 +101,8 @@ impl Namespace {
 
     /// How the process that keeps the namespace ended, if it did or is about to.
     fn ended(&mut self, whose: &str) -> Option<String> {
-        // An exiting process gives up its namespaces before its parent can wait for it. Others fail to enter them from then on, so that
-        // moment counts as its end.
+        // An exiting process gives up its namespaces before its parent can wait for it. From then on, other processes
+        // cannot enter them, so treat the process as ended.
         let is_exiting = std::fs::read_link(format!("/proc/{}/ns/net", self.id())).is_err();
         let status = if is_exiting { self.holder.wait().ok()? } else { self.holder.try_wait().ok()?? };
         Some(format!(

@@ -272,7 +272,7 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
     let restored = Journal::recover(&path, &host, false).unwrap().unwrap();
     assert!(!restored.is_whole(), "{restored:?}");
     assert!(matches!(Journal::begin(&path, &host), Err(JournalError::NotRestored { settings: 2, .. })));
-    // It returns from another namespace.
+    // The interface returns from another namespace.
     files.iter().for_each(|(file, text)| host.put(file, text));
     assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
 }
@@ -314,7 +314,7 @@ fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
     assert_eq!(host.read(RPS).unwrap(), "00");
 }
 
-/// A server that forks for every connection.
+/// As with a server that forks for every connection.
 #[test]
 fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     let (host, (_folder, path)) = (host(), folder());

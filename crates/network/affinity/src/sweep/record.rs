@@ -207,7 +207,7 @@ impl Results {
         refused.filter_map(|sample| Some((&sample.variant, sample.failure.as_deref()?))).collect()
     }
 
-    /// If no run has a result, describes what the file contains instead.
+    /// Describes what the file contains if no run has a result; otherwise `None`.
     pub fn nothing(&self) -> Option<String> {
         if self.samples.iter().any(|sample| sample.rate.is_some()) {
             return None;

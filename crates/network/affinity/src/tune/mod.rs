@@ -22,8 +22,8 @@ use steady::{Steady, Verdict};
 
 /// Minimum interval between observations.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1000);
-/// Maximum interval between observations. Together with [`CONFIRM_INTERVAL`] and the observations themselves, it lets the
-/// tuner respond to a change within two seconds.
+/// Maximum interval between observations. Together with [`CONFIRM_INTERVAL`] and the time of the observations, it lets
+/// the tuner respond to a change within two seconds.
 pub const MAX_INTERVAL: Duration = Duration::from_millis(1500);
 /// Fraction of one core that observing may use, within the limits on the interval.
 const OBSERVATION_COST: f64 = 0.004;

@@ -57,7 +57,7 @@ pub(super) fn misplaced_vcpus(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMa
     elsewhere(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
 }
 
-/// The same for I/O threads.
+/// Like [`misplaced_vcpus`], for I/O threads.
 pub(super) fn misplaced_io_threads(
     root: &Path,
     pid: u32,

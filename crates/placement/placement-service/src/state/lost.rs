@@ -267,7 +267,7 @@ mod tests {
         assert!(one.claim("h", "a").unwrap());
         assert!(!two.claim("h", "b").unwrap(), "the other service hears a");
         assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
-        // The other service has seen no report for this long.
+        // The other service has seen no report for longer than the timeout.
         let seen = store.host("h").unwrap().seen_at;
         two.host("h", |h| (h.manager, h.elsewhere) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
