@@ -1,5 +1,6 @@
 //! Probes parts of the processor and of the kernel, in the way that longma uses them and without changing the host.
 
+use crate::programs;
 use crate::reason::reason;
 use longma_affinity::counters::Hardware;
 use std::io::{self, Read, Write};
@@ -25,7 +26,7 @@ pub fn run() -> Found {
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--fixed-names", "--translation-cache", "none", "--", &path]);
-    let ended = super::programs::output(&mut command, RUN_LIMIT).map_err(failed)?;
+    let ended = programs::output(&mut command, RUN_LIMIT).map_err(failed)?;
     if ended.succeeded && !ended.output.is_empty() {
         Ok("runs a LoongArch64 program".into())
     } else {
@@ -187,15 +188,4 @@ pub fn io_uring() -> Found {
 /// Why the last system call failed.
 fn refusal() -> String {
     reason(&io::Error::last_os_error())
-}
-
-/// Reads from a pipe, up to a limit.
-pub fn read_some(pipe: Option<impl Read>) -> String {
-    const MOST_BYTES: u64 = 64 << 10;
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        // On an error, use what was read so far.
-        let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,8 +1,7 @@
 //! Finds programs that longma or its tests start, by asking each for its version.
 
-use crate::probes::read_some;
 use crate::reason::reason;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,4 +76,15 @@ pub fn gdb() -> Result<String, String> {
         None => version("gdb", &["--version"])
             .and_then(|version| Err(format!("{version}, which does not know LoongArch"))),
     }
+}
+
+/// Reads from a pipe, up to a limit.
+fn read_some(pipe: Option<impl Read>) -> String {
+    const MAX_BYTES: u64 = 64 << 10;
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        // On an error, use what was read so far.
+        let _ = pipe.take(MAX_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
