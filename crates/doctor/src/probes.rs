@@ -3,7 +3,7 @@
 use crate::programs;
 use crate::reason::reason;
 use longma_affinity::counters::Hardware;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
