@@ -81,7 +81,7 @@ fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("`iperf3` (process {client}) was killed by SIGKILL")), "{said}");
     let words =
-        format!("the lab's server (`iperf3`, process {server}) was killed by SIGKILL and is started again");
+        format!("the lab's server (`iperf3`, process {server}) was killed by SIGKILL and was restarted");
     assert!(said.contains(&words), "{said}");
     assert!(said.contains("2 runs failed; the same command makes them again"), "{said}");
     let again = lab(folder.path(), "3").0.wait_with_output().unwrap();
@@ -105,7 +105,7 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
     let words = format!(
-        "the lab is gone: the process that keeps the receiver's namespace open (`cat`, process {holder}) was killed by SIGKILL"
+        "the testbed is gone: the process that keeps the receiver's namespace open (`cat`, process {holder}) was killed by SIGKILL"
     );
     assert!(said.contains(&words), "{said}");
     assert!(said.contains("with a result") && said.contains("the same command goes on"), "{said}");
@@ -161,7 +161,7 @@ fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
     let refused =
         AFFINITY.failure(&["sweep", "--model", "sandybridge-2x6", "--mtu", "9001", "--pair", "1,2"]);
     assert!(
-        refused.contains("sandybridge-2x6: packets of 9001 bytes: the NIC eth0 takes 9000 at most"),
+        refused.contains("sandybridge-2x6: packets of 9001 bytes: the NIC eth0 accepts at most 9000"),
         "{refused}"
     );
     let refused = AFFINITY.failure(&["sweep", "--model", "sandybridge-2x6", "--cpus", "0-99"]);
@@ -176,7 +176,7 @@ fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
     let output = command.arg(network.path("m.jsonl")).args(["--", "echo", "1"]).output().unwrap();
     let said = text(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("mtu=70000: in0 takes packets of 68 to 65535 bytes"),
+        !output.status.success() && said.contains("mtu=70000: in0 accepts packets of 68 to 65535 bytes"),
         "{said}"
     );
     assert_eq!(network.settings(), before);
@@ -270,8 +270,8 @@ fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_
     let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
     let said = text(&idle.stderr);
     assert!(
-        said.contains("note: xps=1 does nothing: there is one ring")
-            && said.contains("note: frames=8 does nothing"),
+        said.contains("note: xps=1 does nothing: there is only one transmit ring")
+            && said.contains("note: frames=8 does nothing: interrupts are not delayed"),
         "{said}"
     );
     // The notes are true: the results are equal.

@@ -278,7 +278,9 @@ fn errors_name_a_remedy() {
         wrong.contains("vcpus: is 4000") && wrong.contains("smt: needs exclusive CPUs"),
         "every field: {wrong}"
     );
-    assert!(service.refuses("request a,b --vcpus 1 --memory 1GiB").contains("name: may hold letters"));
+    assert!(
+        service.refuses("request a,b --vcpus 1 --memory 1GiB").contains("name: may contain only letters")
+    );
     assert!(service.refuses("request a --vcpus 1 --memory 1000B").contains("--memory"));
     assert!(service.refuses("show 99").contains("there is no virtual machine 99"));
 }

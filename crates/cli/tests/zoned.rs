@@ -83,7 +83,7 @@ fn invalid_requests_are_rejected_with_a_remedy() {
     assert!(refused(here, "get drive x").contains("longma zoned format drive"));
     std::fs::write(here.join("other"), "no device").unwrap();
     assert!(refused(here, "info other").contains("is not an emulated zoned device"));
-    assert!(refused(here, "format other --force").contains("will not replace it"));
+    assert!(refused(here, "format other --force").contains("cannot replace it"));
     printed(here, FORMAT);
     assert!(refused(here, FORMAT).contains("replace it with --force"));
     assert!(

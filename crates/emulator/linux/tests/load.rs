@@ -29,7 +29,7 @@ fn code() -> Load {
 fn a_file_that_is_not_a_program_is_refused_with_a_reason_and_a_remedy() {
     assert!(refusal(b"").contains("empty"));
     assert!(refusal(b"hello").contains("not an ELF file"));
-    assert!(refusal(b"#!\n").contains("names no interpreter"));
+    assert!(refusal(b"#!\n").contains("its first line has no interpreter after #!"));
     assert!(refusal(b"#!/does/not/exist\n").contains("/does/not/exist"));
     assert!(refusal(&smallest()[..40]).contains("truncated"));
     assert!(refusal(&smallest()[..100]).contains("truncated"));

@@ -63,14 +63,14 @@ fn every_error_is_reported_with_position_and_suggestion() {
         (
             "machines = [\"loongson-3a5000\"]",
             "machines = [\"loongson-3a500\"]",
-            "6: there is no machine and no file called `loongson-3a500`; did you mean `loongson-3a5000`?; run `longma machine check` on the machine file for details",
+            "6: there is no machine or file called `loongson-3a500`; did you mean `loongson-3a5000`?; run `longma machine check` on the machine file for details",
         ),
         ("unit = \"ns\"", "unti = \"ns\"", "24: metric has no key `unti`; did you mean `unit`?"),
-        ("note = \"from the sum\"", "", "48: nothing says how these were computed; add a `note`"),
+        ("note = \"from the sum\"", "", "48: the method of computation is missing; add a `note`"),
         (
             "name = \"every-chart\"",
             "name = \"Every Chart\"",
-            "2: `Every Chart` is not a short name; use small letters, digits and hyphens",
+            "2: `Every Chart` is not a valid name; use lower-case letters, digits and hyphens",
         ),
     ];
     for (old, new, wanted) in cases {

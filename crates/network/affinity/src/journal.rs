@@ -124,7 +124,7 @@ pub enum JournalError {
     /// The journal's directory does not exist. It is not created, because a mistyped name would hide the journal from
     /// later runs.
     #[error(
-        "the journal {}: there is no folder {}: create it, or name another file with --journal",
+        "the journal {}: there is no directory {}: create it, or name another file with --journal",
         display_path(path),
         display_path(folder)
     )]

@@ -298,9 +298,9 @@ mod tests {
         assert_eq!(said(&host, "mtu=68,9600"), None);
         assert_eq!(said(&host, "rx-ring=4096"), None);
         for (text, why) in [
-            ("mtu=1500,9601", "mtu=9601: eth1 takes packets of 68 to 9600 bytes"),
-            ("mtu=67", "mtu=67: eth1 takes packets of 68 to 9600 bytes"),
-            ("rx-ring=512,8192", "rx-ring=8192: a receive ring of eth1 has 4096 descriptors at most"),
+            ("mtu=1500,9601", "mtu=9601: eth1 accepts packets of 68 to 9600 bytes"),
+            ("mtu=67", "mtu=67: eth1 accepts packets of 68 to 9600 bytes"),
+            ("rx-ring=512,8192", "rx-ring=8192: a receive ring of eth1 has at most 4096 descriptors"),
         ] {
             assert_eq!(said(&host, text).as_deref(), Some(why));
         }

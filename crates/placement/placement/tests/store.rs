@@ -155,7 +155,7 @@ fn a_key_is_answered_once_and_a_name_is_taken_once() {
         let other = allocator.place(&Request::new("b", 2, 512), Some("k1")).unwrap_err();
         assert!(other.to_string().contains("key"), "{other}");
         let taken = allocator.place(&Request::new("a", 2, 512), None).unwrap_err();
-        assert!(taken.to_string().contains("called a already"), "{taken}");
+        assert!(taken.to_string().contains("already has a virtual machine called a"), "{taken}");
         let usage = allocator.scheduler().inventory().usage("h").unwrap();
         assert_eq!(
             (usage.vms, usage.nodes.iter().map(|n| n.shared).sum::<u32>()),

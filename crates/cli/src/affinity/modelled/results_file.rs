@@ -425,7 +425,7 @@ mod tests {
         assert!(refused(&|header| header.frame_cycles = 100_001).contains("line 1: frame_cycles is 100001"));
         assert!(refused(&|header| header.mtu = 40).contains("made.jsonl, line 1: packets of 40 bytes"));
         let error = refused(&|header| header.machine = pipe.to_str().unwrap().into());
-        assert!(error.contains("pipe is no regular file"), "{error}");
+        assert!(error.contains("pipe is not a regular file"), "{error}");
     }
 
     #[test]

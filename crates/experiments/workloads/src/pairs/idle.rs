@@ -113,22 +113,22 @@ mod tests {
         for (settings, pair, why) in [
             (&["rps=1"][..], (1, 2), "rps=1 does nothing: that is the flow's own core"),
             (&["rfs=1"], (1, 1), "rfs=1 does nothing: the program runs on the flow's own core"),
-            (&["rfs=1", "rps=3"], (1, 2), "rps=3 does nothing: rfs=1 decides in its place"),
+            (&["rfs=1", "rps=3"], (1, 2), "rps=3 does nothing: rfs=1 overrides it"),
             (
                 &["xps=1"],
                 (1, 2),
-                "xps=1 does nothing: there is one ring to send by: give send_queues=2 or more",
+                "xps=1 does nothing: there is only one transmit ring: give send_queues=2 or more",
             ),
             (
                 &["send_queues=4"],
                 (1, 2),
-                "send_queues=4 does nothing: one flow has one ring: give xps=1, which chooses by core",
+                "send_queues=4 does nothing: one flow uses one ring: give xps=1, which chooses by core",
             ),
-            (&["send_queues=4", "xps=1"], (1, 5), "xps=1 does nothing: the cores that send have one ring"),
+            (&["send_queues=4", "xps=1"], (1, 5), "xps=1 does nothing: the sending cores share a ring"),
             (
                 &["send_queues=4", "xps=1", "rfs=1"],
                 (1, 2),
-                "xps=1 does nothing: the cores that send have one ring",
+                "xps=1 does nothing: the sending cores share a ring",
             ),
             (&["napi=3"], (1, 2), "napi=3 does nothing: no thread takes frames: give threaded=1"),
             (
@@ -136,9 +136,9 @@ mod tests {
                 (1, 2),
                 "napi=1 does nothing: the thread is on the flow's core without it",
             ),
-            (&["frames=8"], (1, 2), "frames=8 does nothing: no interrupt is held back: give delay_ns"),
-            (&["near=0"], (1, 2), "near=0 does nothing: flow and application are of one NUMA node"),
-            (&["gro=0"], (1, 2), "gro=0 is what it is without it"),
+            (&["frames=8"], (1, 2), "frames=8 does nothing: interrupts are not delayed: give delay_ns"),
+            (&["near=0"], (1, 2), "near=0 does nothing: flow and application are on one NUMA node"),
+            (&["gro=0"], (1, 2), "gro=0 is the default"),
         ] {
             assert_eq!(said(settings, &[pair]), [why]);
         }

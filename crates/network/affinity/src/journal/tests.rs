@@ -122,7 +122,11 @@ fn a_folder_that_is_not_there_is_not_made() {
     let (host, (_folder, path)) = (host(), folder());
     let path = path.with_file_name("mistyped").join("journal");
     let error = Journal::begin(&path, &host).err().unwrap().to_string();
-    assert!(error.contains("there is no folder ") && error.contains("mistyped: make it"), "{error}");
+    assert!(
+        error.contains("there is no directory ")
+            && error.contains("mistyped: create it, or name another file with --journal"),
+        "{error}"
+    );
     assert!(!path.parent().unwrap().exists());
     assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
 }

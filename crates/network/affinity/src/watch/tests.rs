@@ -69,7 +69,7 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     // The flow with unknown bytes may be busy, and no process has it open.
     assert_eq!((seen.flows[1].thread, seen.flows[1].remote.port()), (None, 3));
     assert!(
-        seen.missing.iter().any(|words| words.contains("1 busy flows are not found")),
+        seen.missing.iter().any(|words| words.contains("the processes of 1 busy flows were not found")),
         "{:?}",
         seen.missing
     );

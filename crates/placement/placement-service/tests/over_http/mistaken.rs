@@ -254,7 +254,7 @@ fn impossible_values_are_reported_with_their_names() {
     until("it runs", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Running);
     let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
     let said = resized.unwrap_err().to_string();
-    assert!(said.contains("is running, and this is for one that is stopped"), "{said}");
+    assert!(said.contains("is running; this needs one that is stopped"), "{said}");
     service.admin.post::<Vm>("/v1/vms/web/stop", None, &json!({})).unwrap();
     until("it is stopped", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Stopped);
     service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();

@@ -106,7 +106,7 @@ fn an_expired_certificate_is_reported_at_start_and_to_clients() {
     let tls = Some(self_signed(folder.path(), &expired));
     let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
     let logged = service.logged.lock().unwrap().join("\n");
-    assert!(logged.contains("the certificate: it is expired since"), "{logged}");
+    assert!(logged.contains("the certificate: it expired at"), "{logged}");
     let why = untrusted(&service.access);
     assert!(why.contains("has expired: renew it"), "{why}");
 }
