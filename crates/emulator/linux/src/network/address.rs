@@ -13,7 +13,7 @@ pub(super) const MAX_ADDRESS_BYTES: usize = 128;
 const PATH: usize = 2;
 /// sizeof(struct sockaddr_un).
 const LOCAL_BYTES: usize = 110;
-/// The prefix of host paths for sockets of a confined guest, see [`HostAddress::to_host_path`].
+/// The prefix of host paths for sockets of a confined guest, see [`HostAddress::rewrite_for_host`].
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// The maximum number of remembered names, so that a guest cannot exhaust memory.
 const MAX_NAMES: usize = 4096;
@@ -56,7 +56,7 @@ impl HostAddress {
         let length = length.ok_or(Errno(libc::EINVAL))?;
         let mut host = Self::empty(length as u32);
         process.memory().read(address, &mut host.bytes[..length])?;
-        host.to_host_path(process, purpose)?;
+        host.rewrite_for_host(process, purpose)?;
         Ok(Some(host))
     }
 
@@ -69,7 +69,7 @@ impl HostAddress {
     }
 
     /// Rewrites a confined guest's path to go through an emulator descriptor, which keeps it short and inside the root.
-    fn to_host_path(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
+    fn rewrite_for_host(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
         if !process.root.is_confined() {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl HostAddress {
 
     /// Translates an address that the host wrote to the guest's name. For a socket that another process bound, a
     /// confined guest sees only the last component of the path.
-    pub(super) fn to_guest_path(&mut self, process: &Process) {
+    pub(super) fn rewrite_for_guest(&mut self, process: &Process) {
         let Some(host) = self.path().filter(|path| path.starts_with(DESCRIPTORS)) else { return };
         let host = host.to_vec();
         if !process.root.is_confined() {

@@ -96,7 +96,7 @@ fn with_address(
     let mut host = HostAddress::empty(room);
     let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
     let returned = call(pointer, length_pointer)?;
-    host.to_guest_path(&thread.process);
+    host.rewrite_for_guest(&thread.process);
     host.write(memory, address, room)?;
     memory.store(length, host.length())?;
     Ok(returned)

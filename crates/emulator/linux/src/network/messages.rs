@@ -161,7 +161,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
     })?;
     if header.name != 0 {
         name.set_length(name_bytes);
-        name.to_guest_path(&thread.process);
+        name.rewrite_for_guest(&thread.process);
         name.write(memory, header.name, header.name_bytes)?;
         memory.store(address.wrapping_add(8), name.length())?;
     }
