@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(carried(39.65, &nic, 9000), Ok(()));
         // Above the rate of the link.
         let refused = carried(42.347, &nic, 9000).unwrap_err();
-        assert!(refused.contains("a fault of the model: it says 42.347 Gb/s"), "{refused}");
+        assert!(refused.contains("model error: it reports 42.347 Gb/s"), "{refused}");
         assert!(carried(39.65, &nic, 1500).is_err(), "smaller packets carry less");
     }
 }
