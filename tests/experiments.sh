@@ -37,7 +37,7 @@ runs "$queens" --store whole
 good
 experiment compare "$queens" --store whole --within 0 >/dev/null || bad "compare"
 good
-says 'have nothing of ours beside them' experiment compare "$queens" --store nothing
+says 'have no result yet' experiment compare "$queens" --store nothing
 says 'did you mean `queens-growth`' experiment run queens-grwth --folder "$root/experiments"
 says 'cannot write results to /proc' experiment run "$queens" --quick --store /proc/results
 sed 's/^unit = "ways"/unti = "ways"/' "$queens" >wrong.toml

@@ -203,7 +203,7 @@ fn verdict_words(verdict: &Verdict) -> String {
     }
     if verdict.missing > 0 {
         let have = if verdict.missing == 1 { "has" } else { "have" };
-        let _ = write!(words, "; {} {have} nothing of ours beside them", verdict.missing);
+        let _ = write!(words, "; {} {have} no result yet", verdict.missing);
     }
     words
 }

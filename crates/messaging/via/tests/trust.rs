@@ -129,7 +129,10 @@ fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same
     connect(&server, &client, &name("limit")).unwrap();
     let (here, there) = (refusal(&server), refusal(&client));
     assert!(!here.by_peer && there.by_peer);
-    assert!(here.reason.contains("exceed the limit of 2097152") && here.reason == there.reason, "{here:?} {there:?}");
+    assert!(
+        here.reason.contains("would exceed the limit of 2097152") && here.reason == there.reason,
+        "{here:?} {there:?}"
+    );
     let to = server.nic.allocate(1 << 20, MemoryAttributes::local(server.tag)).unwrap();
     server.vi.post_receive(&Descriptor::receive(&[to.segment(0, 1 << 20)])).unwrap();
     large.write(7 << 20, &[7; 1 << 20]);

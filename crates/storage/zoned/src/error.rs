@@ -50,8 +50,8 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// The device cannot hold a map, or cannot hold one with these settings.
-    #[error("{device} cannot hold this map: {what}")]
+    /// The device cannot hold a map with these settings, or its map belongs to another device or version.
+    #[error("{device} cannot be used: {what}")]
     Unsuitable {
         /// The device's name.
         device: String,

@@ -270,7 +270,9 @@ fn wear_is_remembered_where_the_device_does_not_count_resets() {
 #[test]
 fn a_map_of_another_version_is_refused_with_advice() {
     let device = Store::format(Arc::new(memory(64, 2, 10)), Some(512), 1).unwrap();
-    for (version, says) in [(1, "written by an older longma"), (3, "written by a newer longma")] {
+    for (version, says) in
+        [(1, "version 1, written by an older longma"), (3, "version 3, written by a newer longma")]
+    {
         for block in [1, device.geometry().zone_blocks - 1] {
             let mut node = [0; 512];
             device.read(Block(block), &mut node).unwrap();

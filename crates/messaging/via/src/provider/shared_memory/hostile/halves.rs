@@ -245,7 +245,7 @@ fn a_peer_with_another_protocol_version_is_refused_with_both_versions() {
         let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         let answer = answer(&nic, &name, &socket, Duration::from_secs(10));
         let Some(ControlMessage::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
-        let numbers = [format!("version {version},"), format!("version {own}:")];
+        let numbers = [format!("version {version}, "), format!("version {own}:")];
         assert!(numbers.iter().all(|number| reason.contains(number)), "{reason}");
     }
 }
