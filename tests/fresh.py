@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,17 +21,18 @@ TIMEOUT_S = 3000
 
 
 def clone(folder):
-    """Copies what git tracks, and new files that it does not ignore, as they are now."""
-    names = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True
-    ).stdout
-    existing = b"\0".join(name for name in names.split(b"\0") if name and (ROOT / os.fsdecode(name)).exists())
-    tar = subprocess.Popen(["tar", "-C", ROOT, "--null", "-T", "-", "-cf", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    unpack = subprocess.Popen(["tar", "-C", folder, "-xf", "-"], stdin=tar.stdout)
-    tar.stdin.write(existing)
-    tar.stdin.close()
-    if tar.wait() or unpack.wait():
-        sys.exit("fresh: the tree could not be copied")
+    """Copies what git tracks, and new files that it does not ignore, as they are now; without git, all but build output."""
+    tracked = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(tracked, capture_output=True)
+    if done.returncode:
+        output = shutil.ignore_patterns("target", "results", ".venv", "__pycache__")
+        shutil.copytree(ROOT, folder, dirs_exist_ok=True, symlinks=True, ignore=output)
+        return
+    for name in map(os.fsdecode, filter(None, done.stdout.split(b"\0"))):
+        # A deleted file is still tracked.
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
 
 
 def environment(home, keep_registry):
