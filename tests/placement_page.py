@@ -140,7 +140,7 @@ def check(browser, longma, folder, screenshot):
     browser.until("events", lambda s: s["events"] > 0)
     browser.call("Runtime.evaluate", expression="sessionStorage.clear()")
     browser.open(f"{access['url']}/#token=nonsense", 1200)
-    seen = browser.until("a wrong token is told", lambda s: s["asks"] and "is unknown" in s["said"])
+    seen = browser.until("a wrong token is reported", lambda s: s["asks"] and "is unknown" in s["said"])
     assert seen["hosts"] == 0, seen
 
 

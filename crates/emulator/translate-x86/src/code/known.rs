@@ -43,7 +43,7 @@ impl Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upper {
     /// In its default place (see [`crate::registers::upper_place`]).
-    OperandLocation,
+    Separate,
     /// Above the XMM register.
     Above,
     /// Nowhere; it is zero.
@@ -149,7 +149,7 @@ impl Known {
         match (self.above >> v & 1 != 0, self.cleared >> v & 1 != 0) {
             (true, _) => Upper::Above,
             (_, true) => Upper::Zero,
-            _ => Upper::OperandLocation,
+            _ => Upper::Separate,
         }
     }
 
@@ -159,7 +159,7 @@ impl Known {
         self.above &= !bit;
         self.cleared &= !bit;
         match upper {
-            Upper::OperandLocation => {}
+            Upper::Separate => {}
             Upper::Above => self.above |= bit,
             Upper::Zero => self.cleared |= bit,
         }
@@ -179,7 +179,7 @@ impl Known {
         for n in 0..16 {
             let lanes = state.v[16 + n].0;
             match self.upper(n) {
-                Upper::OperandLocation => {}
+                Upper::Separate => {}
                 Upper::Above => set_upper(state, n, [lanes[2], lanes[3]]),
                 Upper::Zero => set_upper(state, n, [0; 2]),
             }

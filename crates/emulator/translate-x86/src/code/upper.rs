@@ -50,7 +50,7 @@ impl Lowering<'_> {
         if self.known.upper(v) == Upper::Above {
             self.put_away(v);
             self.note_in_use();
-            self.known.set_upper(v, Upper::OperandLocation);
+            self.known.set_upper(v, Upper::Separate);
         }
     }
 
@@ -59,7 +59,7 @@ impl Lowering<'_> {
         let register = 16 + v as u8;
         match self.known.upper(v) {
             Upper::Above => {}
-            Upper::OperandLocation => {
+            Upper::Separate => {
                 self.complete(v);
                 let (place, half) = upper_place(v);
                 self.assembler.immediate(La::XvpermiQ, register, place, halves(2, half.into()));
@@ -95,14 +95,14 @@ impl Lowering<'_> {
         for v in 0..16 {
             match self.upper_wanted(v, wanted, live) {
                 Some(Upper::Above) => self.complete_wide(v),
-                Some(Upper::OperandLocation) if self.known.upper(v) == Upper::Above => {
+                Some(Upper::Separate) if self.known.upper(v) == Upper::Above => {
                     self.put_away(v);
                     is_in_use = true;
-                    self.known.set_upper(v, Upper::OperandLocation);
+                    self.known.set_upper(v, Upper::Separate);
                 }
-                Some(Upper::OperandLocation) => {
+                Some(Upper::Separate) => {
                     cleared |= 1 << v;
-                    self.known.set_upper(v, Upper::OperandLocation);
+                    self.known.set_upper(v, Upper::Separate);
                 }
                 _ => {}
             }
@@ -169,10 +169,10 @@ pub(super) fn join_upper(outs: &[(bool, Known)], v: usize) -> Upper {
     if all(Upper::Zero) {
         Upper::Zero
     } else if outs.iter().any(|(backwards, known)| *backwards && known.upper(v) == Upper::Above)
-        || any(Upper::Above) && !any(Upper::OperandLocation)
+        || any(Upper::Above) && !any(Upper::Separate)
     {
         Upper::Above
     } else {
-        Upper::OperandLocation
+        Upper::Separate
     }
 }
