@@ -219,21 +219,14 @@ fn a_campaign_killed_twenty_times_stores_the_same_bytes() {
 }
 
 #[test]
-fn overhead_per_point_is_below_two_milliseconds() {
+fn a_repeated_campaign_runs_nothing_and_rewrites_no_table() {
     let folder = tempfile::tempdir().unwrap();
-    let start = Instant::now();
-    run(THOUSAND, folder.path(), &Options { jobs: 1, ..Options::default() }).unwrap();
-    let each = start.elapsed() / 1000;
-    println!("{each:?} a point");
-    assert!(each < Duration::from_millis(2), "{each:?}");
-    let start = Instant::now();
+    run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    let table = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (0, 1000));
-    assert!(start.elapsed() < Duration::from_secs(2));
-    let table = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
-    run(THOUSAND, folder.path(), &Options::default()).unwrap();
     let again = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
-    assert_eq!(again, table, "a table that is as it should be is not written again");
+    assert_eq!(again, table, "an unchanged table is not written again");
 }
 
 #[test]
