@@ -66,7 +66,7 @@ stage_quick() {
         crate_tests "${options[@]}" || return 1
     fi
     tests/guests.py --levels --emulator "$run" || return 1
-    python3 -m unittest -v tests/test_house.py tests/test_machines.py
+    python3 -m unittest -v tests/test_house.py tests/test_machines.py tests/test_names.py
 }
 
 # Crates with changes since the last commit shared with main, committed or not.

@@ -26,7 +26,7 @@ TESTS_LOOK_UP = {
 MOST_LINES_OF_A_CRATE = 15_000
 MOST_LINES_OF_A_FILE = 700
 # The crates published without the simulator.
-ALONE = {"loongarch", "reliable", "via", "vipl", "zoned"}
+ALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned"}
 
 
 class Crates(unittest.TestCase):
@@ -96,6 +96,19 @@ class Crates(unittest.TestCase):
             kept = {n for n, d in manifest.get("dev-dependencies", {}).items() if d.get("workspace") and "version" in shared[n]}
             ours = {n.removeprefix("longma-") for n in kept if n.startswith("longma-")}
             self.assertLessEqual(ours, ALONE, f"{name}: cannot be published without these")
+
+    def test_what_the_foundation_has_is_written_once(self):
+        written = {
+            "locks": r"PoisonError::into_inner",
+            "random": r"(?i)bf58_?476d_?1ce4_?e5b9",
+            "text": r"replace\('\\'', r?\"'\\+''\"\)",
+        }
+        sources = [path for pattern in ("crates/**/*.rs", "bench/**/*.rs", "fuzz/**/*.rs", "python/**/*.rs") for path in house.ROOT.glob(pattern)]
+        for crate, pattern in written.items():
+            own = self.crates[crate].folder
+            again = [str(path.relative_to(house.ROOT)) for path in sources if own not in path.parents and re.search(pattern, path.read_text())]
+            self.assertEqual(again, [], f"use longma-{crate}")
+            self.assertTrue(any(re.search(pattern, path.read_text()) for path in own.glob("src/*.rs")), crate)
 
     def test_no_crate_names_a_file_outside_its_folder(self):
         for crate in self.crates.values():

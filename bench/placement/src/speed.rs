@@ -54,7 +54,7 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     let start = Instant::now();
     let (mut refused, mut releasing) = (0u64, Duration::ZERO);
     while start.elapsed().as_secs_f64() < seconds {
-        let leaves = placed.swap_remove(random.below(placed.len()));
+        let leaves = placed.swap_remove(random.index(placed.len()));
         let request = fleet::request(&mut random, "v");
         let at = Instant::now();
         scheduler.give(&leaves).expect("it was taken");

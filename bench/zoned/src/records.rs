@@ -1,8 +1,9 @@
 //! Generates records: keys in pseudorandom order, and differing values. Unlike YCSB, every record is written exactly
 //! once.
-//! Source: SplitMix64's finalizer, a bijection of 64-bit numbers, so that all keys differ.
+//! A step of SplitMix64 is a bijection of 64-bit numbers, so that all keys differ.
 
 use clap::ValueEnum;
+use longma_random::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 /// Lengths of keys and values.
@@ -71,9 +72,6 @@ impl Shape {
 }
 
 /// A pseudorandom bijection.
-pub fn mixed(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
+pub const fn mixed(number: u64) -> u64 {
+    SplitMix64::new(number).next_u64()
 }

@@ -3,7 +3,7 @@
 
 use clap::builder::StyledStr;
 use clap::error::ContextValue;
-use longma_topology::{sanitize, sanitize_lines};
+use longma_text::{sanitize, sanitize_lines};
 use std::io::Write as _;
 
 /// Prints the message to the stream that clap chose for it. Write errors are ignored.

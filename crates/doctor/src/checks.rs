@@ -63,7 +63,7 @@ impl Part {
     fn look(&self, group: &'static str) -> Check {
         let found = (self.look)();
         let is_ok = found.is_ok();
-        let found = longma_topology::sanitize(&found.unwrap_or_else(|wrong| wrong));
+        let found = longma_text::sanitize(&found.unwrap_or_else(|wrong| wrong));
         let Self { name, needed_for, without, get, .. } = *self;
         Check { group, name, is_ok, is_vital: false, found, needed_for, without, get }
     }

@@ -9,6 +9,7 @@
 //! simulate --restore FILE
 //! ```
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -172,7 +173,7 @@ fn writer(log: &Arc<Mutex<File>>) -> longma_runner::Sink {
     let log = log.clone();
     Arc::new(move |line: &str| {
         // A failure only truncates the log.
-        let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
+        let _ = writeln!(log.lock().ignore_poison(), "{line}");
     })
 }
 
@@ -251,5 +252,5 @@ fn write_statistics(model: &SharedTimingSimulation, path: &Path) -> Result<(), S
 }
 
 fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
-    model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    model.lock().ignore_poison()
 }

@@ -1,8 +1,9 @@
 //! The state that all cores of a process share: memory, decoded code, simulated time, and the flags to interrupt
 //! running cores.
 
+use longma_locks::IgnorePoison;
 use std::io;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Watch};
 use longma_guest::host::attention::{Attention, is_own_attention_suppressed};
@@ -82,7 +83,7 @@ impl Cores {
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<FlagPointer>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().ignore_poison()
     }
 
     /// Asks every core to stop at its next safe point.

@@ -1,8 +1,8 @@
 //! Costs of kernel work in simulated time, and the queue of pending work of each core. Source: the machine file's
 //! `hosts.os`, which states a source for each cost.
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_sim::{Duration, Time};
@@ -145,7 +145,7 @@ impl Kernel {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().ignore_poison()
     }
 
     /// Posts `work` on `core` at time `at`, and returns the time at which it is done if the core is otherwise idle.

@@ -16,7 +16,7 @@ use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use longma_affinity::vary::{Variant, variants, words as in_words};
-use longma_topology::display_path;
+use longma_text::display_path;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;

@@ -17,13 +17,13 @@ mod variants;
 mod why;
 
 use clap::{Subcommand, ValueEnum};
-use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::Host;
 use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::pairs::Pair;
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::Log;
-use longma_topology::{display_path, sanitize_lines};
+use longma_cpu_set::CpuSet;
+use longma_text::{display_path, sanitize_lines};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -195,7 +195,7 @@ fn interface(name: &str) -> Result<Interface, String> {
 }
 
 fn cpus(list: &str) -> Result<CpuSet, String> {
-    let cpus: CpuSet = list.parse().map_err(|error: longma_affinity::cpus::CpuSetError| error.to_string())?;
+    let cpus: CpuSet = list.parse().map_err(|error: longma_cpu_set::CpuSetError| error.to_string())?;
     if cpus.is_empty() { Err("name at least one CPU".into()) } else { Ok(cpus) }
 }
 

@@ -10,7 +10,8 @@ use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::pairs::{Class, Pair, classify, of_machine};
-use longma_topology::{CpuLocation, Machine, display_path, sanitize};
+use longma_text::{display_path, sanitize};
+use longma_topology::{CpuLocation, Machine};
 use longma_workloads::pairs::{
     COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
 };

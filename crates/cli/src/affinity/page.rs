@@ -8,7 +8,7 @@ use longma_lab::{
     Campaign, Chapter, Column, Experiment, Failure, Kind, Metrics, Names, Parameter, Point, Registry, Row,
     Setting, Stop, Table, Workload, page as lay_out,
 };
-use longma_topology::display_path;
+use longma_text::display_path;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;

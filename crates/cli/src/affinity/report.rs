@@ -8,7 +8,7 @@ use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
 use longma_affinity::vary::Variant;
-use longma_topology::{display_path, sanitize_lines};
+use longma_text::{display_path, sanitize_lines};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use super::terminal::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Journal, RestoreOutcome, Restored};
-use longma_topology::display_path;
+use longma_text::display_path;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -77,13 +77,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .filter(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.contains(place.cpu)))
             .map(|irq| format!("irq {}", irq.number))
             .collect();
-        let steered = |cpus: &str| {
-            cpus.parse::<longma_affinity::cpus::CpuSet>().is_ok_and(|set| set.contains(place.cpu))
-        };
+        let steered =
+            |cpus: &str| cpus.parse::<longma_cpu_set::CpuSet>().is_ok_and(|set| set.contains(place.cpu));
         takes.extend(
             queues.iter().filter(|(_, cpus)| steered(cpus)).map(|(queue, _)| format!("rps rx-{queue}")),
         );
-        let shared: longma_affinity::cpus::CpuSet = place.last_cache.iter().flatten().copied().collect();
+        let shared: longma_cpu_set::CpuSet = place.last_cache.iter().flatten().copied().collect();
         vec![
             place.cpu.to_string(),
             place.socket.to_string(),
@@ -108,5 +107,5 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// The CPUs that RPS distributes a queue's packets to, as a list.
 fn rps(host: &Tree, nic: &Nic, queue: u32) -> Option<String> {
     let mask = Setting::Rps { interface: nic.name.clone(), queue }.read(host).ok()?;
-    Some(longma_affinity::cpus::CpuSet::from_mask(&mask).ok()?.to_string())
+    Some(longma_cpu_set::CpuSet::from_mask(&mask).ok()?.to_string())
 }

@@ -7,7 +7,6 @@ use super::{
     report, restore, terminal,
 };
 use longma_affinity::counters::Reading;
-use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
 use longma_affinity::journal::JournalError;
@@ -19,7 +18,8 @@ use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
 use longma_affinity::vary::{self, Variant, Variation, variants};
-use longma_topology::{display_path, sanitize};
+use longma_cpu_set::CpuSet;
+use longma_text::{display_path, sanitize};
 use longma_workloads::pairs::{Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;

@@ -3,9 +3,8 @@
 
 use super::Outcome;
 use crate::machine;
-use longma_topology::{display_path, is_control_or_invisible, sanitize, sanitize_lines};
+use longma_text::{display_path, escape_json, sanitize, sanitize_lines};
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -16,27 +15,12 @@ pub fn print(text: &str) -> Outcome {
 
 /// Prints a value as indented JSON, with control characters escaped.
 pub fn print_json(value: &Value) -> Outcome {
-    machine::print(&(escaped(&format!("{value:#}")) + "\n"))
+    machine::print(&(escape_json(&format!("{value:#}")) + "\n"))
 }
 
 /// Prints a value as JSON on one line.
 pub fn print_json_line(value: &Value) -> Outcome {
-    machine::print(&(escaped(&value.to_string()) + "\n"))
-}
-
-/// Escapes control characters that JSON allows unescaped. In JSON they can occur only within strings.
-fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match is_control_or_invisible(c) && c != '\n' {
-            // Characters beyond the Basic Multilingual Plane need a surrogate pair.
-            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| {
-                write!(text, "\\u{half:04x}").expect("a string takes all");
-            }),
-            false => text.push(c),
-        }
-    }
-    text
+    machine::print(&(escape_json(&value.to_string()) + "\n"))
 }
 
 /// Prints a message to standard error.
@@ -68,17 +52,4 @@ pub fn progress(text: &str) {
 fn aside(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_strings_keep_their_value_without_control_characters() {
-        let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}\u{2028}\u{e0041}ä\n");
-        let text = escaped(&format!("{value:#}"));
-        assert!(!text.chars().any(is_control_or_invisible), "{text}");
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
-    }
 }

@@ -6,7 +6,6 @@ use super::why::line;
 use super::{
     Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, own_sys, restore,
 };
-use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
 use longma_affinity::journal::{Journal, Restored};
@@ -14,7 +13,8 @@ use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
 use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause};
 use longma_affinity::watch::Watch;
-use longma_topology::display_path;
+use longma_cpu_set::CpuSet;
+use longma_text::display_path;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};

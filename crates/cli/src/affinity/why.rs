@@ -4,7 +4,7 @@ use super::check::wrapped;
 use super::terminal::{self, print, print_json};
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::log::{self, Decision};
-use longma_topology::display_path;
+use longma_text::display_path;
 use serde_json::json;
 
 #[derive(clap::Args)]

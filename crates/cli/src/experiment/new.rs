@@ -30,7 +30,7 @@ pub fn run(name: &str, folder: Option<PathBuf>, registry: &Registry) -> Outcome 
 fn check_name(name: &str) -> Result<(), Box<dyn Error>> {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > 64 || name.starts_with('-') || !name.bytes().all(is_letter) {
-        let shown = longma_topology::sanitize(name);
+        let shown = longma_text::sanitize(name);
         return Err(format!(
             "`{shown}` cannot be the name of an experiment; use small letters, digits and hyphens, as in `my-first`"
         )

@@ -3,8 +3,9 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
+use longma_locks::IgnorePoison;
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// A progress bar on standard error.
@@ -51,7 +52,7 @@ impl Observer for Bar {
     }
 
     fn point(&self, point: &Point, record: &Record) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock().ignore_poison();
         seen.failed += usize::from(record.failure.is_some());
         let value = self.metric.as_ref().and_then(|(name, metric)| metric.value(name, record));
         if let Some(value) = value {
@@ -67,7 +68,7 @@ impl Observer for Bar {
     }
 
     fn fault(&self, _: &Point, _: &Failure) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock().ignore_poison();
         seen.faults += 1;
         self.bar.set_message(seen.words(self.metric.as_ref()));
         self.bar.inc(1);

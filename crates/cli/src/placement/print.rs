@@ -6,7 +6,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use longma_placement::placement::Placement;
 use longma_placement::store::Vm;
-use longma_placement_service::wire::sanitize;
+use longma_text::{escape_json, sanitize};
 use serde::Serialize;
 use std::error::Error;
 use std::io::IsTerminal;
@@ -122,23 +122,13 @@ pub fn heading<const N: usize>(words: [&str; N]) -> Vec<String> {
 /// Prints the service's answer as indented JSON.
 pub fn json(value: &impl Serialize) -> super::Outcome {
     let value = serde_json::to_value(value).map_err(Box::<dyn Error>::from)?;
-    print(&format!("{}\n", without_control_characters(&format!("{value:#}"))))
+    print(&format!("{}\n", escape_json(&format!("{value:#}"))))
 }
 
 /// Prints JSON on one line.
 pub fn json_line(value: &impl Serialize) -> Outcome {
     let text = serde_json::to_string(value).map_err(Box::<dyn Error>::from)?;
-    print(&format!("{}\n", without_control_characters(&text)))
-}
-
-/// Escapes terminal control characters that JSON allows unescaped in strings. The value stays the same.
-fn without_control_characters(json: &str) -> String {
-    let one = |c: char| match c {
-        '\n' => c.to_string(),
-        c if sanitize(c.encode_utf8(&mut [0; 4])).contains(c) => c.to_string(),
-        c => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
-    };
-    json.chars().map(one).collect()
+    print(&format!("{}\n", escape_json(&text)))
 }
 
 /// Formats an amount of memory given in MiB.
@@ -217,7 +207,7 @@ mod tests {
         page.command(name);
         assert!(!page.text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']), "{:?}", page.text);
         assert_eq!(page.text.lines().count(), 4, "no line of its own: {}", page.text);
-        let json = without_control_characters(&serde_json::to_string_pretty(&[name]).unwrap());
+        let json = escape_json(&serde_json::to_string_pretty(&[name]).unwrap());
         assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json:?}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [name]);
     }

@@ -8,7 +8,7 @@ use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::key_given_twice;
-use longma_placement_service::wire::sanitize;
+use longma_text::sanitize;
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::path::PathBuf;

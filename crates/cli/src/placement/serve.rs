@@ -7,10 +7,10 @@ use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
-use longma_placement_service::wire::sanitize;
 use longma_placement_service::{
     Access, AllInOne, Client, Log, Options, default_data_dir, serve as run_service,
 };
+use longma_text::sanitize;
 use longma_topology::Machine;
 use std::error::Error;
 use std::io::Write as _;

@@ -7,7 +7,8 @@ use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
-use longma_placement_service::wire::{Rebind, Resize, VmPage, sanitize};
+use longma_placement_service::wire::{Rebind, Resize, VmPage};
+use longma_text::sanitize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, mib, percent, say};
 use longma_placement_service::libvirt::{Locality, survey};
-use longma_placement_service::wire::sanitize;
+use longma_text::sanitize;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! Parses options for the placement of a program's pages and threads on a modelled machine.
 //! Source: numactl(8) and taskset(1) for the notation.
 
+use longma_cpu_set::{CpuSet, MAX_CPU};
 use longma_runner::simulation::Policy;
 
 use super::failure::Failure;
@@ -26,27 +27,18 @@ pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
     }
 }
 
-/// Parses a list such as `0,2-3` into ascending numbers.
+/// Parses a list of nodes or cores such as `0,2-3` into ascending numbers.
 ///
 /// # Errors
 /// Describes what is wrong with the list.
 pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
-    /// Larger than the number of any core or node.
-    const MAX: usize = 1 << 16;
-    let wrong = || Failure::own(&format!("{option}: `{list}` is not a list of numbers"), "write it as 0,2-3");
-    let mut all = Vec::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MAX).ok_or_else(wrong);
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last {
-            return Err(wrong());
-        }
-        all.extend(first..=last);
+    match list.parse::<CpuSet>() {
+        Ok(set) if !set.is_empty() => Ok(set.iter().map(|number| number as usize).collect()),
+        _ => Err(Failure::own(
+            &format!("{option}: `{list}` is not a list of numbers below {MAX_CPU}"),
+            "write it as 0,2-3",
+        )),
     }
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
 }
 
 #[cfg(test)]

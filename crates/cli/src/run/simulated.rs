@@ -1,5 +1,6 @@
 //! Simulated runs: from the command-line options to the printed and written results. The models are in `longma-runner`.
 
+use longma_locks::IgnorePoison;
 use std::{
     fmt,
     fs::{self, File},
@@ -7,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -360,7 +361,7 @@ impl Outcome {
     /// # Errors
     /// Fails if two components use the same name, which is a bug in the models.
     pub fn measurable(&self) -> Result<Statistics, Failure> {
-        let simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        let simulation = self.simulation.lock().ignore_poison();
         simulation
             .measurable()
             .map_err(|error| Failure::own(&format!("the statistics are inconsistent: {error}"), ""))
@@ -375,7 +376,7 @@ impl Outcome {
             return Ok(());
         }
         let mut written = Ok(());
-        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut simulation = self.simulation.lock().ignore_poison();
         simulation.finish();
         if let Err(error) = simulation.finish_timeline() {
             messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_WORDS}"));

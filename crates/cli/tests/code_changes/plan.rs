@@ -2,16 +2,14 @@
 //! schedule of threads.
 
 use super::assembler::*;
+use longma_random::SplitMix64;
 
-/// splitmix64.
-pub struct Random(pub u64);
+/// Numbers from a seed.
+pub struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.0.next_u64()
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -178,7 +176,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn random(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random(SplitMix64::new(seed));
         let shape = |random: &mut Random| match random.below(3) {
             0 => Shape::Constant,
             1 => Shape::Loop(1 + random.below(20)),

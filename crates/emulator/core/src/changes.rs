@@ -1,10 +1,11 @@
 //! A log of code changes in a process. Each core reads the entries that it has not seen. `Watch` detects the changes.
 
+use longma_locks::IgnorePoison;
 use std::{
     collections::VecDeque,
     ops::Range,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -50,7 +51,7 @@ impl Changes {
 
     /// Adds a change that has begun, and returns the number of changes including it.
     pub fn add(&self, change: Change) -> u64 {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock().ignore_poison();
         if latest.len() == MAX_ENTRIES {
             latest.pop_front();
         }
@@ -61,7 +62,7 @@ impl Changes {
     /// The changes after the first `seen` and the number of changes so far; `None` if the log no longer has all of
     /// them.
     pub fn since(&self, seen: u64) -> (Option<Vec<Arc<Change>>>, u64) {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.latest.lock().ignore_poison();
         let count = self.count();
         let missed = (count - seen) as usize;
         let found =

@@ -1,15 +1,16 @@
 //! Exact execution counts of blocks, kept by each thread and summed on request. If enabled, translated code has one
 //! more instruction in each block.
 
+use longma_locks::IgnorePoison;
 use std::{
     io,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::locks::Mutex;
 use rustc_hash::FxHashMap;
 
 /// The maximum number of counters, for decoded blocks and blocks of regions together.
@@ -35,14 +36,10 @@ pub(crate) struct Counting {
     threads: Mutex<Vec<Arc<Counters>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Counting {
     /// Allocates a counter for the block at `start`. Returns its number, or `None` if there are too many.
     pub fn add_block(&self, start: u64, instructions: usize) -> Option<u32> {
-        let mut blocks = lock(&self.blocks);
+        let mut blocks = self.blocks.lock().ignore_poison();
         let number = blocks.len();
         (number < MAX_BLOCKS).then(|| {
             blocks.push((start, instructions as u32));
@@ -56,18 +53,18 @@ impl Counting {
     /// The host is out of memory.
     pub fn add_thread(&self) -> io::Result<Arc<Counters>> {
         let counters = Arc::new(Counters::reserve()?);
-        lock(&self.threads).push(counters.clone());
+        self.threads.lock().ignore_poison().push(counters.clone());
         Ok(counters)
     }
 
     /// The number of instructions in the blocks that one thread executed.
     pub fn instructions(&self, of: &Counters) -> u64 {
-        let blocks = lock(&self.blocks);
+        let blocks = self.blocks.lock().ignore_poison();
         let whole: u64 = (0u32..)
             .zip(blocks.iter())
             .map(|(number, (_, length))| of.get(number) * u64::from(*length))
             .sum();
-        let left = lock(&of.left);
+        let left = of.left.lock().ignore_poison();
         let not_executed =
             left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
         whole - not_executed.sum::<u64>()
@@ -75,9 +72,9 @@ impl Counting {
 
     /// All executed blocks, by address. Blocks with equal address and length are merged.
     pub fn executed(&self) -> Vec<Executed> {
-        let blocks = lock(&self.blocks);
+        let blocks = self.blocks.lock().ignore_poison();
         let mut sums: FxHashMap<(u64, u32), u64> = FxHashMap::default();
-        for thread in lock(&self.threads).iter() {
+        for thread in self.threads.lock().ignore_poison().iter() {
             for (number, block) in blocks.iter().enumerate() {
                 let runs = thread.get(number as u32);
                 if runs > 0 {
@@ -85,8 +82,8 @@ impl Counting {
                 }
             }
         }
-        for thread in lock(&self.threads).iter() {
-            for (left, times) in lock(&thread.left).iter() {
+        for thread in self.threads.lock().ignore_poison().iter() {
+            for (left, times) in thread.left.lock().ignore_poison().iter() {
                 // A running thread may have been summed before it left the block.
                 let whole = sums.entry((left.start, left.instructions)).or_default();
                 *whole = whole.saturating_sub(*times);
@@ -164,7 +161,7 @@ impl Counters {
 
     /// Records that a counted execution ended before the end of the block.
     pub fn count_partial(&self, left: PartialExecution) {
-        *lock(&self.left).entry(left).or_default() += 1;
+        *self.left.lock().ignore_poison().entry(left).or_default() += 1;
     }
 
     /// Counts one execution. Only the thread that owns the counters calls this.

@@ -1,8 +1,9 @@
 //! Tracks how many code changes each core of a process has processed. Memory of old code can be reused once no core can
 //! be executing it. Source: quiescent-state-based reclamation; McKenney, "Exploiting deferred destruction" (2004).
 
+use longma_locks::IgnorePoison;
 use std::sync::{
-    Arc, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering, fence},
 };
 
@@ -23,7 +24,7 @@ pub(crate) struct Reader {
 
 impl Readers {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Adds a core that is not running.

@@ -2,10 +2,8 @@
 //! instruction to the run loop without faulting. The owner of the devices performs the accesses. Source: emulators
 //! commonly patch instructions that fault on device memory.
 
-use std::sync::{
-    PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use longma_locks::IgnorePoison;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longma_guest::host::locks::RwLock;
 use rustc_hash::FxHashMap;
@@ -27,7 +25,7 @@ impl RegisterAccesses {
     /// Counts a register access by the instruction at `pc`. Returns whether the instruction is now passed to the run
     /// loop.
     pub fn note(&self, pc: u64) -> bool {
-        let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.write().ignore_poison();
         if counts.len() >= MAX_ENTRIES && !counts.contains_key(&pc) {
             return false;
         }
@@ -42,11 +40,6 @@ impl RegisterAccesses {
     /// Whether the instruction at `pc` is passed to the run loop.
     pub fn is_known(&self, pc: u64) -> bool {
         self.any.load(Ordering::Relaxed)
-            && self
-                .counts
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get(&pc)
-                .is_some_and(|n| *n >= LEARN_THRESHOLD)
+            && self.counts.read().ignore_poison().get(&pc).is_some_and(|n| *n >= LEARN_THRESHOLD)
     }
 }

@@ -1,8 +1,7 @@
 //! The table of blocks that traces refer to by number.
 
-use std::sync::PoisonError;
-
 use longma_guest::host::locks::RwLock;
+use longma_locks::IgnorePoison;
 use longma_loongarch::Instruction;
 use longma_trace::{BlockNumber, TracedBlock};
 use rustc_hash::FxHashMap;
@@ -26,7 +25,7 @@ impl TracedBlocks {
     /// # Panics
     /// With 2^32 or more blocks.
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().ignore_poison();
         let key = (start, instructions.len());
         if let Some(&number) = table.newest.get(&key)
             && *table.blocks[number as usize].instructions == *instructions
@@ -41,7 +40,7 @@ impl TracedBlocks {
 
     /// The block with a number that [`TracedBlocks::number`] returned.
     pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         table.blocks.get(number.0 as usize).cloned()
     }
 }

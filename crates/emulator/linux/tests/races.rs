@@ -4,11 +4,11 @@
 
 mod guest;
 
+use longma_locks::IgnorePoison;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use guest::Guest;
@@ -50,7 +50,7 @@ struct Race {
 impl Race {
     fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock().ignore_poison();
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("secret");
         std::fs::write(&path, "the host's").unwrap();

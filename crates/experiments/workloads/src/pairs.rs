@@ -9,11 +9,13 @@ mod run;
 mod stages;
 
 pub use idle::{idle, missing_resource};
+use longma_locks::IgnorePoison;
+use longma_random::mix;
 pub use stages::STAGES;
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use longma_affinity::pairs::{Class, Pair, classify};
 use longma_topology::{CpuLocation, Machine};
@@ -275,14 +277,9 @@ impl Sweep<'_> {
 }
 
 /// Seed for a run of a pair. It differs between pairs and does not depend on which other pairs are swept.
-///
-/// Source: the finalizer of SplitMix64 (Steele et al., OOPSLA 2014).
 fn drawn(seed: u64, pair: Pair) -> u64 {
     let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
-    let mut mixed = seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    mix(seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Makes `runs`, in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
@@ -312,7 +309,7 @@ pub fn measure(
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
             let result = result.and_then(|one| keep(&one).map(|()| one).map_err(RunFailure::Failed));
-            let (done, failures) = &mut *results.lock().unwrap_or_else(PoisonError::into_inner);
+            let (done, failures) = &mut *results.lock().ignore_poison();
             match result {
                 Ok(one) => done.push(one),
                 Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
@@ -325,7 +322,7 @@ pub fn measure(
         }
     };
     std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
-    let (mut done, failures) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut done, failures) = results.into_inner().ignore_poison();
     // Report the smallest error, so that the message does not depend on timing.
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);

@@ -7,7 +7,6 @@ pub mod book;
 mod bounded;
 mod builtin;
 mod check;
-mod cpu_list;
 mod cycles;
 mod discover;
 mod draw;
@@ -17,12 +16,10 @@ mod measure;
 pub mod parts;
 mod problem;
 pub mod read;
-mod sanitize;
 pub mod units;
 
 pub use bounded::read_text;
 pub use builtin::{BUILTIN, Builtin};
-pub use cpu_list::format_cpu_list;
 pub use discover::{CpuLocation, DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
@@ -31,7 +28,6 @@ pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, 
 pub use parts::MachineFile;
 pub use problem::{Level, Located, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};
-pub use sanitize::{display_path, is_control_or_invisible, sanitize, sanitize_lines};
 
 /// Runs the example in the README as a test.
 #[cfg(doctest)]

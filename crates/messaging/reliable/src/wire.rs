@@ -1,8 +1,7 @@
 //! A simulated wire that loses, duplicates, reorders, damages and delays datagrams, driven by a seed. The caller
 //! supplies the time. It serves to test transports.
-//!
-//! Source: the generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
+use longma_random::SplitMix64;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -22,41 +21,12 @@ pub struct Faults {
     pub delay: u32,
 }
 
-/// A random number generator with a seed.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// Creates the generator of a seed.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A random number.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A random number below `end` (at least 1).
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.draw() % end.max(1)
-    }
-
-    fn happens(&mut self, parts_of_a_million: u32) -> bool {
-        parts_of_a_million > 0 && self.below(1_000_000) < u64::from(parts_of_a_million)
-    }
-}
-
 /// One direction of a wire.
 #[derive(Clone, Debug)]
 pub struct FaultyWire {
     faults: Faults,
     latency: Duration,
-    random: Rng,
+    random: SplitMix64,
     in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
     sent: u64,
     spare: Vec<Vec<u8>>,
@@ -65,21 +35,21 @@ pub struct FaultyWire {
 impl FaultyWire {
     /// Creates a wire with a latency and fault rates.
     pub fn new(faults: Faults, latency: Duration, seed: u64) -> Self {
-        let random = Rng::new(seed);
+        let random = SplitMix64::new(seed);
         Self { faults, latency, random, in_flight: BinaryHeap::new(), sent: 0, spare: Vec::new() }
     }
 
     /// Sends a datagram.
     pub fn send(&mut self, now: Duration, datagram: &[u8]) {
-        let copies = match self.random.happens(self.faults.drop) {
+        let copies = match self.happens(self.faults.drop) {
             true => 0,
-            false => 1 + u32::from(self.random.happens(self.faults.duplicate)),
+            false => 1 + u32::from(self.happens(self.faults.duplicate)),
         };
         for _ in 0..copies {
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clear();
             bytes.extend_from_slice(datagram);
-            if self.random.happens(self.faults.corrupt) {
+            if self.happens(self.faults.corrupt) {
                 self.damage(&mut bytes);
             }
             let at = now + self.latency + self.held_back();
@@ -88,10 +58,15 @@ impl FaultyWire {
         }
     }
 
+    /// Whether a fault with this rate happens, in parts per million.
+    fn happens(&mut self, rate: u32) -> bool {
+        rate > 0 && self.random.below(1_000_000) < u64::from(rate)
+    }
+
     fn held_back(&mut self) -> Duration {
-        if self.random.happens(self.faults.delay) {
+        if self.happens(self.faults.delay) {
             Duration::from_millis(10 + self.random.below(5_000))
-        } else if self.random.happens(self.faults.reorder) {
+        } else if self.happens(self.faults.reorder) {
             self.latency * (1 + self.random.below(8) as u32) / 4
         } else {
             Duration::ZERO

@@ -2,7 +2,8 @@
 //! simulated, so failures can be reproduced by their seed. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p
 //! longma-reliable --test reliable million` runs the long form.
 
-use longma_reliable::wire::{Faults, FaultyWire, Rng};
+use longma_random::SplitMix64;
+use longma_reliable::wire::{Faults, FaultyWire};
 use longma_reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -104,7 +105,7 @@ fn patient() -> Config {
 
 /// The bytes of message `number`, which the receiver can recompute.
 fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
-    let mut random = Rng::new(number);
+    let mut random = SplitMix64::new(number);
     let length = match random.below(16) {
         0 => random.below(longest + 1),
         _ => random.below(longest.min(64) + 1),
@@ -112,7 +113,7 @@ fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
     into.clear();
     into.extend(number.to_le_bytes());
     while (into.len() as u64) < length {
-        into.extend(random.draw().to_le_bytes());
+        into.extend(random.next_u64().to_le_bytes());
     }
 }
 

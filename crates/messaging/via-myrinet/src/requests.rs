@@ -1,9 +1,10 @@
 //! The state shared by all NICs of a network: the simulated world, and pending connection requests.
 
 use super::world::World;
+use longma_locks::IgnorePoison;
 use longma_via::{Address, ViAttributes};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 pub(super) struct Shared {
@@ -43,11 +44,11 @@ impl Shared {
     }
 
     pub(super) fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().ignore_poison()
     }
 
     pub(super) fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().ignore_poison()
     }
 
     /// Waits for a change. Returns `false` when the deadline has passed.
@@ -57,13 +58,13 @@ impl Shared {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Requests>, bool) {
         let Some(deadline) = deadline else {
-            return (self.changed.wait(requests).unwrap_or_else(PoisonError::into_inner), true);
+            return (self.changed.wait(requests).ignore_poison(), true);
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return (requests, false);
         }
         let waited = self.changed.wait_timeout(requests, left);
-        (waited.unwrap_or_else(PoisonError::into_inner).0, true)
+        (waited.ignore_poison().0, true)
     }
 }

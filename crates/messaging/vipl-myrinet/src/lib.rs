@@ -1,9 +1,10 @@
 //! VIPL with the modelled Myrinet: `libvipl` in which `VipOpenNic` also accepts `myrinet:bvia` and `myrinet:myvia`.
 
+use longma_locks::IgnorePoison;
 use longma_topology::Machine;
 use longma_via::{Error, Nic};
 use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use vipl::{Devices, add_devices};
 
 /// The machine whose NICs are modelled, and the number of ports of its switch.
@@ -41,7 +42,7 @@ fn open(at: &str) -> Result<Nic, Error> {
     let host = host.map(str::parse::<usize>).transpose();
     let host = host
         .map_err(|_| Error::InvalidParameter(format!("\"{at}\" does not end with the number of a host")))?;
-    let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut networks = NETWORKS.lock().ignore_poison();
     let network = &mut networks[usize::from(kind == Kind::Myvia)];
     if network.is_none() {
         let invalid = |error: &dyn std::fmt::Display| Error::InvalidParameter(error.to_string());

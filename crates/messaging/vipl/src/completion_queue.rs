@@ -2,9 +2,10 @@
 //!
 //! Source: VIPL, completion queue management.
 
-use crate::handles::{Table, lock};
+use crate::handles::Table;
 use crate::layout::*;
 use crate::nic::{NICS, NicObject, return_handle};
+use longma_locks::IgnorePoison;
 use longma_via::{CompletionQueue, Error, Queue};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -143,7 +144,7 @@ unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: 
     };
     let context = context.addr();
     let work = move || {
-        let turn = lock(&object.turn);
+        let turn = object.turn.lock().ignore_poison();
         while !object.destroyed.load(Ordering::Acquire) {
             match object.cq.wait(Some(NOTIFY_SLICE)) {
                 Ok((vi, queue)) => {

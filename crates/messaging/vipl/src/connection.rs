@@ -2,10 +2,11 @@
 //!
 //! Source: VIPL, connection management.
 
-use crate::handles::{Table, lock};
+use crate::handles::Table;
 use crate::layout::*;
 use crate::nic::{NICS, return_handle};
 use crate::vi::VIS;
+use longma_locks::IgnorePoison;
 use longma_via::ConnectionRequest;
 use std::ffi::c_ulong;
 use std::sync::{Arc, Mutex};
@@ -69,7 +70,7 @@ unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return 
     let (Some(waiting), Some(vi)) = (REQUESTS.shared(connection), VIS.shared(vi)) else {
         return Return::InvalidParameter;
     };
-    let mut held = lock(&waiting.request);
+    let mut held = waiting.request.lock().ignore_poison();
     // The peer was lost during an earlier accept, so there is no request left to answer.
     let Some(request) = held.take() else { return Return::Timeout };
     match vi.vi.accept(request) {
@@ -90,7 +91,7 @@ unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return 
 unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
     match REQUESTS.remove(connection, |_| Ok(())) {
         Ok(waiting) => {
-            let request = lock(&waiting.request).take();
+            let request = waiting.request.lock().ignore_poison().take();
             request.into_iter().for_each(ConnectionRequest::reject);
             Return::Success
         }
@@ -137,7 +138,7 @@ unsafe extern "C" fn VipConnectPeerRequest(
     // SAFETY: see the crate documentation.
     let (vi, local, remote) = unsafe { (VIS.shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
     let (Some(vi), Some(local), Some(remote)) = (vi, local, remote) else { return Return::InvalidParameter };
-    let mut connecting = lock(&vi.connecting);
+    let mut connecting = vi.connecting.lock().ignore_poison();
     if connecting.is_some() {
         return Return::InvalidState;
     }
@@ -168,7 +169,7 @@ unsafe extern "C" fn VipConnectPeerRequest(
 unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -> Return {
     let Some(vi) = VIS.shared(vi) else { return Return::InvalidParameter };
     let thread = {
-        let mut connecting = lock(&vi.connecting);
+        let mut connecting = vi.connecting.lock().ignore_poison();
         if !wait && connecting.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Return::NotDone;
         }

@@ -2,7 +2,7 @@
 //!
 //! Source: VIPL, VipOpenNic, which leaves the names to the provider.
 
-use crate::handles::lock;
+use longma_locks::IgnorePoison;
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::udp::Udp;
 use longma_via::{Error, Nic};
@@ -24,7 +24,7 @@ static ADDED: Mutex<Vec<Devices>> = Mutex::new(Vec::new());
 
 /// Registers additional devices.
 pub fn add_devices(devices: Devices) {
-    lock(&ADDED).push(devices);
+    ADDED.lock().ignore_poison().push(devices);
 }
 
 /// Opens the NIC with the given name.
@@ -42,7 +42,7 @@ pub(crate) fn open(name: &str) -> Result<Nic, Error> {
 }
 
 fn open_added(name: &str, kind: &str, at: &str) -> Result<Nic, Error> {
-    let added = lock(&ADDED).clone();
+    let added = ADDED.lock().ignore_poison().clone();
     if let Some(devices) = added.iter().find(|devices| devices.kind == kind) {
         return (devices.open)(at);
     }

@@ -6,10 +6,11 @@
 //! synchronization" (2001).
 
 use crate::layout::{Handle, Return};
+use longma_locks::IgnorePoison;
 use longma_via::barriers::{heavy_barrier, is_available, light_barrier};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The lowest bits of a handle are the slot index of the object, the next ones its kind, and the rest a counter that
@@ -46,10 +47,6 @@ pub(crate) struct Table<T> {
     slots: Mutex<Slots>,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<T: Send + Sync + 'static> Table<T> {
     /// Creates the table for a kind, 1 to 15.
     pub(crate) const fn new(kind: usize) -> Table<T> {
@@ -75,7 +72,7 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// Inserts an object and returns its handle. `None` if there are a million objects.
     pub(crate) fn insert(&self, object: Arc<T>) -> Option<Handle> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock().ignore_poison();
         let index = match slots.free.pop() {
             Some(index) => index,
             None if slots.used < CHUNK * CHUNKS => {
@@ -100,7 +97,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// Like `shared`, but calls `note` with the object while it is locked. A thread that destroys the object either
     /// sees the effect of `note` or is first.
     pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
-        let _places = lock(&self.slots);
+        let _places = self.slots.lock().ignore_poison();
         let slot = self.slot(handle.addr())?;
         if slot.handle.load(Ordering::Acquire) != handle.addr() {
             return None;
@@ -150,7 +147,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         allowed: impl FnOnce(&T) -> Result<(), Return>,
     ) -> Result<Arc<T>, Return> {
         let handle = handle.addr();
-        let slots = lock(&self.slots);
+        let slots = self.slots.lock().ignore_poison();
         let slot = self.slot(handle).ok_or(Return::InvalidParameter)?;
         if slot.handle.load(Ordering::Acquire) != handle {
             return Err(Return::InvalidParameter);
@@ -164,7 +161,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         // signal handler makes another call within it. The slot is not reused until it is marked free.
         drop(slots);
         if wait_until_unused(handle) {
-            lock(&self.slots).free.push(handle & ((1 << INDEX_BITS) - 1));
+            self.slots.lock().ignore_poison().free.push(handle & ((1 << INDEX_BITS) - 1));
         } else {
             // SAFETY: as above. The table's reference and the slot are leaked for the threads that still use the
             // object.
@@ -192,14 +189,14 @@ thread_local! {
 impl ThreadEntry {
     fn take() -> ThreadEntry {
         let inside = Arc::new(AtomicUsize::new(0));
-        lock(&USED).push(inside.clone());
+        USED.lock().ignore_poison().push(inside.clone());
         ThreadEntry { inside }
     }
 }
 
 impl Drop for ThreadEntry {
     fn drop(&mut self) {
-        lock(&USED).retain(|other| !Arc::ptr_eq(other, &self.inside));
+        USED.lock().ignore_poison().retain(|other| !Arc::ptr_eq(other, &self.inside));
     }
 }
 
@@ -240,7 +237,7 @@ fn wait_until_unused(handle: usize) -> bool {
     } else {
         fence(Ordering::SeqCst);
     }
-    while lock(&USED).iter().any(|inside| inside.load(Ordering::Acquire) == handle) {
+    while USED.lock().ignore_poison().iter().any(|inside| inside.load(Ordering::Acquire) == handle) {
         if Instant::now() >= end {
             return false;
         }

@@ -3,8 +3,9 @@
 //! Source: VIPL, hardware connection; memory management; error handling.
 
 use crate::device;
-use crate::handles::{Table, lock};
+use crate::handles::Table;
 use crate::layout::*;
+use longma_locks::IgnorePoison;
 use longma_via::{MemoryAttributes, MemoryRegion, Nic, Reliability};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -44,7 +45,9 @@ impl NicObject {
     }
 
     pub(crate) fn handle_of_vi(&self, number: u32) -> Handle {
-        lock(&self.vis)
+        self.vis
+            .lock()
+            .ignore_poison()
             .get(&number)
             .map_or(std::ptr::null_mut(), |handle| std::ptr::without_provenance_mut(*handle))
     }
@@ -88,7 +91,7 @@ unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
         Ok(object) => {
             // Take them out of the mutex first: dropping a region waits for the locks of VIs, and an error callback
             // that runs during the wait may need the mutex.
-            let regions = std::mem::take(&mut *lock(&object.regions));
+            let regions = std::mem::take(&mut *object.regions.lock().ignore_poison());
             drop(regions);
             Return::Success
         }
@@ -207,7 +210,7 @@ fn keep(object: &NicObject, region: Result<MemoryRegion, longma_via::Error>, mem
     match region {
         Ok(region) => {
             let handle = region.handle().0;
-            lock(&object.regions).insert(handle, region);
+            object.regions.lock().ignore_poison().insert(handle, region);
             // SAFETY: the callers have checked that it is not null.
             unsafe { memory.write(handle) };
             Return::Success
@@ -263,7 +266,7 @@ unsafe extern "C" fn LongmaVipAllocateMem(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memory: u32) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
-    let mut regions = lock(&object.regions);
+    let mut regions = object.regions.lock().ignore_poison();
     if regions.get(&memory).is_none_or(|region| region.as_ptr() != address.cast()) {
         return Return::InvalidParameter;
     }
@@ -289,7 +292,7 @@ unsafe extern "C" fn VipSetMemAttributes(
     // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
-    match lock(&object.regions).get_mut(&memory).filter(|region| is_inside(address, region)) {
+    match object.regions.lock().ignore_poison().get_mut(&memory).filter(|region| is_inside(address, region)) {
         Some(region) => outcome(region.set_attributes(attributes)),
         None => Return::InvalidParameter,
     }
@@ -304,7 +307,7 @@ unsafe extern "C" fn VipQueryMem(
     to: *mut CMemoryAttributes,
 ) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
-    let regions = lock(&object.regions);
+    let regions = object.regions.lock().ignore_poison();
     let region = regions.get(&memory).filter(|region| is_inside(address, region));
     let Some(attributes) = region.map(MemoryRegion::attributes) else { return Return::InvalidParameter };
     drop(regions);

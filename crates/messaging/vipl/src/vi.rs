@@ -4,9 +4,10 @@
 
 use crate::completion::store_completion;
 use crate::completion_queue::CqObject;
-use crate::handles::{Table, lock};
+use crate::handles::Table;
 use crate::layout::*;
 use crate::nic::{NICS, NicObject};
+use longma_locks::IgnorePoison;
 use longma_via::{Error, Vi, ViAttributes, ViState};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -64,7 +65,7 @@ unsafe extern "C" fn VipCreateVi(
         connecting: Mutex::default(),
     });
     let Some(made) = VIS.insert(object) else { return Return::ErrorResource };
-    lock(&nic.vis).insert(number, made.addr());
+    nic.vis.lock().ignore_poison().insert(number, made.addr());
     // SAFETY: not null, and points to writable memory of the caller.
     unsafe { handle.write(made) };
     Return::Success
@@ -87,7 +88,7 @@ unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
     match VIS.remove(handle, may_destroy) {
         Ok(object) => {
             object.destroyed.store(true, Ordering::Release);
-            lock(&object.nic.vis).remove(&object.vi.number());
+            object.nic.vis.lock().ignore_poison().remove(&object.vi.number());
             Return::Success
         }
         Err(refusal) => refusal,

@@ -4,6 +4,7 @@ use longma_memory::dram::Controllers;
 use longma_memory::interconnect::{Endpoint, Interconnect};
 use longma_memory::placement::{AddressSpaces, FrameOrder, PhysicalPage, SpaceId};
 use longma_memory::translation::{Side, Tlbs};
+use longma_random::mix;
 use longma_sim::{Duration, Resource, Time};
 use longma_topology::Machine;
 use std::hint::black_box;
@@ -26,12 +27,6 @@ fn measure(what: &str, mut turn: impl FnMut(u64) -> u64) {
         best = best.min((processor_ns() - start) / TURNS as f64);
     }
     println!("{what:<58} {best:6.1} ns");
-}
-
-fn random(i: u64) -> u64 {
-    let z = (i ^ (i >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn resources() {
@@ -58,7 +53,7 @@ fn controllers(machine: &Machine) {
     let (mut controllers, mut at) = (new(), 0);
     measure("Controllers::access, random reads", |i| {
         at += 100_000;
-        controllers.access((i & 1) as usize, random(i) >> 32 << 6, 64, false, Time::from_ps(at)).ps()
+        controllers.access((i & 1) as usize, mix(i) >> 32 << 6, 64, false, Time::from_ps(at)).ps()
     });
     let (mut controllers, mut at) = (new(), 0);
     measure("Controllers::access, a stream of reads", |i| {
@@ -89,14 +84,14 @@ fn translations(machine: &Machine) {
     {
         let mut tlbs = Tlbs::new(core, 16 << 10);
         measure(&format!("Tlbs::translate, {what} at random"), |i| {
-            let page = random(i) % pages;
+            let page = mix(i) % pages;
             tlbs.translate(Side::Data, SpaceId(0), page, || frame(page)).page.0
         });
     }
     let mut spaces = AddressSpaces::new(machine, 0, 16 << 10, FrameOrder::Shuffled { seed: 0 })
         .expect("a machine with memory");
     measure("AddressSpaces::translate, 1 GiB at random", |i| {
-        let page = spaces.translate(SpaceId(0), random(i) % 65_536, 0).0;
+        let page = spaces.translate(SpaceId(0), mix(i) % 65_536, 0).0;
         spaces.controller_of(page << 14).1
     });
 }

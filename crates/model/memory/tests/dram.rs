@@ -2,6 +2,7 @@
 
 use longma_memory::BuildError;
 use longma_memory::dram::{Controllers, overhead};
+use longma_random::SplitMix64;
 use longma_sim::Time;
 use longma_topology::{BUILTIN, Machine};
 use proptest::prelude::*;
@@ -16,18 +17,6 @@ fn changed(name: &str, from: &str, to: &str) -> Controllers {
     assert!(text.contains(from), "{name} has no `{from}`");
     let machine = Machine::parse(&file, &text.replace(from, to)).unwrap_or_else(|report| panic!("{report}"));
     Controllers::new(&machine, 0).unwrap()
-}
-
-/// A reproducible sequence of numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }
 
 const NS: u64 = 1000;
@@ -88,10 +77,10 @@ fn a_refresh_delays_an_access_and_closes_the_rows() {
 /// previous one has returned.
 fn chase(controllers: &mut Controllers, line: u32, rest: u64, turns: u64) -> f64 {
     let mine = (0..controllers.len()).filter(|c| controllers.node_of(*c) == 0).count() as u64;
-    let (mut random, mut at, mut sum) = (Random(1), 0, 0);
+    let (mut random, mut at, mut sum) = (SplitMix64::new(1), 0, 0);
     for _ in 0..turns {
-        let place = random.next();
-        let address = (random.next() % (1 << 32)) / 64 * 64;
+        let place = random.next_u64();
+        let address = (random.next_u64() % (1 << 32)) / 64 * 64;
         let end = controllers.access((place % mine) as usize, address, line, false, Time::from_ps(at)).ps();
         sum += end - at;
         at = end + rest;

@@ -12,6 +12,7 @@ use crate::interface::Nic;
 use crate::pairs::{Class, Pair, classify};
 use crate::setting::Setting;
 use crate::steering::Steering;
+use longma_text::quote_for_shell;
 use longma_topology::CpuLocation;
 use serde::Serialize;
 
@@ -102,7 +103,7 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
 pub fn commands(steering: &Steering, pair: Pair) -> Commands {
     let write = |(setting, value): (Setting, String)| {
         let path = setting.path()?;
-        Some(format!("echo {value} > {}", quoted(&format!("/{path}"))))
+        Some(format!("echo {value} > {}", quote_for_shell(&format!("/{path}"))))
     };
     let settings = steering.towards(pair.flow);
     let writes: Vec<String> = settings.iter().cloned().filter_map(write).collect();
@@ -141,12 +142,6 @@ fn udev(interface: &str, writes: &[String]) -> String {
 /// Characters without special meaning to shells and udev.
 fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+')
-}
-
-/// Quotes a word for a shell. The kernel allows interface names with quotes and other shell metacharacters, except
-/// white space.
-fn quoted(word: &str) -> String {
-    if word.chars().all(is_plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //!
 //! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2), setpgid(2), kill(2).
 
-use crate::cpus::CpuSet;
-use longma_topology::sanitize;
+use longma_cpu_set::CpuSet;
+use longma_text::sanitize;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -261,7 +261,7 @@ pub(crate) fn check(status: libc::c_int) -> io::Result<()> {
 }
 
 fn cpu_set(cpus: &CpuSet) -> Vec<u64> {
-    let mut words = vec![0u64; crate::cpus::MAX_CPU as usize / 64];
+    let mut words = vec![0u64; longma_cpu_set::MAX_CPU as usize / 64];
     cpus.iter().for_each(|cpu| words[cpu as usize / 64] |= 1 << (cpu % 64));
     words
 }

@@ -1,13 +1,13 @@
 //! The interface between this crate and the machine: files below /proc and /sys, CPUs, drivers, sockets and threads.
 //! All reads and writes go through the trait `Host`.
 
-use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
 use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
 use crate::rss_table::{self, RssTable};
 use crate::sockets::{self, Socket};
+use longma_cpu_set::CpuSet;
 use longma_topology::{CpuLocation, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;

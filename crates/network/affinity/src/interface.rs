@@ -3,9 +3,9 @@
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues, sysfs-bus-pci (msi_irqs).
 
-use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::setting::{Interface, Setting};
+use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
 
 /// A network interface.

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
 use file::Log;
-use longma_topology::display_path;
+use longma_text::display_path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;

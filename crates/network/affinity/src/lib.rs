@@ -8,7 +8,6 @@ pub mod advice;
 pub mod analysis;
 pub mod child;
 pub mod counters;
-pub mod cpus;
 pub mod ethtool;
 pub mod fake;
 pub mod files;

@@ -2,7 +2,7 @@
 //!
 //! Source: iperf3's JSON output in version 3.12 (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
-use longma_topology::sanitize;
+use longma_text::sanitize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub const MAX_GBPS: f64 = 1e6;
 /// One bit per second in Gb/s. Lower rates count as no traffic.
 pub const MIN_GBPS: f64 = 1e-9;
 /// Upper bound of the CPUs used by the remote end.
-pub const MAX_CPUS: f64 = crate::cpus::MAX_CPU as f64;
+pub const MAX_CPUS: f64 = longma_cpu_set::MAX_CPU as f64;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@
 //! Source: unshare(2), network_namespaces(7), veth(4).
 
 use crate::child::{self, ChildError, Running, Start, how_it_ended};
-use crate::cpus::CpuSet;
 use crate::host::{Host, Tree};
+use longma_cpu_set::CpuSet;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

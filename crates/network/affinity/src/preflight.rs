@@ -7,12 +7,12 @@
 mod prerequisites;
 
 use crate::counters::{Hardware, Reading};
-use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::interface::{self, Nic};
 use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
+use longma_cpu_set::CpuSet;
 use serde::Serialize;
 
 /// Severity of a finding.

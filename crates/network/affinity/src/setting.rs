@@ -3,10 +3,10 @@
 //! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
 //! ABI/testing/sysfs-class-net.
 
-use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::threads;
+use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -75,7 +75,7 @@ pub struct Interface(String);
 
 /// A text that is not a valid interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a valid name of a network interface", longma_topology::sanitize(.0))]
+#[error("`{}` is not a valid name of a network interface", longma_text::sanitize(.0))]
 pub struct InterfaceError(String);
 
 impl Interface {

@@ -4,10 +4,10 @@
 //! Source: Linux Documentation/networking/scaling.rst; Hanford et al. 2014 direct the interrupts of all receive queues
 //! to one core.
 
-use crate::cpus::CpuSet;
 use crate::interface::Nic;
 use crate::journal::{Journal, JournalError};
 use crate::setting::{Interface, Setting};
+use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

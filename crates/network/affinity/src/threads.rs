@@ -3,8 +3,8 @@
 //! Source: proc(5) (/proc/PID/task/TID/stat, /proc/PID/syscall), cgroups(7), cpuset.cpus.effective in Linux
 //! Documentation/admin-guide/cgroup-v2.rst.
 
-use crate::cpus::CpuSet;
 use crate::host::Host;
+use longma_cpu_set::{CpuSet, MAX_CPU};
 
 /// Statistics of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
         name: head.split_once('(')?.1.into(),
         ticks: number(14)? + number(15)?,
         started: number(22)?,
-        cpu: u32::try_from(number(39)?).ok()?,
+        cpu: u32::try_from(number(39)?).ok().filter(|cpu| *cpu < MAX_CPU)?,
     })
 }
 

@@ -65,7 +65,7 @@ pub struct Variation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is not NAME=VALUE,VALUE... with whole numbers (for xps: hexadecimal CPU masks such as ff); names: {}",
-    longma_topology::sanitize(text),
+    longma_text::sanitize(text),
     names()
 )]
 pub struct VariationError {

@@ -5,7 +5,6 @@
 //! affinity_hint), networking/scaling.rst.
 
 use crate::counters::{CpuShares, Reading};
-use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{self, Nic};
 use crate::owners::{SocketOwner, SocketOwners};
@@ -13,6 +12,7 @@ use crate::rss_table::RssTable;
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
 use crate::threads;
+use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

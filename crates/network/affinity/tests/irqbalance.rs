@@ -9,10 +9,10 @@
 #[path = "irqbalance/tree.rs"]
 mod tree;
 
-use longma_affinity::cpus::CpuSet;
 use longma_affinity::fake::topology;
 use longma_affinity::tune::model::{Link, Model, Placing, Queue, Thread};
 use longma_affinity::tune::plan::{after, plan};
+use longma_cpu_set::CpuSet;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

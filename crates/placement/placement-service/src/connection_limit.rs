@@ -3,11 +3,12 @@
 //! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is in progress.
 
 use hyper::body::{Body, Frame, SizeHint};
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -57,7 +58,7 @@ impl ConnectionLimit {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         // The list is consistent after every statement.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().ignore_poison()
     }
 
     /// Waits for a permit for a new connection. If none is free, evicts an idle connection.
@@ -99,7 +100,7 @@ impl ConnectionLimit {
 
 impl ConnectionPermit {
     fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+        self.number.lock().ignore_poison()
     }
 
     /// Marks the connection as busy with a request. Returns false if it has already been evicted.

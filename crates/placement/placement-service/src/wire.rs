@@ -8,7 +8,7 @@ use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::request::Invalid;
 use longma_placement::store::{Alarm, Event, TenantUse, Vm, VmId, VmState};
-pub use longma_topology::sanitize;
+use longma_text::sanitize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;

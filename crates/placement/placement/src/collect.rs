@@ -60,7 +60,7 @@ fn content(path: &Path, problem: impl Into<String>) -> CollectError {
 }
 
 fn cpu_list(path: &Path) -> Result<CpuSet, CollectError> {
-    read(path)?.parse().map_err(|e: crate::cpus::CpuListError| content(path, e.to_string()))
+    read(path)?.parse().map_err(|e: crate::cpus::CpuSetError| content(path, e.to_string()))
 }
 
 /// Names of the entries of a directory, sorted; empty if it does not exist.
@@ -142,7 +142,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
         let siblings: CpuSet = match siblings {
             Some((text, file)) => text
                 .parse()
-                .map_err(|e: crate::cpus::CpuListError| content(&folder.join(file), e.to_string()))?,
+                .map_err(|e: crate::cpus::CpuSetError| content(&folder.join(file), e.to_string()))?,
             None => [cpu].into_iter().collect(),
         };
         // Ignore siblings that are offline or on another node. Some virtual machines report such siblings.

@@ -5,10 +5,11 @@
 use crate::cpus::CpuSet;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};
 use crate::placement::Share;
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A failure to inject at a mutating call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl FakeHypervisor {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Number of mutating calls so far.

@@ -3,10 +3,11 @@
 //!
 //! Source: sizes and lifetimes are read off the "Azure 2019" charts of the notebook "Azure 2019 Public Dataset V2 -
 //! Trace Analysis" (github.com/Azure/AzurePublicDataset). What the charts do not show (memory per CPU, policies) is
-//! assumed. The generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+//! assumed.
 
 use crate::host::{Host, HostError, Node, Pool};
 use crate::request::{CpuPolicy, MemoryPolicy, Request};
+pub use longma_random::SplitMix64 as Rng;
 use longma_topology::Machine;
 
 /// Number of virtual CPUs and its weight per thousand virtual machines: 58 % have up to 2, 23 % up to 4, 12 % up to 8,
@@ -29,43 +30,16 @@ const LIFETIMES: [(f64, f64); 8] = [
     (2160.0, 1.0),
 ];
 
-/// A random number generator with the same output on every machine.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// Creates a generator with the given seed.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in `0..end`. `end` must not be 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.number()) * end as u128) >> 64) as usize
-    }
-
-    /// A number in `0.0..1.0`.
-    pub fn fraction(&mut self) -> f64 {
-        (self.number() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn one_of<T: Copy>(&mut self, table: &[(T, u32)]) -> T {
-        let mut left = self.below(table.iter().map(|entry| entry.1 as usize).sum()) as u32;
-        for (value, weight) in table {
-            match left.checked_sub(*weight) {
-                Some(rest) => left = rest,
-                None => return *value,
-            }
+/// One of the values of a table of values and weights.
+fn one_of<T: Copy>(chance: &mut Rng, table: &[(T, u32)]) -> T {
+    let mut left = chance.index(table.iter().map(|entry| entry.1 as usize).sum()) as u32;
+    for (value, weight) in table {
+        match left.checked_sub(*weight) {
+            Some(rest) => left = rest,
+            None => return *value,
         }
-        table[table.len() - 1].0
     }
+    table[table.len() - 1].0
 }
 
 /// Creates `count` hosts. Half are copies of `eight`, a machine with small nodes; the other half have two large nodes.
@@ -104,11 +78,11 @@ fn dual_socket() -> Host {
 /// Draws a request. CPU policy: 50 % range, 40 % exclusive, 10 % none. Memory policy: 60 % strict, 40 % preferred. Both
 /// are assumed.
 pub fn request(chance: &mut Rng, name: &str) -> Request {
-    let vcpus = chance.one_of(&VCPUS);
-    let mib = u64::from(vcpus) * chance.one_of(&GIB_A_VCPU) * 1024;
-    let cpu = chance.one_of(&[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
+    let vcpus = one_of(chance, &VCPUS);
+    let mib = u64::from(vcpus) * one_of(chance, &GIB_A_VCPU) * 1024;
+    let cpu = one_of(chance, &[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
     let preferred = MemoryPolicy::Preferred { within_distance: 255 };
-    let memory = chance.one_of(&[(MemoryPolicy::Strict, 3), (preferred, 2)]);
+    let memory = one_of(chance, &[(MemoryPolicy::Strict, 3), (preferred, 2)]);
     Request { cpu, memory, ..Request::new(name, vcpus, mib) }
 }
 

@@ -8,7 +8,6 @@
 pub mod allocator;
 pub mod audit;
 pub mod collect;
-pub mod cpus;
 pub mod defragment;
 pub mod fake;
 pub mod fleet;
@@ -28,9 +27,9 @@ pub mod switcher;
 
 pub use allocator::Allocator;
 pub use collect::collect;
-pub use cpus::CpuSet;
 pub use host::Host;
 pub use hypervisor::Hypervisor;
+pub use longma_cpu_set::{self as cpus, CpuSet};
 pub use placement::Placement;
 pub use request::Request;
 pub use scheduler::{Policy, Scheduler};

@@ -18,6 +18,7 @@ mod weigh;
 
 pub(crate) use assign::group_key;
 pub use explain::{Explanation, HostVerdict, NodeVerdict, Refusal, Weighed};
+use longma_random::SplitMix64;
 pub use weigh::Weights;
 
 use crate::host::{Host, HostError, NodeLoad};
@@ -93,7 +94,7 @@ pub struct Scheduler {
     rankings: Rankings,
     /// Used only by the comparison strategies.
     fitting: Fitting,
-    random: u64,
+    random: SplitMix64,
     /// The partition that the scheduler currently prefers.
     part: Option<u64>,
 }
@@ -118,7 +119,7 @@ impl Scheduler {
             rankings: Rankings::new(policy.rankings),
             fitting: Fitting::default(),
             policy,
-            random: seed,
+            random: SplitMix64::new(seed),
             part: None,
         }
     }
@@ -134,7 +135,8 @@ impl Scheduler {
     /// Restricts decisions to a randomly drawn partition of the hosts as long as one of them fits. Without it,
     /// schedulers that share a store all prefer the same hosts and conflict at commit.
     pub fn use_one_partition(&mut self) {
-        self.part = (self.inventory.len() >= MIN_PARTITIONED_HOSTS).then(|| self.next_random() % PARTITIONS);
+        self.part =
+            (self.inventory.len() >= MIN_PARTITIONED_HOSTS).then(|| self.random.next_u64() % PARTITIONS);
     }
 
     /// Lifts the restriction to a partition.
@@ -298,7 +300,7 @@ impl Scheduler {
             return self.best_of(request, demand, hosts.into_iter().map(|h| h as usize));
         }
         let kind = demand.kind();
-        let random = self.next_random();
+        let random = self.random.next_u64();
         let Self { inventory, policy, rankings, .. } = self;
         let inventory = &*inventory;
         let rules = Rules {
@@ -349,14 +351,5 @@ impl Scheduler {
         }
         let (fit, at) = best?;
         assign::assign(&self.inventory.hosts[at], request, demand, fit.nodes())
-    }
-
-    /// Next number of the SplitMix64 generator (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-    /// 2014).
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

@@ -89,8 +89,8 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
 fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu() {
     let mut chance = Rng::new(16);
     for _ in 0..200 {
-        let nodes: Vec<(u32, u64)> = (0..1 + chance.below(5))
-            .map(|_| ([0, 1, 4][chance.below(3)], [0, 700, 9000][chance.below(3)]))
+        let nodes: Vec<(u32, u64)> = (0..1 + chance.index(5))
+            .map(|_| ([0, 1, 4][chance.index(3)], [0, 700, 9000][chance.index(3)]))
             .collect();
         let host = host_of("h", &nodes);
         host.check().unwrap();
@@ -120,7 +120,7 @@ fn promised(chance: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
     store.put_host(&host, 200).unwrap();
     let mut scheduler = scheduler(&host);
     for (request, placement) in fill(&mut scheduler) {
-        if chance.below(3) > 0 {
+        if chance.index(3) > 0 {
             let reservation = Reservation { request, placement, key: None, origin: 1 };
             store.reserve(reservation).wait().unwrap();
         }
@@ -133,15 +133,15 @@ fn less(host: &Host, chance: &mut Rng) -> Host {
     let mut less = host.clone();
     for node in &mut less.nodes {
         for core in &mut node.cores {
-            *core = core.iter().filter(|_| chance.below(3) > 0).collect();
+            *core = core.iter().filter(|_| chance.index(3) > 0).collect();
         }
         node.cores.retain(|core| !core.is_empty());
-        if chance.below(3) == 0 {
-            node.memory[0].mib /= 1 + chance.below(8) as u64;
+        if chance.index(3) == 0 {
+            node.memory[0].mib /= 1 + chance.index(8) as u64;
         }
     }
-    if chance.below(4) == 0 {
-        let gone = chance.below(less.nodes.len());
+    if chance.index(4) == 0 {
+        let gone = chance.index(less.nodes.len());
         less.nodes.remove(gone);
         less.distances = uniform_distances(less.nodes.len());
     }

@@ -3,11 +3,12 @@
 
 mod format;
 
+use longma_locks::IgnorePoison;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use longma_guest::host::descriptors;
 use longma_guest::host::locks::Mutex;
@@ -123,7 +124,7 @@ impl Saver {
         then: impl FnOnce(Result<(), CheckpointError>) -> AfterSave + Send + 'static,
     ) {
         let request = SaveRequest { path, then: Box::new(then) };
-        *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        *self.request.lock().ignore_poison() = Some(request);
         self.asked.store(true, Ordering::Release);
     }
 }
@@ -135,7 +136,7 @@ impl StopTheWorld for Saver {
 
     fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome> {
         self.asked.store(false, Ordering::Relaxed);
-        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let request = self.request.lock().ignore_poison().take()?;
         match (request.then)(save(&request.path, simulated, process)) {
             AfterSave::Continue => None,
             AfterSave::Exit(status) => Some(Outcome::ExitProcess(status)),

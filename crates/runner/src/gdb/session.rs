@@ -2,13 +2,11 @@
 //! Breakpoints do not modify guest memory; threads compare addresses before they execute. Source: GDB manual, appendix
 //! E (remote protocol, all-stop mode).
 
+use longma_locks::IgnorePoison;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
-    sync::{
-        PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -126,11 +124,11 @@ impl Session {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        self.control.lock().ignore_poison()
     }
 
     pub(super) fn wait<'a>(&self, control: MutexGuard<'a, Control>) -> MutexGuard<'a, Control> {
-        self.changed.wait(control).unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait(control).ignore_poison()
     }
 
     pub(super) fn notify(&self) {

@@ -1,7 +1,8 @@
 //! The run loop of a guest thread in simulated time, and the interface to the timing model.
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use longma_core::{Core, SimulatedClock, Stop};
 use longma_guest::host::locks::{Mutex, MutexGuard};
@@ -145,7 +146,7 @@ impl SimulatedProcess {
 
     /// The saved states of threads; empty if there is no [`StopTheWorld`].
     pub(crate) fn snapshots(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, ThreadSnapshot>> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.snapshots.lock().ignore_poison()
     }
 
     fn snapshot(&self, core: &mut Core, thread: &Thread) {
@@ -157,7 +158,7 @@ impl SimulatedProcess {
     }
 
     fn timing_backend(&self) -> MutexGuard<'_, Box<dyn TimingBackend>> {
-        self.timing_backend.lock().unwrap_or_else(PoisonError::into_inner)
+        self.timing_backend.lock().ignore_poison()
     }
 
     fn slot(&self, thread: &Thread) -> ThreadSlot {

@@ -13,10 +13,8 @@ mod tests;
 mod timeline;
 mod warming;
 
-use std::{
-    fmt, io,
-    sync::{Arc, PoisonError},
-};
+use longma_locks::IgnorePoison;
+use std::{fmt, io, sync::Arc};
 
 use longma_core::{Core, Magic, Stop};
 use longma_guest::host::locks::Mutex;
@@ -500,7 +498,7 @@ impl DeviceClock for SharedDevices {
     }
 
     fn advance(&self, limit: Time) {
-        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut simulation = self.simulation.lock().ignore_poison();
         let simulation = &mut *simulation;
         simulation.devices.advance_to_event(limit, &mut simulation.memory);
     }
@@ -512,28 +510,28 @@ impl DeviceClock for SharedDevices {
 
 impl TimingBackend for SharedTimingSimulation {
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
-        let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
+        let published = self.lock().ignore_poison().devices.published();
         Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
     }
 
     fn device_files(&self) -> Arc<[DeviceFile]> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).devices.files()
+        self.lock().ignore_poison().devices.files()
     }
 
     fn kernel(&self) -> Option<KernelWork> {
-        Some(KernelWork(self.lock().unwrap_or_else(PoisonError::into_inner).kernel.clone()))
+        Some(KernelWork(self.lock().ignore_poison().kernel.clone()))
     }
 
     fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(slot, guest)
+        self.lock().ignore_poison().run_quantum(slot, guest)
     }
 
     fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(slot)
+        self.lock().ignore_poison().run_system_call(slot)
     }
 
     fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(slot, copied)
+        self.lock().ignore_poison().copy_in_kernel(slot, copied)
     }
 }
 

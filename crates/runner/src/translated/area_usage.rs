@@ -1,9 +1,10 @@
 //! Tracks which area of translated code each thread may be in, so that an area is reused only after all threads have
 //! left it.
 
+use longma_locks::IgnorePoison;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 
@@ -68,7 +69,7 @@ impl AreaUsage {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<ThreadArea>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().ignore_poison()
     }
 
     /// Records that this thread may be in `area` only, or in none.

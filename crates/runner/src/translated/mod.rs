@@ -10,12 +10,13 @@ mod debugged;
 pub mod listing;
 mod translated_loop;
 
+use longma_locks::IgnorePoison;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use longma_core::{Core, Executed};
@@ -240,7 +241,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
 
     fn note_change(&self, range: Range<u64>) {
         if range.start < self.layout.limit && !self.layout.code.contains(&range.start) {
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+            self.changed.lock().ignore_poison().push(range);
             self.has_changed.store(true, Ordering::Release);
             self.noted.fetch_add(1, Ordering::AcqRel);
         }
@@ -345,7 +346,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine<F>> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock().ignore_poison()
     }
 
     fn view<'a>(&'a self, cores: &'a Cores) -> View<'a> {
@@ -356,12 +357,12 @@ impl<F: FrontEnd> Translated<F> {
     fn forget_noted(&self, cores: &Cores) {
         while self.has_changed.load(Ordering::Acquire) {
             // Other threads wait here, because they must not execute stale code.
-            let _forgetting = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
-            let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
+            let _forgetting = self.forgetting.lock().ignore_poison();
+            let changed = std::mem::take(&mut *self.changed.lock().ignore_poison());
             for range in changed {
                 self.forget(cores, range);
             }
-            let noted = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            let noted = self.changed.lock().ignore_poison();
             if noted.is_empty() {
                 self.has_changed.store(false, Ordering::Release);
             }

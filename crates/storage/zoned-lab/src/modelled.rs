@@ -6,6 +6,7 @@
 mod dies;
 mod parameters;
 
+use longma_locks::IgnorePoison;
 pub use parameters::Parameters;
 
 use dies::Dies;
@@ -14,7 +15,7 @@ use longma_zoned::device::{
     Block, Condition, DeviceError, FileDevice, Geometry, MemoryDevice, NullDevice, Operation, Read, Write,
     Zone, ZoneNumber, ZonedDevice,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// An emulated device whose zones can be worn out by the model.
 pub trait Emulated: ZonedDevice {
@@ -75,7 +76,7 @@ struct Clock {
 
 impl<D: Clone> Clone for ModelledDevice<D> {
     fn clone(&self) -> Self {
-        let clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let clock = self.clock.lock().ignore_poison().clone();
         Self { inner: self.inner.clone(), parameters: self.parameters, clock: Mutex::new(clock) }
     }
 }
@@ -104,7 +105,7 @@ impl<D: Emulated> ModelledDevice<D> {
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clock.lock().ignore_poison()
     }
 
     /// The wear factor of a zone's latencies: 1 for a new zone, increasing linearly with its resets.

@@ -4,12 +4,11 @@
 //! (site.ycsb.generator); Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994.
 
 mod distribution;
-mod rng;
 mod workload;
 mod zipfian;
 
 pub use distribution::{Chooser, Distribution};
-pub use rng::Rng;
+pub use longma_random::SplitMix64 as Rng;
 pub use workload::{Mix, Operation, Stream, Workload};
 pub use zipfian::{ScrambledZipfian, Zipfian};
 

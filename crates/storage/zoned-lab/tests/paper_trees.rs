@@ -3,21 +3,9 @@
 use longma_zoned::device::{Counted, Geometry, MemoryDevice, NullDevice};
 use longma_zoned::{Direction, KeyRange, NodeStates, OrderedMap};
 use longma_zoned_lab::paper::{CachedNodes, CowTree, Fanout, NodeKind, PaperCounts, ZbTree};
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 /// The number of operations per run: a tenth of `LONGMA_ZONED_OPERATIONS`, or of 200,000 if it is not set.
 fn operations() -> u64 {
@@ -53,7 +41,7 @@ fn scanned(tree: &mut dyn OrderedMap, first: u64, last: u64, direction: Directio
 
 /// Random operations whose mix changes, so that the tree grows, is updated, shrinks and becomes empty.
 fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn OrderedMap), keys: u64, seed: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut model = BTreeMap::new();
     let operations = operations();
     let phase = (operations / 12).max(1);
@@ -257,7 +245,7 @@ fn a_full_device_is_reported_as_full() {
 
 /// Applies random operations to two trees, which must give the same results.
 fn both(trees: [&mut dyn OrderedMap; 2]) {
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let [one, other] = trees;
     for number in 0..operations() {
         let key = rng.below(3_000).to_be_bytes();

@@ -51,7 +51,7 @@ use io::Io;
 use load::BulkLoad;
 use published::Published;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use writer::Writer;
 
 /// When a change becomes durable.
@@ -135,11 +135,6 @@ impl<D> Clone for Store<D> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Poisoning is ignored here. `Shared::writer` handles it where a panic matters.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D> Shared<D> {

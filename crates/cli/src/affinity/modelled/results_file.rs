@@ -6,7 +6,9 @@ use super::{MAX_FRAME_CYCLES, MEGABYTES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
-use longma_topology::{CpuLocation, Machine, display_path, sanitize};
+use longma_locks::IgnorePoison;
+use longma_text::{display_path, sanitize};
+use longma_topology::{CpuLocation, Machine};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Version of the file format.
 const FORMAT: u32 = 2;
@@ -171,7 +173,7 @@ impl ResultsFile {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", display_path(path)))?;
         let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
-        let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let file = kept.file.get_mut().ignore_poison();
         let mut text = String::new();
         std::io::Read::by_ref(file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
@@ -201,7 +203,7 @@ impl ResultsFile {
 
     fn append(&self, line: &impl Serialize) -> Result<(), String> {
         let text = with_checksum(line) + "\n";
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock().ignore_poison();
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| format!("{}: {error}", display_path(&self.path)))
     }
@@ -211,7 +213,7 @@ impl Drop for ResultsFile {
     fn drop(&mut self) {
         // Unlock explicitly: a child of another thread that is between fork and exec has a copy of the descriptor,
         // which would keep the lock.
-        let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.get_mut().ignore_poison();
         let _ = rustix::fs::flock(file, FlockOperation::Unlock);
     }
 }

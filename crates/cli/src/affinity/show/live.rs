@@ -6,7 +6,7 @@ use crate::machine::table;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
-use longma_topology::sanitize;
+use longma_text::sanitize;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use std::io::{self, IsTerminal, Read, Write};

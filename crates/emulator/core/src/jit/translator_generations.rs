@@ -1,10 +1,11 @@
 //! Replaces the translator of a process when its code cache is full. Each core switches to the new one between blocks
 //! (`core.rs`).
 
+use longma_locks::IgnorePoison;
 use std::{
     io,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -37,14 +38,14 @@ impl TranslatorGenerations {
 
     /// The current translator and its generation.
     pub fn current(&self) -> (Arc<Translator>, u64) {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read().ignore_poison();
         (current.clone(), self.generation())
     }
 
     /// Replaces `full` with an empty translator. Does nothing if another core has already replaced it or the host has
     /// no memory; the core then continues with the current one.
     pub fn replace(&self, full: &Arc<Translator>) {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write().ignore_poison();
         if Arc::ptr_eq(&current, full)
             && let Ok(empty) = Translator::new(&self.config)
         {

@@ -2,9 +2,9 @@
 //! guest. Guest descriptors are host descriptors below [`first`]. Source: getrlimit(2) (RLIMIT_NOFILE limits new
 //! descriptors, not open ones; prlimit), fcntl(2) (F_DUPFD_CLOEXEC), dup(2).
 
+use longma_locks::IgnorePoison;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Errno;
@@ -197,7 +197,7 @@ pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno
 static RAISED: Mutex<u32> = Mutex::new(0);
 
 fn raised() -> MutexGuard<'static, u32> {
-    RAISED.lock().unwrap_or_else(PoisonError::into_inner)
+    RAISED.lock().ignore_poison()
 }
 
 /// While a value exists, descriptors can be created even if the guest has reached its limit.
@@ -289,7 +289,7 @@ static REASSIGNMENT: RwLock<()> = RwLock::new(());
 /// While the returned guard exists, no guest call closes or reassigns a descriptor (see [`with_reassignment`]), and no
 /// thread forks.
 pub fn block_reassignment() -> impl Sized {
-    REASSIGNMENT.read().unwrap_or_else(PoisonError::into_inner)
+    REASSIGNMENT.read().ignore_poison()
 }
 
 /// Calls `make` and moves the new file to an emulator descriptor before a guest thread can reassign its number. `make`
@@ -304,7 +304,7 @@ pub fn open_reserved(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Ow
 
 /// Runs a guest call that may close or reassign a descriptor.
 pub fn with_reassignment<T>(call: impl FnOnce() -> T) -> T {
-    let _numbers = REASSIGNMENT.write().unwrap_or_else(PoisonError::into_inner);
+    let _numbers = REASSIGNMENT.write().ignore_poison();
     call()
 }
 

@@ -2,13 +2,13 @@
 //! gives no such guarantee: another guest thread can reassign its number between the two. Source: fcntl(2)
 //! (F_DUPFD_CLOEXEC: a second descriptor of the same open file description), proc_pid_fd(5).
 
+use longma_locks::IgnorePoison;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::PoisonError;
 
 use super::descriptors;
 use super::locks::{Mutex, MutexGuard};
@@ -18,7 +18,7 @@ use crate::Errno;
 static PINNED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 fn all() -> MutexGuard<'static, Vec<RawFd>> {
-    PINNED.lock().unwrap_or_else(PoisonError::into_inner)
+    PINNED.lock().ignore_poison()
 }
 
 /// An open file that no guest thread can replace.

@@ -2,6 +2,7 @@
 //! otherwise each point only reads one variable. Source: noise making; Edelstein et al., "Multithreaded Java program
 //! test generation" (2002).
 
+use longma_random::mix;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,10 +27,8 @@ pub fn perturb() {
 
 #[cold]
 fn delay() {
-    // splitmix64. Concurrent threads may draw the same number.
-    let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).max(1);
-    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let drawn = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32;
+    // Any odd step visits all states.
+    let drawn = mix(STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)) >> 32;
     match drawn % 16 {
         0..8 => {}
         8..12 => std::thread::yield_now(),

@@ -2,10 +2,10 @@
 //! a process is limited. Source: mmap(2), madvise(2) (MADV_GUARD_INSTALL, since Linux 6.13), proc_sys_vm(5)
 //! (max_map_count).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use super::locks::Mutex;
 
@@ -42,7 +42,7 @@ impl Stack {
     /// The host has no memory.
     pub fn allocate(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
-        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = POOLS.lock().ignore_poison();
         let pool = pools.entry(bytes).or_default();
         if let Some(start) = pool.free.pop() {
             return Ok(Self { start, bytes });
@@ -73,7 +73,7 @@ impl Drop for Stack {
         let usable = self.usable();
         // SAFETY: this value owns the memory. The next owner reads zeros.
         unsafe { libc::madvise(usable.start as *mut libc::c_void, usable.len(), libc::MADV_DONTNEED) };
-        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = POOLS.lock().ignore_poison();
         pools.entry(self.bytes).or_default().free.push(self.start);
     }
 }

@@ -2,10 +2,11 @@
 //! pthread_attr_setstack(3), pthread_join(3), pthread_getcpuclockid(3); Linux include/linux/posix-timers.h
 //! (CPUCLOCK_PID: the thread of a clock).
 
+use longma_locks::IgnorePoison;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use super::locks::Mutex;
 use super::stacks::Stack;
@@ -44,7 +45,7 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
     let id = Arc::new(AtomicI32::new(0));
     let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
     // While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
-    let _no_thread_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _no_thread_ends = ENDED.lock().ignore_poison();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
@@ -91,14 +92,14 @@ extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
     collect();
     // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::pthread_self() };
-    ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { thread, stack });
+    ENDED.lock().ignore_poison().push(Ended { thread, stack });
     std::ptr::null_mut()
 }
 
 /// Joins the threads that have finished their work and frees their stacks. They are about to exit, so the wait is
 /// short.
 fn collect() {
-    let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
+    let ended = std::mem::take(&mut *ENDED.lock().ignore_poison());
     for Ended { thread, stack } in ended {
         // SAFETY: the thread is joinable, and removing it from the list makes this the only join.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
@@ -108,7 +109,7 @@ fn collect() {
 
 /// Runs in a forked child: forgets the parent's finished threads, which do not exist in the child.
 pub fn forget_ended() {
-    let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
+    let ended = std::mem::take(&mut *ENDED.lock().ignore_poison());
     // The C library may still read the thread descriptor, which is at the top of the stack.
     ended.into_iter().for_each(|gone| std::mem::forget(gone.stack));
 }

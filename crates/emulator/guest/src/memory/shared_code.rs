@@ -2,8 +2,8 @@
 //! find changes. Writes by this process are detected immediately instead (`AddressSpace::protect_code`). Source:
 //! LoongArch Reference Manual, volume 1, section 2.2.8.2 (IBAR makes stores to code visible to instruction fetch).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{GuestMemory, HOST_PAGE_BYTES};
@@ -23,7 +23,7 @@ pub(super) struct SharedCodePages {
 
 impl SharedCodePages {
     fn pages(&self) -> MutexGuard<'_, BTreeMap<u64, Contents>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().ignore_poison()
     }
 }
 

@@ -2,9 +2,9 @@
 //! to the parent. Covers private memory that was writable at the start; shared memory and changes to mappings are not
 //! recorded. Source: vfork(2), clone(2) (CLONE_VM); mprotect(2).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{GuestMemory, HOST_PAGE_BYTES, access};
@@ -39,7 +39,7 @@ pub struct Written {
 
 impl Writes {
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().ignore_poison()
     }
 }
 

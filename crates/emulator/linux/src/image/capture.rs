@@ -1,5 +1,6 @@
 //! Captures a process as an image. `pages` reads the contents of its memory.
 
+use longma_locks::IgnorePoison;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::fixed_identity::FixedIdentity;
-use crate::simulated::{Simulation, ThreadNumber, lock};
+use crate::simulated::{Simulation, ThreadNumber};
 use crate::{Process, open_files};
 use longma_guest::elf::Architecture;
 
@@ -93,7 +94,7 @@ impl Process {
             .map_err(|error| ImageError::host("read the program", error))?;
         threads.iter_mut().try_for_each(|thread| complete(thread, simulation))?;
         let mappings = self.mapping_images()?;
-        let mut timers = lock(&simulation.timers);
+        let mut timers = simulation.timers.lock().ignore_poison();
         timers.forget_closed();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;

@@ -1,7 +1,7 @@
 //! The signal actions of a process and the default actions. Source: signal(7); Linux include/uapi/asm-generic/signal.h
 //! (LoongArch's `struct sigaction` has no restorer).
 
-use std::sync::PoisonError;
+use longma_locks::IgnorePoison;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
@@ -118,7 +118,7 @@ impl Dispositions {
 
     /// Locks the actions, for example across a fork.
     pub(crate) fn lock(&self) -> MutexGuard<'_, [Action; SIGNALS as usize]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// The action on `signal`.

@@ -3,8 +3,8 @@
 //! that they have the same initial values on all hosts. `syscalls::system` defines the initial values. Source:
 //! getrlimit(2).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::resources;
@@ -22,7 +22,7 @@ impl Limits {
 
     /// The limits (soft and hard) by resource.
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, (u64, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// All stored limits.

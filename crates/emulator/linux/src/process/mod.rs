@@ -8,6 +8,7 @@ mod socket_names;
 mod thread;
 mod thread_signals;
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) use borrow::{Borrowed, Waiting};
 pub use engine::{Areas, Engine, Outcome};
@@ -222,13 +223,13 @@ impl Process {
     /// Records a change that a checkpoint does not contain.
     pub(crate) fn note_unkept(&self, what: &'static str) {
         if self.simulation().is_some() {
-            self.unkept.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
+            self.unkept.lock().ignore_poison().insert(what);
         }
     }
 
     /// A change that a checkpoint does not contain, if there is one.
     pub(crate) fn unkept(&self) -> Option<&'static str> {
-        self.unkept.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
+        self.unkept.lock().ignore_poison().first().copied()
     }
 
     /// Reports a diagnostic.
@@ -240,7 +241,7 @@ impl Process {
 
     /// Reports a diagnostic once.
     pub fn say_once(&self, text: &'static str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock().ignore_poison();
         if said.insert(text) {
             self.say(text);
         }

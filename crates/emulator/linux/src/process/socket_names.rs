@@ -1,7 +1,7 @@
 //! The names of Unix sockets that a confined guest has bound. Source: unix(7).
 
+use longma_locks::IgnorePoison;
 use std::collections::HashMap;
-use std::sync::PoisonError;
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 
@@ -12,6 +12,6 @@ pub(crate) struct SocketNames(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 impl SocketNames {
     /// Locks the names.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

@@ -1,9 +1,10 @@
 //! One guest thread: its state in the kernel. Its registers are passed separately as a `State`. Source: clone(2),
 //! set_tid_address(2), get_robust_list(2).
 
+use longma_locks::IgnorePoison;
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use longma_guest::host::locks::Mutex;
 use longma_guest::host::{faults, masks};
@@ -90,7 +91,7 @@ pub(crate) struct StartupActions {
 impl StartupActions {
     /// Writes the thread id once. A later write could hit memory that has been reused.
     pub(crate) fn perform(&self, process: &Process, tid: i32) {
-        let mut is_done = self.is_done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_done = self.is_done.lock().ignore_poison();
         if *is_done {
             return;
         }

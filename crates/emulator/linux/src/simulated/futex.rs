@@ -2,6 +2,7 @@
 //! Futexes shared with other processes are handled by [`crate::threads`]; priority inheritance is not supported.
 //! Source: futex(2), futex_waitv(2); Linux kernel/futex (waitwake.c, requeue.c, syscalls.c).
 
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 
 use longma_guest::Errno;
@@ -9,7 +10,7 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, lock};
+use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const PRIVATE: u32 = 128;
@@ -94,7 +95,7 @@ impl Queues {
 impl Simulation {
     /// Wakes up to `most` threads that wait at `address` for one of `bits`. Returns their number.
     pub(crate) fn wake_futex(&self, address: u64, most: usize, bits: u32) -> u64 {
-        let woken = lock(&self.futexes).take(address, most, bits);
+        let woken = self.futexes.lock().ignore_poison().take(address, most, bits);
         woken.iter().for_each(|thread| self.scheduler.wake(*thread));
         woken.len() as u64
     }
@@ -181,7 +182,11 @@ impl Call<'_> {
             return Err(AGAIN);
         }
         let number = self.caller.number;
-        lock(&self.caller.simulation.futexes)
+        self.caller
+            .simulation
+            .futexes
+            .lock()
+            .ignore_poison()
             .join(self.address, Waiter { thread: number, bits, index: None });
         sleep(self.caller.simulation, number, timeout != 0, deadline).map(|_| 0)
     }
@@ -199,7 +204,12 @@ impl Call<'_> {
             0 => 0,
             wake => self.caller.simulation.wake_futex(self.address, wake, ANY),
         };
-        Ok(woken + lock(&self.caller.simulation.futexes).requeue(self.address, self.second, most as usize))
+        Ok(woken
+            + self.caller.simulation.futexes.lock().ignore_poison().requeue(
+                self.address,
+                self.second,
+                most as usize,
+            ))
     }
 
     /// FUTEX_WAKE_OP: changes the second futex, and wakes threads there depending on its former value.
@@ -252,7 +262,7 @@ fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<O
 fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: Option<Time>) -> Returned {
     let awoken =
         simulation.scheduler.sleep(thread, Sleep { deadline, reason: "a futex", ..Sleep::default() });
-    let mut queues = lock(&simulation.futexes);
+    let mut queues = simulation.futexes.lock().ignore_poison();
     if let Some(index) = queues.woken.remove(&thread) {
         return Ok(index.into());
     }
@@ -294,7 +304,11 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
         wanted.push((address, index as u32));
     }
     for (address, index) in wanted {
-        lock(&caller.simulation.futexes)
+        caller
+            .simulation
+            .futexes
+            .lock()
+            .ignore_poison()
             .join(address, Waiter { thread: caller.number, bits: ANY, index: Some(index) });
     }
     sleep(caller.simulation, caller.number, timeout != 0, deadline)

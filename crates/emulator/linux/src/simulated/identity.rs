@@ -2,9 +2,10 @@
 //! include/linux/threads.h (PID_MAX_LIMIT).
 
 use longma_guest::host::locks::Mutex;
+use longma_locks::IgnorePoison;
 
+use super::ThreadNumber;
 use super::sched_attributes::group_on_host;
-use super::{ThreadNumber, lock};
 
 /// The id of the process and of its main thread. Other threads have the following ids. No host process has such an id,
 /// because PID_MAX_LIMIT is exclusive.
@@ -50,7 +51,7 @@ impl Identities {
 
     /// Records the host thread that runs thread `number`.
     pub(crate) fn set(&self, number: ThreadNumber, host: i32) {
-        let mut threads = lock(&self.threads);
+        let mut threads = self.threads.lock().ignore_poison();
         let index = number.0 as usize;
         if threads.len() <= index {
             threads.resize(index + 1, 0);
@@ -60,12 +61,12 @@ impl Identities {
 
     /// The host thread that runs thread `number`, if it is alive.
     pub(crate) fn host_thread(&self, number: ThreadNumber) -> Option<i32> {
-        lock(&self.threads).get(number.0 as usize).copied().filter(|host| *host != 0)
+        self.threads.lock().ignore_poison().get(number.0 as usize).copied().filter(|host| *host != 0)
     }
 
     /// The live threads.
     pub(crate) fn alive(&self) -> Vec<ThreadNumber> {
-        let threads = lock(&self.threads);
+        let threads = self.threads.lock().ignore_poison();
         (0..)
             .zip(threads.iter())
             .filter(|(_, host)| **host != 0)
@@ -95,7 +96,7 @@ impl Identities {
         if id == self.process {
             return FIRST_ID;
         }
-        let position = lock(&self.threads).iter().position(|host| *host == id && id != 0);
+        let position = self.threads.lock().ignore_poison().iter().position(|host| *host == id && id != 0);
         position.map_or(id, |number| Self::of(ThreadNumber(number as u32)))
     }
 

@@ -7,22 +7,22 @@ pub mod clocks;
 pub(crate) mod futex;
 pub mod identity;
 mod polling;
-mod random;
 pub(crate) mod sched_attributes;
 pub(crate) mod timers;
 pub(crate) mod waits;
 
+use longma_locks::IgnorePoison;
+use longma_random::SplitMix64;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
-use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::locks::Mutex;
 use longma_guest::words::bytes_of;
 use longma_guest::{Errno, GuestMemory};
 use longma_sim::{Duration, Time};
 
 use identity::Identities;
-use random::Random;
 use sched_attributes::SchedAttributes;
 use timers::Timers;
 
@@ -203,7 +203,7 @@ pub struct Simulation {
     pub(crate) futexes: Mutex<futex::Queues>,
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
-    random: Mutex<Random>,
+    random: Mutex<SplitMix64>,
     /// A restored thread that repeats a wait, and the end of that wait.
     resumed: Mutex<Option<(ThreadNumber, Time)>>,
     /// The latest time that a clock has shown, in picoseconds.
@@ -216,10 +216,6 @@ pub struct Simulation {
     left: AtomicBool,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Simulation {
     pub(crate) fn new(config: &SimulationConfig, memory: &GuestMemory) -> Self {
         Self {
@@ -230,7 +226,7 @@ impl Simulation {
             futexes: Mutex::default(),
             timers: Mutex::default(),
             memory: memory.clone(),
-            random: Mutex::new(Random::new(config.seed)),
+            random: Mutex::new(SplitMix64::new(config.seed)),
             resumed: Mutex::default(),
             shown: AtomicU64::new(0),
             inherited: waits::open_now(),
@@ -257,7 +253,7 @@ impl Simulation {
 
     /// Fills `bytes` with random bytes that depend on the seed.
     pub(crate) fn fill_random(&self, bytes: &mut [u8]) {
-        lock(&self.random).fill(bytes);
+        self.random.lock().ignore_poison().fill_bytes(bytes);
     }
 
     /// The time for clocks. It never decreases, even if cores differ slightly.
@@ -273,17 +269,17 @@ impl Simulation {
 
     /// Sets the end of the next timed wait of `thread`, which began before the process was captured.
     pub(crate) fn resume_wait(&self, thread: ThreadNumber, deadline: Time) {
-        *lock(&self.resumed) = Some((thread, deadline));
+        *self.resumed.lock().ignore_poison() = Some((thread, deadline));
     }
 
     /// Clears the end of the repeated wait of `thread`.
     pub(crate) fn forget_resumed(&self, thread: ThreadNumber) {
-        lock(&self.resumed).take_if(|(of, _)| *of == thread);
+        self.resumed.lock().ignore_poison().take_if(|(of, _)| *of == thread);
     }
 
     /// Takes the end of the repeated wait of the current thread, if there is one.
     fn take_resumed(&self) -> Option<Time> {
-        let mut resumed = lock(&self.resumed);
+        let mut resumed = self.resumed.lock().ignore_poison();
         let (thread, deadline) = (*resumed)?;
         (current()?.thread == thread).then(|| {
             *resumed = None;
@@ -293,19 +289,19 @@ impl Simulation {
 
     /// The state of the random number generator.
     pub(crate) fn random_state(&self) -> u64 {
-        lock(&self.random).state()
+        self.random.lock().ignore_poison().state()
     }
 
     /// Restores the state of a captured process: random number generator, latest clock time and timers.
     pub(crate) fn resume(&self, random: u64, shown_ps: u64, timers: Timers) {
-        *lock(&self.random) = Random::new(random);
+        *self.random.lock().ignore_poison() = SplitMix64::new(random);
         self.shown.store(shown_ps, Ordering::Relaxed);
-        *lock(&self.timers) = timers;
+        *self.timers.lock().ignore_poison() = timers;
     }
 
     /// The expiry of the next timer.
     pub fn next_timer(&self) -> Option<Time> {
-        lock(&self.timers).next()
+        self.timers.lock().ignore_poison().next()
     }
 
     /// Expires timers due at `now`. Returns whether signals were sent.

@@ -2,6 +2,7 @@
 //! and do not depend on the process that started the emulator. Forked children use the host's. Source: getpriority(2),
 //! sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 
 use longma_guest::Errno;
@@ -11,7 +12,7 @@ use longma_guest::words::i32_at;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber};
 use crate::fixed_identity::USER;
 
 /// The session of a process whose parent is init.
@@ -40,11 +41,11 @@ pub(crate) struct SchedAttributes(Mutex<BTreeMap<u32, ThreadAttributes>>);
 
 impl SchedAttributes {
     fn of(&self, thread: ThreadNumber) -> ThreadAttributes {
-        lock(&self.0).get(&thread.0).copied().unwrap_or_default()
+        self.0.lock().ignore_poison().get(&thread.0).copied().unwrap_or_default()
     }
 
     fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut ThreadAttributes)) {
-        change(lock(&self.0).entry(thread.0).or_default());
+        change(self.0.lock().ignore_poison().entry(thread.0).or_default());
     }
 
     /// The attributes of the main thread, which /proc reports for the process.
@@ -60,7 +61,7 @@ impl SchedAttributes {
     /// Copies the attributes of `maker` to its new thread `made`.
     pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
         let attributes = self.of(maker);
-        lock(&self.0).insert(made.0, attributes);
+        self.0.lock().ignore_poison().insert(made.0, attributes);
     }
 }
 

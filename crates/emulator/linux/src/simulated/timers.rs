@@ -1,6 +1,7 @@
 //! Timers in simulated time: setitimer, timer_create, timerfd. Timers of processor time use the host, see
 //! [`host_clock`]. Source: setitimer(2), timer_create(2), timerfd_create(2), sigevent(7).
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber};
 use crate::open_files;
 
 const SI_TIMER: i32 = -2;
@@ -203,7 +204,7 @@ impl Timer {
 
 /// Expires timers due at `now`. Returns whether signals were sent.
 pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
-    let mut timers = lock(&simulation.timers);
+    let mut timers = simulation.timers.lock().ignore_poison();
     let mut sent = false;
     for (name, timer) in &mut timers.all {
         let times = timer.expire(now);
@@ -279,7 +280,7 @@ fn replace(
     absolute: bool,
     new: Option<(u64, u64)>,
 ) -> Result<(u64, u64), Errno> {
-    let mut timers = lock(&simulation.timers);
+    let mut timers = simulation.timers.lock().ignore_poison();
     let timer = timers.all.get_mut(&name).ok_or(INVALID)?;
     let old = timer.left(simulation);
     if let Some(new) = new {
@@ -325,7 +326,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
             Some((ns(interval, interval_us)?, ns(value, value_us)?))
         }
     };
-    lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
+    caller.simulation.timers.lock().ignore_poison().all.entry(Name::Interval).or_insert_with(|| {
         let notification = Notification::Signal { signal: libc::SIGALRM, value: 0, thread: None };
         Timer::new(Clock::Wall(UP_S), notification)
     });
@@ -345,7 +346,7 @@ pub(crate) fn timer_create(caller: &Caller<'_>, [clock, event, id, ..]: Argument
 fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returned {
     let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
-    let mut timers = lock(&caller.simulation.timers);
+    let mut timers = caller.simulation.timers.lock().ignore_poison();
     if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EAGAIN));
     }
@@ -401,13 +402,13 @@ fn get(caller: &Caller<'_>, name: Name, result: u64) -> Returned {
 
 pub(crate) fn timer_getoverrun(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let timers = lock(&caller.simulation.timers);
+    let timers = caller.simulation.timers.lock().ignore_poison();
     Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
 }
 
 pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let mut timers = lock(&caller.simulation.timers);
+    let mut timers = caller.simulation.timers.lock().ignore_poison();
     let removed = timers.all.remove(&name);
     timers.refresh();
     Some(removed.map(|_| 0).ok_or(INVALID))
@@ -423,7 +424,7 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
     if flags as i32 & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 {
         return Err(INVALID);
     }
-    let mut timers = lock(&caller.simulation.timers);
+    let mut timers = caller.simulation.timers.lock().ignore_poison();
     if timers.all.len() >= CROWDED {
         timers.forget_closed();
     }

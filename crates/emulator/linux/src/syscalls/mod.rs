@@ -11,6 +11,7 @@ mod time;
 mod trace;
 
 pub use copies::{Copied, SystemCall};
+use longma_locks::IgnorePoison;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
@@ -226,8 +227,7 @@ impl Thread {
 
     fn say_missing(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
-        let mut reported_calls =
-            self.process.reported_calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut reported_calls = self.process.reported_calls.lock().ignore_poison();
         // The bound keeps a hostile guest from exhausting memory.
         if reported_calls.len() < 1024 && reported_calls.insert(number) {
             sink(&format!("system call {number} is not implemented; it returns ENOSYS"));

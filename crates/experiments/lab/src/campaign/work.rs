@@ -6,9 +6,10 @@ use crate::key::Key;
 use crate::point::Point;
 use crate::store::{ClaimResult, Claims, Record, Store, StoreError, Tail, Writer};
 use crate::workload::{Stop, Workload};
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Polling interval for a point that another campaign is running.
@@ -92,17 +93,13 @@ pub(super) fn run_all(
     });
     let Work { writer, stored, broken, .. } = work;
     let finished = writer.finish();
-    if let Some(error) = broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = broken.into_inner().ignore_poison() {
         return Err(error.into());
     }
     finished?;
-    let mut stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut stored = stored.into_inner().ignore_poison();
     stored.read_new()?;
     Ok(stored.done)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Work<'a> {
@@ -112,7 +109,7 @@ impl<'a> Work<'a> {
             let Some((point, was_taken)) = self.next() else { return };
             let outcome = match self.claims.claim(&point.key) {
                 ClaimResult::Taken => {
-                    lock(&self.queue).taken.push_back(point);
+                    self.queue.lock().ignore_poison().taken.push_back(point);
                     if was_taken {
                         std::thread::sleep(CHECK_INTERVAL);
                     }
@@ -123,14 +120,14 @@ impl<'a> Work<'a> {
             };
             if let Err(error) = outcome {
                 self.halt.request();
-                lock(&self.broken).get_or_insert(error);
+                self.broken.lock().ignore_poison().get_or_insert(error);
             }
         }
     }
 
     /// The next point, and whether another campaign was running it.
     fn next(&self) -> Option<(&'a Point, bool)> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock().ignore_poison();
         if let Some(point) = queue.fresh.pop_front() {
             return Some((point, false));
         }
@@ -143,8 +140,8 @@ impl<'a> Work<'a> {
 
     /// Runs a claimed point, unless another campaign has stored its record meanwhile.
     fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
-        if lock(&self.stored).is_stored(&point.key)? {
-            lock(&self.stored).done.elsewhere += 1;
+        if self.stored.lock().ignore_poison().is_stored(&point.key)? {
+            self.stored.lock().ignore_poison().done.elsewhere += 1;
             self.observer.elsewhere(point);
             return Ok(());
         }
@@ -152,13 +149,13 @@ impl<'a> Work<'a> {
             Ok(record) => {
                 self.writer.append(&record)?;
                 self.observer.point(point, &record);
-                lock(&self.stored).done.ran += 1;
+                self.stored.lock().ignore_poison().done.ran += 1;
             }
             Err(Failure { kind: FailureKind::Stopped, .. }) => {}
             Err(failure) => {
                 self.observer.fault(point, &failure);
                 let fault = Fault { key: point.key.clone(), point: point.label(), failure };
-                lock(&self.stored).done.faults.push(fault);
+                self.stored.lock().ignore_poison().done.faults.push(fault);
             }
         }
         Ok(())

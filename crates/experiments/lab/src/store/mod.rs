@@ -7,6 +7,7 @@ mod record;
 mod segment;
 mod tail;
 
+use longma_locks::IgnorePoison;
 pub use record::Record;
 
 use crate::key::Key;
@@ -323,7 +324,7 @@ impl Writer {
     /// # Errors
     /// If it could not be written. All earlier records are safe.
     pub fn append(&self, record: &Record) -> Result<(), StoreError> {
-        let mut inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.inner.lock().ignore_poison();
         let done = inner.segment.append(record);
         let stored = inner.stored;
         inner.stored += usize::from(done.is_ok());
@@ -335,7 +336,7 @@ impl Writer {
     /// # Errors
     /// If the operating system reports an error.
     pub fn finish(self) -> Result<(), StoreError> {
-        let mut inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.inner.into_inner().ignore_poison();
         let stored = inner.stored;
         inner.segment.sync().map_err(|error| StoreError::Append { path: self.path, error, stored })
     }

@@ -8,6 +8,7 @@ mod rehearsal;
 use longma_lab::{
     Failure, FailureKind, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
+use longma_locks::IgnorePoison;
 use longma_shipped::GuestError;
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -329,7 +330,7 @@ impl Program {
     fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
         let state = (about.modified()?, about.len());
-        let mut digests = self.digests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut digests = self.digests.lock().ignore_poison();
         if let Some((modified, length, digest)) = digests.get(path)
             && (*modified, *length) == state
         {

@@ -10,12 +10,13 @@ use crate::program::Program;
 use longma_lab::{
     Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
+use longma_locks::IgnorePoison;
 use longma_placement::audit::intended_pins;
 use longma_placement::fleet::Rng;
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::{CpuSet, Host, Placement, Policy, Request, Scheduler};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const BINDINGS: &[&str] = &["exclusive", "range", "none"];
 const MEMORIES: &[&str] = &["strict", "preferred", "unbound"];
@@ -99,10 +100,10 @@ impl Guest {
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
         let told = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
         let key = format!("{machine:?} {told:?} {} {}", layout.numa, layout.steps);
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.runs.lock().ignore_poison();
         let place = runs.entry(key).or_default().clone();
         drop(runs);
-        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = place.lock().ignore_poison();
         if let Some(known) = &*place {
             return Ok(known.clone());
         }
@@ -270,7 +271,7 @@ impl Setup {
 
     /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
     fn anywhere(&self, chance: &mut Rng) -> Vec<u32> {
-        let node = chance.below(self.host.nodes.len());
+        let node = chance.index(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };
         let cpus: CpuSet = nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
         distinct(chance, &cpus, self.vcpus)
@@ -286,7 +287,7 @@ fn distinct(chance: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
             if left.is_empty() {
                 left.clone_from(&all);
             }
-            left.swap_remove(chance.below(left.len()))
+            left.swap_remove(chance.index(left.len()))
         })
         .collect()
 }

@@ -7,6 +7,7 @@
 //!
 //! Source: all numbers come from the machine file; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
 
+use longma_locks::IgnorePoison;
 use longma_placement::Host;
 use longma_placement::cpus::CpuSet;
 use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins};
@@ -15,7 +16,7 @@ use longma_placement::store::VmId;
 use longma_topology::Machine;
 use longma_topology::parts::LINE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Length of a tick in seconds. Rates are constant within a tick.
 pub const TICK_S: f64 = 0.01;
@@ -231,7 +232,7 @@ impl ModelledHost {
     }
 
     fn model(&self) -> MutexGuard<'_, HostModel> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+        self.model.lock().ignore_poison()
     }
 
     /// Simulated time in seconds.

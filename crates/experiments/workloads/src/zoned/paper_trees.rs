@@ -5,13 +5,14 @@
 
 use super::drive::Drive;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
+use longma_locks::IgnorePoison;
 use longma_topology::units::Size;
 use longma_zoned::device::{Geometry, NullDevice};
 use longma_zoned::{Error, OrderedMap};
 use longma_zoned_lab::paper::{CachedNodes, CowTree, Fanout, PaperCounts, ZbTree};
 use longma_zoned_lab::ycsb::{self, Distribution, Operation, scatter};
 use longma_zoned_lab::{ModelledDevice, Parameters};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Number of operations between checks for a stop request.
@@ -76,7 +77,7 @@ impl<T> Default for Loaded<T> {
 impl<T> Loaded<T> {
     /// The cache entry of a load. Evicts the oldest entries to make room for it.
     fn entry(&self, load: &Load) -> CachedTree<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().ignore_poison();
         if let Some((_, entry)) = all.iter().find(|(known, _)| known == load) {
             return entry.clone();
         }
@@ -257,7 +258,7 @@ impl Setup {
             }
         };
         let entry = loaded.entry(&self.load);
-        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = entry.lock().ignore_poison();
         let mut tree = match &*entry {
             Some(tree) => tree.clone(),
             None => {

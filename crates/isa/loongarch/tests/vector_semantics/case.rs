@@ -1,5 +1,6 @@
 //! One execution of a vector instruction: its inputs and outputs, and the generation of random inputs with edge values.
 
+use longma_random::SplitMix64;
 use std::cell::Cell;
 
 use longma_loongarch::{
@@ -137,17 +138,17 @@ pub fn ours(instruction: &Instruction, given: &Inputs) -> Result<Outputs, Trap> 
     })
 }
 
-/// Reproducible random numbers (SplitMix64: Steele, Lea and Flood 2014).
-pub struct Random(pub u64);
+/// Reproducible random numbers.
+pub struct Random(SplitMix64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next_u64()
     }
 
     /// A number below `limit`.

@@ -191,7 +191,7 @@ proptest! {
         let ops: Vec<Op> =
             vector_ops().filter(|&op| !is_memory(op) && is_vector_at(op, 0) && is_vector_at(op, 5)).collect();
         let op = ops[usize::from(which) % ops.len()];
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let choices = instructions(op, &mut random);
         let apart = choices[random.below(choices.len())];
         let value = random.given(op).vectors[1];

@@ -48,7 +48,7 @@ fn for_each_seed(test: impl Fn(u64)) {
 
 /// All instructions with several immediates and operands.
 fn cases(seed: u64) -> Vec<(Instruction, Vec<Inputs>)> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut cases = Vec::new();
     for op in vector_ops() {
         let instructions = instructions(op, &mut random);

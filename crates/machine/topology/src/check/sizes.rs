@@ -5,6 +5,7 @@
 
 use crate::parts::{Cache, CacheIndex, Core, Ethernet, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
 use crate::read::{Marks, Problems};
+use longma_cpu_set::{CpuSet, MAX_CPU};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     file.caches.iter().for_each(|(name, cache)| check_cache(file, name, cache, problems));
@@ -271,8 +272,8 @@ fn serves(further: TlbKind, kind: TlbKind) -> bool {
 fn check_cpus(file: &MachineFile, cluster: &crate::parts::Cluster, problems: &mut Problems) {
     let Some(list) = &cluster.cpus else { return };
     let span = || cluster.marks.key("cpus");
-    let Some(cpus) = crate::cpu_list::parse_cpu_list(list) else {
-        let help = "write numbers and ranges, such as \"0-3,8\"".into();
+    let Ok(cpus) = list.parse::<CpuSet>() else {
+        let help = format!("write numbers below {MAX_CPU} and ranges, such as \"0-3,8\"");
         problems.error(span(), format!("\"{list}\" is not a list of CPUs"), "here", help);
         return;
     };

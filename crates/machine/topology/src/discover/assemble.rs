@@ -3,10 +3,10 @@
 
 use super::GUESSED_CLOCK;
 use super::sysfs::{CacheInfo, Cpu, Node};
-use crate::cpu_list::format_cpu_list;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Name};
 use crate::units::{Frequency, Size};
+use longma_cpu_set::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The parts of a host by name, and the order of its nodes.
@@ -174,7 +174,7 @@ impl Builder<'_> {
                 .flat_map(|l| self.cpus[l].siblings.intersection(&node.cpus).copied())
                 .collect();
             let caches = cluster_caches.get(&key).into_iter().flatten().map(Name::new).collect();
-            let cpus = Some(format_cpu_list(threads.iter().copied()));
+            let cpus = Some(CpuSet::from_iter(threads).to_string());
             Cluster {
                 count: 1,
                 core: Name::new(core),

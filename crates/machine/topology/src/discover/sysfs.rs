@@ -3,8 +3,8 @@
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 
-use crate::cpu_list::{MAX_CPU, format_cpu_list, parse_cpu_list};
 use crate::parts::{CacheKind, Isa, LINE_BYTES};
+use longma_cpu_set::{CpuSet, MAX_CPU};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl Sysfs {
     }
 
     fn list(&self, path: &str) -> Option<BTreeSet<u32>> {
-        parse_cpu_list(&self.read(path)?).map(|l| l.into_iter().collect())
+        Some(self.read(path)?.parse::<CpuSet>().ok()?.iter().collect())
     }
 
     /// The names in a directory, sorted.
@@ -110,10 +110,7 @@ impl Sysfs {
         let mut notes = Vec::new();
         let offline = self.list("sys/devices/system/cpu/offline").unwrap_or_default();
         if !offline.is_empty() {
-            notes.push(format!(
-                "CPUs {} are offline and were omitted",
-                format_cpu_list(offline.iter().copied())
-            ));
+            notes.push(format!("CPUs {} are offline and were omitted", CpuSet::from_iter(offline)));
         }
         if self
             .read("proc/cpuinfo")
@@ -135,7 +132,7 @@ impl Sysfs {
             return found;
         }
         // Some containers hide sysfs altogether.
-        (0..std::thread::available_parallelism().map_or(1, |n| n.get() as u32)).collect()
+        (0..std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(MAX_CPU)).collect()
     }
 
     /// Every CPU that is online.
@@ -250,8 +247,8 @@ impl Sysfs {
             if bytes == 0 || bytes % line != 0 {
                 return None;
             }
-            let shared = file("shared_cpu_list").and_then(|l| parse_cpu_list(&l)).unwrap_or_default();
-            let mut shared: BTreeSet<u32> = shared.into_iter().filter(|c| online.contains(c)).collect();
+            let shared = file("shared_cpu_list").and_then(|l| l.parse::<CpuSet>().ok()).unwrap_or_default();
+            let mut shared: BTreeSet<u32> = shared.iter().filter(|c| online.contains(c)).collect();
             shared.insert(cpu);
             let level = number("level").filter(|l| (1..=8).contains(l))? as u32;
             Some(CacheInfo { level, kind, bytes, ways, line, shared })

@@ -14,6 +14,7 @@ mod translation;
 mod writing;
 
 use crate::parts::{CacheKind, Core, MachineFile};
+use longma_cpu_set::CpuSet;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -349,9 +350,7 @@ fn memory_latency(
 /// The type of core of `cpu` with its name; the first type if the description lists no CPUs.
 fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
     let clusters = file.chips.values().flat_map(|c| &c.nodes).flat_map(|n| &n.clusters);
-    let holds = |list: &str| {
-        crate::cpu_list::parse_cpu_list(list).is_some_and(|l| cpu.is_some_and(|c| l.contains(&c)))
-    };
+    let holds = |list: &str| list.parse::<CpuSet>().is_ok_and(|l| cpu.is_some_and(|c| l.contains(c)));
     let named = clusters.filter(|c| c.cpus.as_deref().is_some_and(holds)).map(|c| &*c.core).next();
     let found =
         named.and_then(|name| file.cores.get_key_value(name)).or_else(|| file.cores.first_key_value());
@@ -383,8 +382,8 @@ fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     for (index, lists) in lists.enumerate() {
         let cpus: Vec<u32> = lists
             .iter()
-            .filter_map(|l| crate::cpu_list::parse_cpu_list(l))
-            .flatten()
+            .filter_map(|l| l.parse::<CpuSet>().ok())
+            .flat_map(|l| l.iter().collect::<Vec<_>>())
             .filter(|c| allowed.contains(c))
             .collect();
         if !cpus.is_empty() {

@@ -55,7 +55,7 @@ part! {
         cores: u32,
         /// Caches shared by its cores, by name.
         caches: Vec<Name>,
-        /// The operating system's numbers of its hardware threads, such as "0-3,8" (discovered hosts only).
+        /// The operating system's numbers of its hardware threads, below 8192, such as "0-3,8" (discovered hosts only).
         cpus: Option<String>,
     }
 }

@@ -7,10 +7,11 @@ use super::endpoint::Endpoint;
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, has_too_many, wait};
 use crate::error::Error;
 use crate::provider::Bell;
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -74,11 +75,11 @@ impl CompletionRing {
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock().ignore_poison()
     }
 
     fn attached(&self) -> MutexGuard<'_, AttachedVis> {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attached.lock().ignore_poison()
     }
 
     pub(crate) fn capacity(&self) -> usize {

@@ -3,9 +3,10 @@
 //! Source: VIA, asynchronous errors; VIPL, VipErrorCallback.
 
 use crate::error::{AsynchronousError, Error};
+use longma_locks::IgnorePoison;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 type Callback = Box<dyn FnMut(&AsynchronousError) + Send>;
 
@@ -18,9 +19,9 @@ pub(crate) struct ErrorDispatch {
 
 impl ErrorDispatch {
     pub(crate) fn set(&self, callback: Callback) -> Result<(), Error> {
-        let before = self.callback.lock().unwrap_or_else(PoisonError::into_inner).replace(callback);
+        let before = self.callback.lock().ignore_poison().replace(callback);
         drop(before);
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sender = self.sender.lock().ignore_poison();
         if sender.is_some() {
             return Ok(());
         }
@@ -31,7 +32,7 @@ impl ErrorDispatch {
             .spawn(move || {
                 for error in receive {
                     // Called outside the lock, because the callback may set another one.
-                    let place = || callback.lock().unwrap_or_else(PoisonError::into_inner);
+                    let place = || callback.lock().ignore_poison();
                     let Some(mut current) = place().take() else { continue };
                     // A panicking callback stays registered for the next error.
                     let _ = catch_unwind(AssertUnwindSafe(|| current(&error)));
@@ -47,7 +48,7 @@ impl ErrorDispatch {
     }
 
     pub(crate) fn report(&self, error: AsynchronousError) {
-        if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(sender) = self.sender.lock().ignore_poison().as_ref() {
             let _ = sender.send(error);
         }
     }

@@ -7,9 +7,10 @@ use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
 use crate::protection::{MemoryAttributes, MemoryHandle, ProtectionTag};
 use crate::provider::{Memory, Refusal, RegionInfo, Slice};
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A registered region. Changing its attributes replaces it.
 pub(crate) struct Region {
@@ -64,7 +65,7 @@ impl MemoryTable {
     }
 
     fn contents(&self) -> std::sync::MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock().ignore_poison()
     }
 
     pub(crate) fn create_tag(&self) -> Result<ProtectionTag, Error> {

@@ -7,10 +7,11 @@ use super::waiting::{LocalBell, sleep};
 use crate::attributes::ViState;
 use crate::error::Error;
 use crate::provider::{Attention, Bell};
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct ViRegistry {
@@ -45,7 +46,7 @@ impl ViRegistry {
     }
 
     fn endpoints(&self) -> MutexGuard<'_, BTreeMap<u32, Weak<Endpoint>>> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+        self.endpoints.lock().ignore_poison()
     }
 
     /// Registers the VI created by `make` under a new number.
@@ -66,7 +67,7 @@ impl ViRegistry {
     }
 
     fn attended(&self) -> MutexGuard<'_, BTreeMap<u32, (Weak<Endpoint>, u32)>> {
-        self.attended.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attended.lock().ignore_poison()
     }
 
     pub(super) fn leave(&self, number: u32) {
@@ -84,7 +85,7 @@ impl ViRegistry {
 
     /// Makes the thread poll `endpoint` as long as a future waits for it.
     pub(crate) fn watch(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock().ignore_poison();
         if !self.has_thread(&mut watched) {
             // Without the thread the future would never be woken: make it poll again.
             drop(watched);
@@ -99,7 +100,7 @@ impl ViRegistry {
     /// Makes the thread poll `endpoint` whenever the program does not. If the thread cannot be started, only the
     /// program's calls poll it.
     pub(super) fn attend(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock().ignore_poison();
         if self.has_thread(&mut watched) {
             drop(watched);
             self.attended().insert(endpoint.number(), (Arc::downgrade(endpoint), 0));
@@ -148,7 +149,7 @@ impl ViRegistry {
 
     /// The VIs that futures still wait for. `None` if the thread may end.
     fn still_watched(&self) -> Option<Vec<Arc<Endpoint>>> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock().ignore_poison();
         let map = watched.as_mut()?;
         let mut live = Vec::with_capacity(map.len());
         map.retain(|_, endpoint| match endpoint.upgrade() {

@@ -7,12 +7,13 @@
 use super::datagram::medium::{Medium, Peer, Resolve};
 use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
+use longma_locks::IgnorePoison;
 use longma_reliable::USUAL_PACKET_BYTES;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The requested size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER: i32 = 4 << 20;
@@ -130,7 +131,7 @@ impl Medium for UdpMedium {
 
     fn max_datagram(&self, peer: Peer) -> u16 {
         let Peer::Socket(address) = peer else { return 0 };
-        let mut known = self.datagrams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.datagrams.lock().ignore_poison();
         *known.entry(address.ip()).or_insert_with(|| Self::measure(address))
     }
 

@@ -3,6 +3,8 @@
 //! Source: Linux's buddy allocator hands out adjacent frames within blocks (pageblocks), but after some uptime the
 //! blocks are scattered (Gorman, Understanding the Linux Virtual Memory Manager, chapter 6).
 
+use longma_random::SplitMix64;
+
 /// The order in which a node's frames are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOrder {
@@ -97,14 +99,8 @@ struct Shuffle {
 impl Shuffle {
     fn new(count: u64, seed: u64) -> Self {
         let bits = count.next_power_of_two().trailing_zeros();
-        let mut state = seed;
-        let mut next = || {
-            // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        };
+        let mut random = SplitMix64::new(seed);
+        let mut next = || random.next_u64();
         let multipliers = [next() | 1, next() | 1, next() | 1];
         Self { count, bits, multipliers, offsets: [next(), next(), next()] }
     }

@@ -3,10 +3,10 @@
 use super::GRACE;
 use super::record::{Header, Sample};
 use crate::counters::{CpuShares, HardwareCounts};
-use crate::cpus::MAX_CPU;
 use crate::load::{Load, MAX_CPUS, MAX_GBPS, MIN_GBPS};
 use crate::steering::Steering;
 use crate::vary::MAX_MTU;
+use longma_cpu_set::MAX_CPU;
 
 /// Upper bound of any count per second. A fast core executes a twentieth of that in instructions.
 const MAX_PER_SECOND: f64 = 1e12;

@@ -6,17 +6,18 @@
 mod bounds;
 mod record;
 
+use longma_random::SplitMix64;
 pub use record::{Header, ResultError, ResultFile, Results, Sample};
 
 use crate::child::{ChildError, Start, how_it_ended};
 use crate::counters::{Hardware, Reading};
-use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
 use crate::vary::{Knob, Variant, words};
+use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -102,12 +103,12 @@ impl Plan {
     /// The runs in order. Each repetition shuffles the variants, and each variant shuffles the pairs, so that drift
     /// affects all alike. The pairs of a variant stay together, because a driver may take the link down for a change.
     pub fn order(&self) -> Vec<Run> {
-        let mut state = self.seed;
+        let mut random = SplitMix64::new(self.seed);
         let mut all = Vec::new();
         for repeat in 0..self.repeats {
-            for variant in mixed(&self.variants, &mut state) {
+            for variant in mixed(&self.variants, &mut random) {
                 let run = |pair: Pair| Run { pair, repeat, variant: variant.clone() };
-                all.extend(mixed(&self.pairs, &mut state).into_iter().map(run));
+                all.extend(mixed(&self.pairs, &mut random).into_iter().map(run));
             }
         }
         all
@@ -126,21 +127,12 @@ pub struct Run {
 }
 
 /// A random permutation (Fisher and Yates).
-fn mixed<T: Clone>(all: &[T], state: &mut u64) -> Vec<T> {
+fn mixed<T: Clone>(all: &[T], random: &mut SplitMix64) -> Vec<T> {
     let mut all = all.to_vec();
     for last in (1..all.len()).rev() {
-        all.swap(last, (next(state) % (last as u64 + 1)) as usize);
+        all.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
     }
     all
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Makes the runs of `plan` that `results` does not hold, and calls `tell` for each. The caller restores the settings

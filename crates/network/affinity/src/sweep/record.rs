@@ -8,7 +8,8 @@ use crate::load::{Load, Rate};
 use crate::pairs::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::{CpuLocation, display_path, sanitize};
+use longma_text::{display_path, sanitize};
+use longma_topology::CpuLocation;
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ pub struct Header {
     /// Length of a run in seconds.
     pub seconds: u32,
     /// CPUs of the sender, if it is on this host.
-    pub sender: Option<crate::cpus::CpuSet>,
+    pub sender: Option<longma_cpu_set::CpuSet>,
 }
 
 /// A run.

@@ -9,11 +9,11 @@ pub mod model;
 pub mod plan;
 pub mod steady;
 
-use crate::cpus::CpuSet;
 use crate::journal::{Journal, JournalError};
 use crate::setting::Setting;
 use crate::watch::{Flow, Observation, Queue, Thread};
 use log::{Act, Decision};
+use longma_cpu_set::CpuSet;
 use model::{Model, Placing};
 use plan::{Move, Moved};
 use std::collections::{BTreeMap, BTreeSet};

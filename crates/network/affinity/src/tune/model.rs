@@ -4,8 +4,8 @@
 //! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`]); the costs below are ranks, not
 //! measurements.
 
-use crate::cpus::CpuSet;
 use crate::pairs::{Class, Pair, classify};
+use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! decides when to make them.
 
 use super::model::{Model, Placing};
-use crate::cpus::CpuSet;
+use longma_cpu_set::CpuSet;
 
 /// The object of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

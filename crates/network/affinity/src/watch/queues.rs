@@ -4,11 +4,11 @@
 //! effective_affinity.
 
 use super::{Observation, Queue};
-use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
 use crate::rss_table::queue_of_irq;
 use crate::setting::Setting;
+use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 
 /// Count of each interrupt by number and CPU.

@@ -1,8 +1,8 @@
 //! Simulated files of /sys/devices/system, /sys/bus/pci and /proc in which irqbalance finds CPUs, a NIC and its
 //! interrupts.
 
-use longma_affinity::cpus::CpuSet;
 use longma_affinity::tune::model::{Model, Placing};
+use longma_cpu_set::CpuSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -12,10 +12,11 @@ use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::Stream;
 use futures_util::stream;
+use longma_locks::IgnorePoison;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use utoipa::IntoParams;
 
 /// Maximum number of watchers.
@@ -29,7 +30,7 @@ const EVENTS_PER_QUERY: usize = 500;
 static WATCHERS: Mutex<BTreeMap<Option<String>, usize>> = Mutex::new(BTreeMap::new());
 
 fn watchers() -> MutexGuard<'static, BTreeMap<Option<String>, usize>> {
-    WATCHERS.lock().unwrap_or_else(PoisonError::into_inner)
+    WATCHERS.lock().ignore_poison()
 }
 
 /// A permit for one watcher.

@@ -7,6 +7,7 @@ use super::process::{Thread, all_memory, of_domain, vcpu_threads};
 use super::virsh::Virsh;
 use longma_placement::hypervisor::HypervisorError;
 use longma_placement::{CpuSet, Host, collect};
+use longma_text::quote_for_shell;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -100,16 +101,6 @@ fn evaluate(
     locality
 }
 
-/// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':');
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 fn advise(locality: &mut Locality, host: &Host) {
     let most = |parts: Vec<(u32, f64)>| parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let total: u64 = locality.memory_mib.values().sum();
@@ -143,7 +134,7 @@ fn advise(locality: &mut Locality, host: &Host) {
     };
     // A name that begins with a dash needs the explicit option.
     let dash = if locality.domain.starts_with('-') { "--domain " } else { "" };
-    let domain = format!("{dash}{}", quoted(&locality.domain));
+    let domain = format!("{dash}{}", quote_for_shell(&locality.domain));
     let pin = |vcpu: usize| format!("virsh vcpupin {domain} {vcpu} {cpus} --live");
     locality.mend = (0..locality.vcpus).map(pin).collect();
     locality.mend.push(format!("virsh emulatorpin {domain} {cpus} --live"));

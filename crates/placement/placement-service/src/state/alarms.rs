@@ -1,7 +1,8 @@
 //! Alarms: overloaded nodes, silent agents, and a database file that was moved.
 
+use super::ServiceState;
 use super::hosts::SILENCE_TIMEOUT;
-use super::{ServiceState, locked};
+use longma_locks::IgnorePoison;
 use longma_placement::host::NodeLoad;
 use longma_placement::monitor::{Change, Threshold};
 use longma_placement::store::{Alarm, StoreError};
@@ -15,7 +16,7 @@ impl ServiceState {
     pub(super) fn record_load(&self, host: &str, load: Vec<NodeLoad>) -> Result<(), StoreError> {
         let nodes = self.store.host(host)?.host.nodes;
         let mut changes = Vec::new();
-        for (kind, monitor) in locked(&self.monitors).iter_mut() {
+        for (kind, monitor) in self.monitors.lock().ignore_poison().iter_mut() {
             for (node, load) in nodes.iter().zip(&load) {
                 let value = if *kind == "cpu" { load.cpu } else { load.memory };
                 let change = monitor.sample(host, node.id, value.into());
@@ -53,7 +54,7 @@ impl ServiceState {
 
     /// Checks that the database file is in place, and logs a change.
     pub fn check_database_file(&self) {
-        let mut since = locked(&self.displaced);
+        let mut since = self.displaced.lock().ignore_poison();
         match (self.store.is_in_place(), *since) {
             (Err(error), None) => {
                 (self.log)(&error.to_string());
@@ -70,7 +71,7 @@ impl ServiceState {
 
     /// An alarm if the database file was moved.
     pub fn displaced(&self) -> Option<Alarm> {
-        let raised_at = (*locked(&self.displaced))?;
+        let raised_at = (*self.displaced.lock().ignore_poison())?;
         let (host, kind) = ("-".into(), "database-moved".into());
         Some(Alarm { host, node: None, kind, value: 1.0, raised_at, cleared_at: None })
     }

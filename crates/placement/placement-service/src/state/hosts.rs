@@ -1,7 +1,8 @@
 //! The hosts: what their agents last reported, and whether they are up.
 
-use super::{ServiceState, locked};
+use super::ServiceState;
 use crate::wire::{AgentReport, Order};
+use longma_locks::IgnorePoison;
 use longma_placement::audit::Finding;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::StoreError;
@@ -114,7 +115,7 @@ impl HostState {
 impl ServiceState {
     /// Calls `look` with the in-memory state of a host, creating it if necessary.
     pub fn host<T>(&self, name: &str, look: impl FnOnce(&mut HostState) -> T) -> T {
-        let mut hosts = locked(&self.hosts);
+        let mut hosts = self.hosts.lock().ignore_poison();
         if !hosts.contains_key(name) {
             hosts.insert(name.into(), HostState::new());
         }
@@ -140,7 +141,7 @@ impl ServiceState {
         if !due {
             return Ok(());
         }
-        let _held = locked(&self.statuses);
+        let _held = self.statuses.lock().ignore_poison();
         let is_described = self.host(host, |h| h.undescribed.is_none());
         let status = match self.store.host(host)?.status {
             HostStatus::Down if is_described => HostStatus::Up,
@@ -168,7 +169,7 @@ impl ServiceState {
             _ => {}
         }
         for done in report.done {
-            if let Some(waiting) = locked(&self.waiting).remove(&done.number) {
+            if let Some(waiting) = self.waiting.lock().ignore_poison().remove(&done.number) {
                 // Fails if the waiting request was dropped.
                 let _ = waiting.send(done);
             }
@@ -186,7 +187,7 @@ impl ServiceState {
 
     /// Sets a host's status. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
     pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
-        let _held = locked(&self.statuses);
+        let _held = self.statuses.lock().ignore_poison();
         let seen_at = self.store.host(host)?.seen_at;
         let is_fit = self.host(host, |h| {
             let elsewhere = h.seen(seen_at);
@@ -199,7 +200,7 @@ impl ServiceState {
 
     /// Marks a host that is up as down, until its agent reports again.
     pub(crate) fn set_down(&self, host: &str) -> Result<(), StoreError> {
-        let _held = locked(&self.statuses);
+        let _held = self.statuses.lock().ignore_poison();
         if self.store.host(host)?.status == HostStatus::Up {
             self.store.set_host_status(host, HostStatus::Down, false)?;
         }

@@ -22,7 +22,7 @@ use longma_placement::store::StoreError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 use tokens::Tokens;
 use tokio::sync::{oneshot, watch};
@@ -57,11 +57,6 @@ pub(crate) struct ServiceState {
     displaced: Mutex<Option<i64>>,
     /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
     statuses: Mutex<()>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data behind these locks is consistent after every statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ServiceState {

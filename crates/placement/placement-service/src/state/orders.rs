@@ -1,7 +1,8 @@
 //! Work for the agents: moves to make, and virtual machines whose intended state has changed.
 
-use super::{ServiceState, locked};
+use super::ServiceState;
 use crate::wire::{AgentOrders, Order, OrderDone};
+use longma_locks::IgnorePoison;
 use longma_placement::Placement;
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ impl ServiceState {
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        locked(&self.waiting).insert(number, answer);
+        self.waiting.lock().ignore_poison().insert(number, answer);
         self.host(host, |h| h.orders.push(Order { number, vm, target }));
         self.notify(host);
         (number, answered)
@@ -45,7 +46,7 @@ impl ServiceState {
 
     /// Cancels an order. Returns whether the agent had not fetched it yet.
     pub fn cancel(&self, host: &str, number: u64) -> bool {
-        locked(&self.waiting).remove(&number);
+        self.waiting.lock().ignore_poison().remove(&number);
         self.host(host, |h| {
             let before = h.orders.len();
             h.orders.retain(|o| o.number != number);

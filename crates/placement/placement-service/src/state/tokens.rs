@@ -3,9 +3,10 @@
 use super::ServiceState;
 use crate::access::Caller;
 use crate::problem::HttpProblem;
+use longma_locks::IgnorePoison;
 use longma_placement::store::StoreError;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Minimum interval between reloads of the tokens, to find those added by other processes. It limits the load from
@@ -24,15 +25,14 @@ impl ServiceState {
     pub fn refresh_tokens(&self) -> Result<(), StoreError> {
         let all = self.store.tokens()?;
         let by_digest = all.iter().filter_map(|t| Some((t.digest.clone(), Caller::of(t)?))).collect();
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
-            Tokens { by_digest, read: Some(Instant::now()) };
+        *self.tokens.write().ignore_poison() = Tokens { by_digest, read: Some(Instant::now()) };
         Ok(())
     }
 
     /// Returns the caller whose token has this digest.
     pub async fn caller(self: &Arc<Self>, digest: &str) -> Result<Option<Caller>, HttpProblem> {
         let look = |state: &ServiceState, digest: &str| {
-            let tokens = state.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let tokens = state.tokens.read().ignore_poison();
             let fresh = tokens.read.is_some_and(|at| at.elapsed() < TOKEN_REFRESH);
             (tokens.by_digest.get(digest).cloned(), fresh)
         };
@@ -47,7 +47,7 @@ impl ServiceState {
     /// Returns whether a caller's token is still valid.
     pub async fn is_token_valid(self: &Arc<Self>, caller: &Caller) -> bool {
         let known = |state: &ServiceState| {
-            let tokens = state.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let tokens = state.tokens.read().ignore_poison();
             let known = tokens.by_digest.contains_key(&caller.digest);
             (known, tokens.read.is_some_and(|at| at.elapsed() < TOKEN_REFRESH))
         };

@@ -5,20 +5,18 @@
 
 use crate::service::*;
 use longma_placement_service::openapi;
+use longma_random::SplitMix64;
 use serde_json::{Map, Value, json};
 
 /// Bodies per operation.
 const BODIES: usize = 60;
 
-/// SplitMix64, so that every run uses the same bodies.
-struct Rng(u64);
+/// Numbers from a seed, so that every run uses the same bodies.
+struct Rng(SplitMix64);
 
 impl Rng {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end.max(1) as u64) as usize
+        (self.0.next_u64() % end.max(1) as u64) as usize
     }
 }
 
@@ -125,7 +123,7 @@ fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
     let service = service();
     let agent = service.token("g", "agent", Some("h2"));
     let document = serde_json::to_value(openapi()).unwrap();
-    let mut chance = Rng(16);
+    let mut chance = Rng(SplitMix64::new(16));
     let (mut tried, mut refused) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {

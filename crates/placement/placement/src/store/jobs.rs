@@ -5,9 +5,10 @@
 use super::StoreError;
 use super::pending::Pending;
 use super::sql::{Database, OpenTransaction};
+use longma_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Maximum number of changes in a commit. More would delay the answer to the first one.
@@ -141,7 +142,7 @@ fn write(connection: &Mutex<WriteConnection>, jobs: &Queue) {
     while let Ok(first) = jobs.jobs.recv() {
         jobs.queued.fetch_sub(1, Ordering::AcqRel);
         // Safe after a panic: the transaction of the job that panicked was rolled back when it was dropped.
-        let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = connection.lock().ignore_poison();
         run_batch(&**connection, first, Some(jobs));
     }
 }

@@ -15,8 +15,9 @@ use crate::host::Host;
 use crate::inventory::HostStatus;
 use crate::placement::Placement;
 use crate::request::Request;
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A store in a SQLite file ([`SqlStore::open_file`]) or a PostgreSQL database ([`SqlStore::connect`]).
 pub struct SqlStore {
@@ -51,7 +52,7 @@ impl SqlStore {
 
     fn read(&self) -> MutexGuard<'_, WriteConnection> {
         // A panic while reading leaves no inconsistent state.
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reader.lock().ignore_poison()
     }
 
     fn change<T: Send + 'static>(

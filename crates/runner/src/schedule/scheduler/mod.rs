@@ -5,11 +5,12 @@
 mod calls;
 mod waiting;
 
+use longma_locks::IgnorePoison;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_guest::host::parker::Parker;
@@ -300,7 +301,7 @@ impl Scheduler {
     }
 
     pub(super) fn lock(&self) -> Guard<'_> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn process(&self) -> Option<Arc<Process>> {

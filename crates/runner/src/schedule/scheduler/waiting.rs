@@ -1,6 +1,6 @@
 //! Suspends threads until their turn, and wakes sleeping threads on a wake-up, a deadline, a ready file or a signal.
 
-use std::sync::PoisonError;
+use longma_locks::IgnorePoison;
 use std::sync::atomic::Ordering;
 
 use longma_guest::host::parker::{self, Parker};
@@ -57,7 +57,7 @@ impl Scheduler {
         asleep.iter().for_each(|thread| state.members[*thread as usize].parker.post(LOOK));
         state.settling = true;
         while state.looks_due > 0 {
-            state = self.looked.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.looked.wait(state).ignore_poison();
         }
         state.settling = false;
         if let Some(me) = me {

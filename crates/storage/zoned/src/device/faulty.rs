@@ -6,8 +6,9 @@
 use super::memory::MemoryDevice;
 use super::power_cut::{Change, Cut, Recording};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use longma_locks::IgnorePoison;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A fault to inject. Changes are counted as by [`FaultyDevice::changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +194,7 @@ impl FaultyDevice {
     }
 
     fn memory(&self) -> MutexGuard<'_, FaultState> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().ignore_poison()
     }
 
     /// Locks the state for a change, after triggering the faults that are due.

@@ -14,6 +14,7 @@ use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use backing::Backing;
 use layout::{FileLayout, Header, PAGE_BYTES};
+use longma_locks::IgnorePoison;
 use serde::Serialize;
 use state_log::StateLog;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// A zoned device in a file. Only one process can have it open for writing.
 pub struct FileDevice {
@@ -238,7 +239,7 @@ impl FileDevice {
                 io::Error::other("an earlier flush failed, so what the file holds is unknown: open it again");
             return Err(self.backing.host(Operation::Write, source));
         }
-        Ok(self.rules.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.rules.lock().ignore_poison())
     }
 
     /// Locks the zone states for an operation that changes them.

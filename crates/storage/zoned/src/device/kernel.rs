@@ -11,6 +11,7 @@ use super::buffer::AlignedBuffer;
 use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Read, Write, Zone, ZoneNumber, ZonedDevice};
+use longma_locks::IgnorePoison;
 use queue::{Bytes, Queue, Transfer};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -19,7 +20,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use zone_ioctls::{BlkZone, Command, SECTOR_BYTES};
 
 /// The maximum length of a single write, bytes; longer writes are submitted in pieces, one after the other. The kernel
@@ -421,7 +422,7 @@ impl ZonedDevice for KernelDevice {
             spans.push(span);
             transfers.push(Transfer { file: member.file.as_raw_fd(), at, bytes: Bytes::Read(read.buffer) });
         }
-        let done = queue.lock().unwrap_or_else(PoisonError::into_inner).run(&mut transfers);
+        let done = queue.lock().ignore_poison().run(&mut transfers);
         done.map_err(|(index, error)| self.explain(Operation::Read, spans[index], error))
     }
 
@@ -449,7 +450,7 @@ impl ZonedDevice for KernelDevice {
                 });
                 spans.push(span);
             }
-            let done = queue.lock().unwrap_or_else(PoisonError::into_inner).run(&mut transfers);
+            let done = queue.lock().ignore_poison().run(&mut transfers);
             done.map_err(|(index, error)| self.explain(Operation::Write, spans[index], error))?;
             rest = &rest[spans.len()..];
             if let Some((write, after)) = rest.split_first() {
@@ -467,7 +468,7 @@ impl ZonedDevice for KernelDevice {
 
 impl Pointer {
     fn hold(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing.lock().ignore_poison()
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use longma_locks::IgnorePoison;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// The fill byte of blocks not written since the last reset. null_blk uses the same value, and it is unlikely to be
 /// mistaken for data.
@@ -33,9 +34,7 @@ impl MemoryDevice {
     /// Copies the device. The copy shares all blocks with the original until one of them is written. It is consistent
     /// only if there are no concurrent writes.
     pub fn snapshot(&self) -> Self {
-        let copy = |zone: &RwLock<Arc<Blocks>>| {
-            RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone())
-        };
+        let copy = |zone: &RwLock<Arc<Blocks>>| RwLock::new(zone.read().ignore_poison().clone());
         let table = Mutex::new(self.table().clone());
         Self { geometry: self.geometry, table, zones: self.zones.iter().map(copy).collect() }
     }
@@ -71,12 +70,12 @@ impl MemoryDevice {
 
     /// The zone states, for devices built on this one.
     pub(super) fn table(&self) -> MutexGuard<'_, ZoneTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().ignore_poison()
     }
 
     /// Stores bytes without applying the zone rules. `byte` is relative to the start of the zone.
     pub(super) fn store(&self, zone: ZoneNumber, byte: usize, mut data: &[u8]) {
-        let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.zones[zone.0 as usize].write().ignore_poison();
         let held = Arc::make_mut(&mut held);
         let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
         let mut at = byte;
@@ -93,7 +92,7 @@ impl MemoryDevice {
     }
 
     fn load(&self, zone: ZoneNumber, byte: usize, buffer: &mut [u8]) {
-        let held = self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.zones[zone.0 as usize].read().ignore_poison();
         let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
         let (mut at, mut buffer) = (byte, buffer);
         while !buffer.is_empty() {
@@ -164,7 +163,7 @@ impl ZonedDevice for MemoryDevice {
     fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
         let mut table = self.table();
         if table.reset(zone)? {
-            *self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+            *self.zones[zone.0 as usize].write().ignore_poison() = Arc::default();
         }
         Ok(())
     }
@@ -190,7 +189,7 @@ impl ZonedDevice for MemoryDevice {
             (block.0..block.0.saturating_add(blocks)).take_while(|block| *block < self.geometry.blocks())
         {
             let zone = self.geometry.zone_of(Block(block));
-            let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.zones[zone.0 as usize].write().ignore_poison();
             let offset = (block - self.geometry.start(zone).0) as usize;
             if held.get(offset).is_some_and(Option::is_some) {
                 Arc::make_mut(&mut held)[offset] = None;

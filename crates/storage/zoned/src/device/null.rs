@@ -4,7 +4,8 @@
 
 use super::zones::ZoneTable;
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use longma_locks::IgnorePoison;
+use std::sync::{Mutex, MutexGuard};
 
 /// A zoned device without data. Reads leave the buffer unchanged.
 pub struct NullDevice {
@@ -32,7 +33,7 @@ impl NullDevice {
     }
 
     fn table(&self) -> MutexGuard<'_, ZoneTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().ignore_poison()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::memory::MemoryDevice;
 use super::{Block, Condition, DeviceError, ZoneNumber, ZonedDevice};
+use longma_random::SplitMix64;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -108,12 +109,12 @@ impl Cut {
 
     /// An image with fates chosen by `seed`. The proportion of lost writes varies between seeds.
     pub fn random_image(&self, seed: u64) -> MemoryDevice {
-        let mut rng = Rng(seed);
-        let (lost, torn) = (rng.next() % 101, rng.next() % 101);
-        self.image(|_| match (rng.next() % 100 < lost, rng.next() % 100 < torn) {
+        let mut rng = SplitMix64::new(seed);
+        let (lost, torn) = (rng.next_u64() % 101, rng.next_u64() % 101);
+        self.image(|_| match (rng.next_u64() % 100 < lost, rng.next_u64() % 100 < torn) {
             (false, _) => Fate::Whole,
             (true, false) => Fate::Lost,
-            (true, true) => Fate::Torn(rng.next()),
+            (true, true) => Fate::Torn(rng.next_u64()),
         })
     }
 
@@ -126,7 +127,7 @@ impl Cut {
         let lost = newest_first().map(|one| self.image(|i| if i == one { Fate::Lost } else { Fate::Whole }));
         let there = newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
         let torn = newest_first().map(move |one| {
-            let which = Rng(seed ^ one as u64).next();
+            let which = SplitMix64::new(seed ^ one as u64).next_u64();
             self.image(|i| if i == one { Fate::Torn(which) } else { Fate::Whole })
         });
         let combinations = if count > 2 && count < 16 { 1u32 << count } else { 0 };
@@ -304,33 +305,20 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
         Fate::Lost => {}
         Fate::Whole => image.store(zone, start, data),
         Fate::Torn(which) => {
-            let mut rng = Rng(which);
+            let mut rng = SplitMix64::new(which);
             // Keep the first sectors, the last ones, or a random subset.
-            let (kind, sectors) = (rng.next() % 3, data.len() / SECTOR_BYTES);
-            let border = (rng.next() % (sectors as u64 + 1)) as usize;
+            let (kind, sectors) = (rng.next_u64() % 3, data.len() / SECTOR_BYTES);
+            let border = (rng.next_u64() % (sectors as u64 + 1)) as usize;
             for (sector, bytes) in data.chunks(SECTOR_BYTES).enumerate() {
                 let there = match kind {
                     0 => sector < border,
                     1 => sector >= border,
-                    _ => rng.next().is_multiple_of(2),
+                    _ => rng.next_u64().is_multiple_of(2),
                 };
                 if there {
                     image.store(zone, start + sector * SECTOR_BYTES, bytes);
                 }
             }
         }
-    }
-}
-
-/// A random number generator: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ bits >> 31
     }
 }

@@ -10,9 +10,10 @@ use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
 use crate::error::{Result, ensure};
 use crate::node::{Page, Pointer, Value};
+use longma_locks::IgnorePoison;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// The log address of a leaf without a log.
 pub(super) const NO_LOG: u64 = crate::node::LARGEST;
@@ -153,11 +154,11 @@ impl LeafSlot {
 
     /// The changes since the last copy on the device, if they are recorded.
     fn changes(&self) -> Option<Box<Changes>> {
-        self.changes.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.changes.read().ignore_poison().clone()
     }
 
     fn forget_changes(&self) {
-        *self.changes.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.changes.write().ignore_poison() = None;
     }
 
     fn touch(&self) {
@@ -236,7 +237,7 @@ impl LeafSlot {
         if self.touched.load(Ordering::Relaxed) {
             return self.touched.store(false, Ordering::Relaxed);
         }
-        if self.is_written() || self.changes.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if self.is_written() || self.changes.read().ignore_poison().is_some() {
             self.body.evict();
         }
     }
@@ -282,7 +283,7 @@ impl LeafSlot {
 
     /// The recorded changes, for the writer with exclusive access to the slot.
     pub fn changes_mut(&mut self) -> &mut Option<Box<Changes>> {
-        self.changes.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.changes.get_mut().ignore_poison()
     }
 }
 

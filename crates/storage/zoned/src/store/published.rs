@@ -4,9 +4,9 @@
 //! Source: read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), with reference counts by the
 //! crate arc-swap.
 
-use super::lock;
 use super::tree::Tree;
 use arc_swap::{ArcSwapOption, Guard};
+use longma_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -109,7 +109,7 @@ impl Published {
         if version.is_some() {
             return VersionRef::Published(version);
         }
-        let working = lock(&self.working);
+        let working = self.working.lock().ignore_poison();
         match is_elsewhere {
             true => VersionRef::Published(Guard::from_inner(Some(self.publish(&working)))),
             false => VersionRef::Own(working.version()),
@@ -127,7 +127,7 @@ impl Published {
 
     /// Returns the newest tree for the writer. Unlike a version, it does not protect any block from being released.
     pub fn tree(&self) -> Tree {
-        lock(&self.working).tree.clone()
+        self.working.lock().ignore_poison().tree.clone()
     }
 
     /// Begins an update of the tree.
@@ -138,7 +138,7 @@ impl Published {
         if self.read_elsewhere.swap(false, Ordering::Relaxed) {
             return self.begin_copying_update();
         }
-        let working = lock(&self.working);
+        let working = self.working.lock().ignore_poison();
         self.writer.store(this_thread(), Ordering::Relaxed);
         if self.version.load().is_some() {
             self.version.store(None);
@@ -148,7 +148,7 @@ impl Published {
 
     /// Begins an update that always copies what it changes.
     pub fn begin_copying_update(&self) -> TreeUpdate<'_> {
-        let working = lock(&self.working);
+        let working = self.working.lock().ignore_poison();
         self.writer.store(this_thread(), Ordering::Relaxed);
         let before = Some(self.publish(&working));
         TreeUpdate { published: self, working, before, is_done: false }
@@ -156,7 +156,7 @@ impl Published {
 
     /// Starts a new epoch after a checkpoint: later readers do not need blocks of older checkpoints.
     pub fn checkpoint_ended(&self, generation: u64) {
-        let mut working = lock(&self.working);
+        let mut working = self.working.lock().ignore_poison();
         working.epochs.push_back(Arc::new(Epoch { generation }));
         let version = self.version.load().is_some().then(|| Arc::new(working.version()));
         self.version.store(version);
@@ -164,7 +164,7 @@ impl Published {
 
     /// The generation of the oldest checkpoint whose blocks a reader may need.
     pub fn oldest(&self) -> u64 {
-        let epochs = &mut lock(&self.working).epochs;
+        let epochs = &mut self.working.lock().ignore_poison().epochs;
         // If `get_mut` succeeds, the last version of the epoch is gone, and everything its readers did happened before.
         while epochs.len() > 1 && epochs.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some()) {
             epochs.pop_front();

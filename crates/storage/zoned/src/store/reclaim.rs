@@ -4,6 +4,7 @@
 //!
 //! Source: segment cleaning with cost-benefit victim selection, from Rosenblum and Ousterhout (LFS, TOCS 1992).
 
+use super::Shared;
 use super::batch::Batch;
 use super::checkpoint::Freed;
 use super::edit::Editor;
@@ -12,10 +13,10 @@ use super::leaf::{LeafAddresses, LeafSlot, NO_LOG};
 use super::space::{Role, Stream};
 use super::tree::{Inner, InnerSlot, Tree};
 use super::writer::Writer;
-use super::{Shared, lock};
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, checksum};
+use longma_locks::IgnorePoison;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -351,7 +352,7 @@ impl Writer {
         let (key, value) = content.split_at(header.small[0].into());
         let extent = Extent { block, bytes: value.len() as u32, checksum: checksum(&node) };
         // Holding the clock hand prevents the leaf from being evicted before it is changed below.
-        let _clock_hand = lock(&shared.clock_hand);
+        let _clock_hand = shared.clock_hand.lock().ignore_poison();
         let tree = shared.published.tree();
         let in_use = tree
             .leaf_of(&shared.io, key)?

@@ -11,10 +11,11 @@ use super::reclaim::Reclaim;
 use super::space::{Space, Stream};
 use super::superblock::Superblock;
 use super::tree::UNWRITTEN;
-use super::{Applied, Durability, Shared, lock};
+use super::{Applied, Durability, Shared};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{Extent, Page, Value, checksum};
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
@@ -93,7 +94,7 @@ impl Writer {
         self.make_room(shared, batch, extent_blocks)?;
         // Holding the clock hand keeps the loaded leaves in memory until they are changed, so that a journaled batch
         // can always be applied.
-        let clock_hand = lock(&shared.clock_hand);
+        let clock_hand = shared.clock_hand.lock().ignore_poison();
         self.load_changed_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks);
         let prepared = self.stop_on_error(written)?;
@@ -347,7 +348,7 @@ impl Writer {
         let generation = self.superblock.generation.wrapping_add(1);
         let done = {
             // Holding the clock hand prevents eviction of leaves that have an address but are not written yet.
-            let _clock_hand = lock(&shared.clock_hand);
+            let _clock_hand = shared.clock_hand.lock().ignore_poison();
             checkpoint.step(&shared.io, &mut self.space, generation, budget)?
         };
         if !done {

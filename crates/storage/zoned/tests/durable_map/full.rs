@@ -78,7 +78,7 @@ impl World {
     fn value(&mut self) -> Vec<u8> {
         let SetUp { seed, value_bytes, .. } = self.set_up;
         let bytes = if seed % 2 == 0 { value_bytes } else { self.rng.below(value_bytes + 1) };
-        vec![self.rng.number() as u8; bytes as usize]
+        vec![self.rng.next_u64() as u8; bytes as usize]
     }
 
     /// Inserts keys. Returns false if the map is full.

@@ -77,7 +77,7 @@ fn damage(device: &MemoryDevice, rng: &mut Rng) {
         node[40..48].copy_from_slice(&batch.wrapping_add(1).to_le_bytes());
     }
     for _ in 0..rng.below(6) {
-        let value = [0, 1, 2, 0xFF, rng.number() as u8][rng.below(5) as usize];
+        let value = [0, 1, 2, 0xFF, rng.next_u64() as u8][rng.below(5) as usize];
         node[HEADER_BYTES + rng.below(160) as usize] = value;
     }
     match rng.below(8) {

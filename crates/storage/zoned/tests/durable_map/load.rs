@@ -209,7 +209,7 @@ fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
         let mut rng = Rng::new(5);
         for _ in 0..600 {
             let mut batch = Batch::new();
-            (0..100).for_each(|_| _ = batch.put(&rng.number().to_be_bytes(), &[7; 92]));
+            (0..100).for_each(|_| _ = batch.put(&rng.next_u64().to_be_bytes(), &[7; 92]));
             store.apply(&batch).unwrap();
         }
         store.sync().unwrap();
@@ -266,7 +266,8 @@ fn put_until(
         for _ in 0..8 {
             let (mut changes, mut attempted) = (Batch::new(), Vec::new());
             for _ in 0..8 {
-                let (key, value) = (rng.number().to_be_bytes().to_vec(), rng.number().to_le_bytes().to_vec());
+                let (key, value) =
+                    (rng.next_u64().to_be_bytes().to_vec(), rng.next_u64().to_le_bytes().to_vec());
                 changes.put(&key, &value);
                 attempted.push((key, value));
             }
@@ -285,7 +286,7 @@ fn overwrite(store: &Store<Arc<MemoryDevice>>, model: &mut Model, rng: &mut Rng,
         let mut changes = Batch::new();
         for _ in 0..8 {
             let key = &keys[rng.below(keys.len() as u64) as usize];
-            let value = rng.number().to_le_bytes();
+            let value = rng.next_u64().to_le_bytes();
             changes.put(key, &value);
             model.insert(key.clone(), value.to_vec());
         }

@@ -13,7 +13,7 @@ fn key(number: u64) -> Vec<u8> {
 /// A value of one of several lengths: in a leaf, in one block, or in several blocks.
 fn value(rng: &mut Rng) -> Vec<u8> {
     let bytes = [8, 30, 100, 200, 400, 1_000, 3_000][rng.below(7) as usize];
-    vec![rng.number() as u8; bytes]
+    vec![rng.next_u64() as u8; bytes]
 }
 
 /// Returns the store after an error, with the faults removed, either as it is or reopened. In both cases the space

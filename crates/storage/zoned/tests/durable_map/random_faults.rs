@@ -25,7 +25,7 @@ fn no_power_cut_or_fault_loses_data_silently() {
     for seed in first.. {
         let mut rng = Rng::new(seed);
         let length = 200 + rng.below(3_000);
-        let bytes: Vec<u8> = (0..length).map(|_| rng.number() as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
         match std::panic::catch_unwind(|| run(&bytes)) {
             Ok(run) => faced.add(&run),
             Err(_) => panic!("run {seed}: LONGMA_ZONED_SEED={seed} LONGMA_ZONED_FAULTS=1 does it again"),

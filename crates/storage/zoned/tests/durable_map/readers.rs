@@ -225,7 +225,7 @@ fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, rng: &mut Rng,
     let kept = store.snapshot();
     let error = loop {
         let key = &keys[rng.below(keys.len() as u64) as usize];
-        let value = vec![rng.number() as u8; bytes];
+        let value = vec![rng.next_u64() as u8; bytes];
         match store.put(key, &value) {
             Ok(_) => _ = model.insert(key.clone(), value),
             Err(error) => break error,

@@ -59,7 +59,7 @@ impl Records {
             Records::Variable => [0, 1, 8, 8, 8, 30, 50][rng.below(7) as usize],
             Records::Large => [0, 8, 8, 40, 100, 700, 2000][rng.below(7) as usize],
         };
-        let seed = rng.number();
+        let seed = rng.next_u64();
         (0..bytes).map(|index: u64| (seed >> (index % 8 * 8)) as u8 ^ index as u8).collect()
     }
 }

@@ -14,11 +14,12 @@ use super::medium::{Medium, Peer, Resolve};
 use super::service_thread::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
+use longma_locks::IgnorePoison;
 use longma_reliable::{Event, Kind, Packet, SendError, answer_stray};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The maximum number of datagrams received per turn.
@@ -117,12 +118,12 @@ impl Node {
     /// could otherwise reacquire the state each time before a thread that has just been woken, for seconds on a busy
     /// machine.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let _turn = self.turn.lock().ignore_poison();
+        self.state.lock().ignore_poison()
     }
 
     fn changes(&self) -> MutexGuard<'_, u64> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock().ignore_poison()
     }
 
     /// Wakes the threads that wait for a change.

@@ -14,10 +14,11 @@ use super::settings::Settings;
 use crate::address::Address;
 use crate::attributes::ViAttributes;
 use crate::error::Error;
+use longma_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The time that a peer has to complete its handshake.
@@ -168,7 +169,7 @@ impl Listener {
     }
 
     fn room(&self) -> MutexGuard<'_, AcceptorState> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        self.room.lock().ignore_poison()
     }
 
     /// Returns the next complete request, waiting until the deadline if there is none.

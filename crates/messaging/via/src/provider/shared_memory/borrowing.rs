@@ -6,8 +6,9 @@
 
 use super::contact::Contact;
 use super::control_message::RegionExport;
+use longma_locks::IgnorePoison;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The maximum number of regions waiting to be borrowed. Further ones are not borrowed.
 const MAX_WAITING: usize = 4096;
@@ -18,7 +19,7 @@ type Lent = (Weak<Contact>, RegionExport, u32);
 pub(super) fn ask(contact: &Arc<Contact>, export: RegionExport, number: u32) {
     /// The channel and the process that owns the thread. A forked child has only the parent's sender.
     static TO_THREAD: Mutex<Option<(u32, SyncSender<Lent>)>> = Mutex::new(None);
-    let mut thread = TO_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut thread = TO_THREAD.lock().ignore_poison();
     let home = std::process::id();
     if thread.as_ref().is_none_or(|(of, _)| *of != home) {
         let (sender, lent) = sync_channel::<Lent>(MAX_WAITING);

@@ -12,10 +12,11 @@ use super::peer_region::{PeerRegion, give_up};
 use super::process::Process;
 use super::quota::{Account, Charge, Quotas};
 use super::settings::{Allow, Settings, SingleCopy};
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The mapping of one half of a connection: ours, which is writable, or the peer's, which is read-only.
 pub(super) struct Half {
@@ -211,11 +212,11 @@ impl Contact {
     }
 
     fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (RegionExport, u32)>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lent.lock().ignore_poison()
     }
 
     fn regions(&self) -> MutexGuard<'_, Vec<Arc<PeerRegion>>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.regions.lock().ignore_poison()
     }
 }
 

@@ -9,13 +9,14 @@ use super::control_message::{ControlMessage, Unread, receive, take_unread};
 use super::mapping::is_small;
 use super::process::peer_uid;
 use super::quota::{Account, UnclosedFile};
+use longma_locks::IgnorePoison;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -149,7 +150,7 @@ struct Closing {
 static CLOSING: Mutex<Closing> = Mutex::new(Closing { users: BTreeMap::new(), threads: 0, home: 0 });
 
 fn lock_closing() -> MutexGuard<'static, Closing> {
-    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut closing = CLOSING.lock().ignore_poison();
     let home = std::process::id();
     if std::mem::replace(&mut closing.home, home) != home {
         // A forked child does not have its parent's threads. Leak the copies of the parent's objects: closing them

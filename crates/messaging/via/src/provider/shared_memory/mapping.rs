@@ -7,9 +7,10 @@ use super::layout::HALF_BYTES;
 use super::settings::limit;
 use crate::error::Error;
 use crate::provider::Memory;
+use longma_locks::IgnorePoison;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// A shared mapping, unmapped when dropped.
 pub(super) struct Mapping {
@@ -268,7 +269,7 @@ impl SharedPages {
     }
 
     fn sharing(&self) -> MutexGuard<'_, Sharing> {
-        self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sharing.lock().ignore_poison()
     }
 }
 

@@ -30,6 +30,7 @@ mod server_names;
 mod settings;
 mod unread_exports;
 
+use longma_locks::IgnorePoison;
 pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 
 use crate::address::Address;
@@ -44,7 +45,7 @@ use monitor::{Monitor, MonitorHandle};
 use peer::Peer;
 use quota::Quotas;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 /// The provider.
@@ -107,17 +108,17 @@ impl SharedMemory {
     }
 
     fn monitor(&self) -> MutexGuard<'_, Option<MonitorHandle>> {
-        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+        self.monitor.lock().ignore_poison()
     }
 
     fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionInfo>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.regions.lock().ignore_poison()
     }
 
     fn watch(&self, peer: &Arc<Peer>) -> Result<(), Error> {
         let mut monitor = self.monitor();
         if monitor.is_none() {
-            let attention = self.attention.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let attention = self.attention.lock().ignore_poison().clone();
             let attention =
                 attention.ok_or_else(|| Error::InvalidState("the provider is not attached".into()))?;
             *monitor = Some(Monitor::start(attention)?);
@@ -141,7 +142,7 @@ impl SharedMemory {
     }
 
     fn listener(&self, discriminator: &[u8]) -> Result<Arc<Listener>, Error> {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock().ignore_poison();
         if let Some(listener) = listeners.get(discriminator) {
             return Ok(listener.clone());
         }
@@ -166,7 +167,7 @@ impl Provider for Arc<SharedMemory> {
     }
 
     fn attach(&self, attention: Weak<dyn Attention>) {
-        *self.attention.lock().unwrap_or_else(PoisonError::into_inner) = Some(attention);
+        *self.attention.lock().ignore_poison() = Some(attention);
     }
 
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {

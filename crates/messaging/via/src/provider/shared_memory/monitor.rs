@@ -7,11 +7,12 @@ use super::control_message::ControlMessage;
 use super::peer::Peer;
 use crate::error::Error;
 use crate::provider::Attention;
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The token of the event descriptor that ends the thread.
 const END: u64 = u64::MAX;
@@ -145,7 +146,7 @@ impl Monitor {
     }
 
     fn peers(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Peer>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock().ignore_poison()
     }
 
     fn watch(&self, fd: RawFd, token: u64, events: i32) -> Result<(), Error> {

@@ -10,9 +10,10 @@ use super::peer_region::PeerRegion;
 use crate::attributes::ViAttributes;
 use crate::futex::wake_some;
 use crate::provider::RegionInfo;
+use longma_locks::IgnorePoison;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A region of ours that was exported or lent to the peer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +156,7 @@ impl Peer {
     // ---- our regions ------------------------------------------------------------------------------------------------
 
     fn shown(&self) -> MutexGuard<'_, Vec<ExportEntry>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock().ignore_poison()
     }
 
     fn tell(&self, message: &ControlMessage, file: Option<i32>) -> bool {

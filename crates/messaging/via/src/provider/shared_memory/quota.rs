@@ -5,8 +5,9 @@
 
 use super::settings::{Limits, Refused};
 use super::unread_exports::Unread;
+use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The number of refusals kept for the program. The oldest are dropped first.
 const MAX_REFUSALS: usize = 64;
@@ -81,7 +82,7 @@ impl Quotas {
     }
 
     fn books(&self) -> MutexGuard<'_, QuotaState> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock().ignore_poison()
     }
 
     /// Opens an account for a connection of a user.
@@ -138,7 +139,7 @@ impl Account {
     pub(super) fn charge(self: &Arc<Account>, bytes: u64) -> Result<Charge, String> {
         let limits = &self.quota.limits;
         let mut books = self.quota.books();
-        let mut own = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.used.lock().ignore_poison();
         let user = books.users.get(&self.uid).copied().unwrap_or_default();
         beyond("this peer", *own, bytes, (limits.peer_bytes, limits.peer_mappings))?;
         beyond(&format!("user {}", self.uid), user, bytes, (limits.user_bytes, limits.user_mappings))?;
@@ -186,7 +187,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let account = &self.account;
         let mut books = account.quota.books();
-        let mut own = account.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = account.used.lock().ignore_poison();
         let give_back = |used: &mut Usage| {
             (used.bytes, used.mappings) = (used.bytes - self.bytes, used.mappings - 1);
         };

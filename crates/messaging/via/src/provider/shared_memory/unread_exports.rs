@@ -7,10 +7,11 @@
 
 use super::contact::Contact;
 use super::settings::limit;
+use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// Checking what was received costs a system call per connection. These limits bound that cost.
@@ -51,7 +52,7 @@ impl Unread {
     }
 
     fn books(&self) -> MutexGuard<'_, UnreadState> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock().ignore_poison()
     }
 
     /// Counts a region that is about to be exported.

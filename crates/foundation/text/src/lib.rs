@@ -1,8 +1,8 @@
-//! Removes terminal control sequences and invisible characters from text that comes from outside the program: program
-//! names, file names, other hosts.
+//! Makes text from outside the program safe to show: program names, file names, messages of other hosts. On a terminal,
+//! control sequences and invisible characters are removed; JSON and shell words are escaped.
 //!
 //! Source: Unicode Standard, ch. 23 (special areas and format characters); DerivedCoreProperties.txt
-//! (Default_Ignorable_Code_Point).
+//! (Default_Ignorable_Code_Point); RFC 8259, section 7 (JSON); POSIX.1-2017, XCU 2.2 (shell quoting).
 
 use std::path::Path;
 
@@ -21,6 +21,30 @@ pub fn sanitize_lines(text: &str) -> String {
 /// A path for display, on one line.
 pub fn display_path(path: &Path) -> String {
     sanitize(&path.to_string_lossy())
+}
+
+/// Escapes the characters of a JSON text that JSON allows in strings but a terminal may act on or not show. The value
+/// stays the same. Line breaks stay: between values they are white space, and strings cannot contain them.
+pub fn escape_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_control_or_invisible(c) && c != '\n' {
+            // Characters beyond the Basic Multilingual Plane need a surrogate pair.
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text += &format!("\\u{unit:04x}")),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// Quotes a word for a POSIX shell, if it has to be quoted.
+pub fn quote_for_shell(word: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':' | '@' | '+');
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// Whether a terminal may act on the character, reorder or break the line because of it, or show nothing for it.
@@ -46,6 +70,7 @@ fn is_unseen(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn control_characters_are_replaced_and_other_text_stays() {
@@ -67,4 +92,36 @@ mod tests {
         assert_eq!(sanitize(words), words);
         assert_eq!(display_path(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
     }
+    #[test]
+    fn words_are_quoted_for_the_shell_where_they_have_to_be() {
+        let cases = [
+            ("eth0:1", "eth0:1"),
+            ("/a/b-c_d,e@f+g.h", "/a/b-c_d,e@f+g.h"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("it's", r"'it'\''s'"),
+        ];
+        for (word, quoted) in cases {
+            assert_eq!(quote_for_shell(word), quoted);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn escaped_json_has_the_same_value_and_nothing_that_a_terminal_acts_on(text: String, tag in 0xe0000u32..0xe1000) {
+            let tag = char::from_u32(tag).unwrap();
+            let value = serde_json::json!({ "a": text, "b": [format!("\u{202e}{tag}\u{7f}\n")] });
+            for json in [value.to_string(), format!("{value:#}")] {
+                let escaped = escape_json(&json);
+                prop_assert_eq!(&serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), &value);
+                prop_assert_eq!(&sanitize_lines(&escaped), &escaped);
+            }
+        }
+    }
 }
+
+/// Compiles and runs the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
