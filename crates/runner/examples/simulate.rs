@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
@@ -34,14 +34,15 @@ use longma_topology::Machine;
 struct NanosecondTiming {
     /// The length of a quantum in trace words.
     quantum: usize,
-    /// The time and the file of a checkpoint.
-    save: Option<(Time, PathBuf)>,
+    /// The time and the file of a checkpoint that has not been requested yet.
+    save: Mutex<Option<(Time, PathBuf)>>,
     saver: Arc<Saver>,
 }
 
 impl TimingBackend for NanosecondTiming {
-    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
-        if let Some((_, path)) = self.save.take_if(|(time, _)| slot.start >= *time) {
+    fn run(&self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        let mut save = self.save.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, path)) = save.take_if(|(time, _)| slot.start >= *time) {
             self.saver.request(path, |saved| match saved {
                 Ok(()) => AfterSave::Exit(0),
                 Err(error) => {
@@ -172,7 +173,7 @@ fn writer(log: &Arc<Mutex<File>>) -> longma_runner::Sink {
     let log = log.clone();
     Arc::new(move |line: &str| {
         // A failure only truncates the log.
-        let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
+        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{line}");
     })
 }
 
@@ -209,7 +210,7 @@ fn start() -> Result<Never, String> {
     };
     let saver = Saver::new();
     let nanosecond_timing =
-        NanosecondTiming { quantum: options.quantum, save: options.save, saver: saver.clone() };
+        NanosecondTiming { quantum: options.quantum, save: Mutex::new(options.save), saver: saver.clone() };
     let timing_backend: Box<dyn TimingBackend> = match model.clone() {
         Some(model) => Box::new(model),
         None => Box::new(nanosecond_timing),
@@ -251,5 +252,5 @@ fn write_statistics(model: &SharedTimingSimulation, path: &Path) -> Result<(), S
 }
 
 fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
-    model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    model.lock().unwrap_or_else(PoisonError::into_inner)
 }
