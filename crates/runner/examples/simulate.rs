@@ -35,14 +35,15 @@ use longma_topology::Machine;
 struct NanosecondTiming {
     /// The length of a quantum in trace words.
     quantum: usize,
-    /// The time and the file of a checkpoint.
-    save: Option<(Time, PathBuf)>,
+    /// The time and the file of a checkpoint that has not been requested yet.
+    save: Mutex<Option<(Time, PathBuf)>>,
     saver: Arc<Saver>,
 }
 
 impl TimingBackend for NanosecondTiming {
-    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
-        if let Some((_, path)) = self.save.take_if(|(time, _)| slot.start >= *time) {
+    fn run(&self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        let mut save = self.save.lock().ignore_poison();
+        if let Some((_, path)) = save.take_if(|(time, _)| slot.start >= *time) {
             self.saver.request(path, |saved| match saved {
                 Ok(()) => AfterSave::Exit(0),
                 Err(error) => {
@@ -210,7 +211,7 @@ fn start() -> Result<Never, String> {
     };
     let saver = Saver::new();
     let nanosecond_timing =
-        NanosecondTiming { quantum: options.quantum, save: options.save, saver: saver.clone() };
+        NanosecondTiming { quantum: options.quantum, save: Mutex::new(options.save), saver: saver.clone() };
     let timing_backend: Box<dyn TimingBackend> = match model.clone() {
         Some(model) => Box::new(model),
         None => Box::new(nanosecond_timing),

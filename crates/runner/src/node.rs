@@ -68,10 +68,21 @@ pub enum NodeError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The host cannot provide memory for translated code or for a core.
-    #[error(
-        "cannot allocate memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
-    )]
+    #[error("cannot allocate memory for translated code: {0}; {CHECK_LIMITS}")]
     Host(#[source] io::Error),
+}
+
+const CHECK_LIMITS: &str = "check `ulimit -v` and whether executable memory is forbidden";
+
+impl NodeError {
+    /// What to do about it. The error's text ends with it, after a semicolon.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Load(error) => error.advice(),
+            Self::Checkpoint(error) => error.advice(),
+            Self::Host(_) => Some(CHECK_LIMITS),
+        }
+    }
 }
 
 /// A loaded process.

@@ -211,7 +211,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
-        terminal::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
+        terminal::note(&match outcome.failed {
+            1 => "1 run failed; the same command makes it again".into(),
+            failed => format!("{failed} runs failed; the same command makes them again"),
+        });
     }
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -4,7 +4,7 @@
 
 use std::{fmt, io, path::Path};
 
-use longma_runner::{ElfError, LoadError, NodeError};
+use longma_runner::{ElfError, HostOperation, LoadError, NodeError, SUPPORTED_ARCHITECTURES};
 use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 /// Exit status if longma itself failed.
@@ -75,49 +75,56 @@ impl Failure {
     /// A failure to load the program; `confined` if --root is given.
     pub fn of_loading(error: NodeError, confined: bool) -> Self {
         let text = error.to_string();
-        // Library messages name the problem and, after the last semicolon, the remedy.
-        let (message, advice) = text.rsplit_once("; ").unwrap_or((&text, ""));
-        let (message, advice, status) = match &error {
-            NodeError::Load(LoadError::Host { action: "use as the root", .. }) => {
+        let advice = error.advice().unwrap_or_default();
+        // The text of an error ends with its advice.
+        let message = text.strip_suffix(advice).and_then(|text| text.strip_suffix("; ")).unwrap_or(&text);
+        match error {
+            NodeError::Load(error) => Self::of_program(&error, message, advice, confined),
+            NodeError::Host(_) => Self::short(message, advice),
+            NodeError::Checkpoint(_) => Self::own(message, advice),
+        }
+    }
+
+    /// The failure for `error`, whose text is `message` and `advice`.
+    fn of_program(error: &LoadError, message: &str, advice: &str, confined: bool) -> Self {
+        let (message, advice, status) = match error {
+            LoadError::Host { operation: HostOperation::UseRoot, .. } => {
                 (message, "give --root a directory that exists", OWN_FAILURE)
             }
-            NodeError::Load(LoadError::Host { source, action, .. }) if shortage(source).is_some() => {
-                return match *action {
-                    "reserve an address space for" => Self::short(&text, ADDRESSES),
-                    _ => Self::short(
-                        &text,
-                        &format!("the host is short of {}", shortage(source).unwrap_or("")),
-                    ),
-                };
-            }
-            NodeError::Load(LoadError::Map { source, .. }) if source.0 == libc::ENOMEM => {
+            LoadError::Host { operation, source, .. } => match (operation, shortage(source)) {
+                (HostOperation::ReserveAddressSpace, Some(_)) => return Self::short(message, ADDRESSES),
+                (_, Some(what)) => {
+                    return Self::short(message, &format!("the host is short of {what}"));
+                }
+                (_, None) => {
+                    let (advice, status) = of_host(source.kind(), confined);
+                    (message, advice, status)
+                }
+            },
+            LoadError::Map { source, .. } if source.0 == libc::ENOMEM => {
                 return Self::short(message, "check `ulimit -v` and the free memory");
             }
-            NodeError::Host(_) => return Self::short(message, advice),
-            NodeError::Load(LoadError::Host { source, .. }) => {
-                let (advice, status) = of_host(source.kind(), confined);
-                (&*text, advice, status)
+            LoadError::Map { .. } => (message, advice, OWN_FAILURE),
+            LoadError::NotRegular(_) => (message, GIVE_A_PROGRAM, CANNOT_EXECUTE),
+            LoadError::Program { path, source: ElfError::Class { class: 1, .. } } => {
+                let message = format!("cannot run {}: it is a 32-bit program", path.display());
+                let advice = format!("build it for a 64-bit system: {SUPPORTED_ARCHITECTURES}");
+                return Self::with_status(&message, &advice, CANNOT_EXECUTE);
             }
-            NodeError::Load(LoadError::Program { path, source: ElfError::Class { class: 1, .. } }) => {
-                return Self {
-                    message: format!("cannot run {}: it is a 32-bit program", path.display()),
-                    advice: "build it for loongarch64-linux, which is 64-bit".into(),
-                    status: CANNOT_EXECUTE,
-                };
-            }
-            NodeError::Load(LoadError::Interpreter { .. }) => (
+            LoadError::Interpreter { .. } => (
                 message,
                 "give the directory with the files of its system: -L DIR to take only libraries from it, --root DIR to make it the program's root directory; or link the program statically",
                 NOT_FOUND,
             ),
-            NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) => {
-                (message, advice, OWN_FAILURE)
+            LoadError::Program { .. } | LoadError::Script { .. } | LoadError::Arguments { .. } => {
+                (message, advice, CANNOT_EXECUTE)
             }
-            NodeError::Load(_) => (message, advice, CANNOT_EXECUTE),
         };
-        Self { message: message.into(), advice: advice.into(), status }
+        Self::with_status(message, advice, status)
     }
 }
+
+const GIVE_A_PROGRAM: &str = "give the path of a program for LoongArch64, x86-64, AArch64 or MIPS64";
 
 /// Advice for a limit on address space.
 const ADDRESSES: &str = "longma reserves at least 512 GiB of address space, which uses no memory: raise the limit on virtual memory with `ulimit -v \
@@ -146,7 +153,7 @@ fn of_host(kind: io::ErrorKind, confined: bool) -> (&'static str, u8) {
         io::ErrorKind::PermissionDenied => {
             ("check the permissions of the file and of the directories above it", CANNOT_EXECUTE)
         }
-        _ => ("give the path of a LoongArch64 program", CANNOT_EXECUTE),
+        _ => (GIVE_A_PROGRAM, CANNOT_EXECUTE),
     }
 }
 
@@ -155,7 +162,8 @@ mod tests {
     use super::*;
 
     fn host(kind: io::ErrorKind, confined: bool) -> Failure {
-        let error = LoadError::Host { action: "open", path: "/x".into(), source: kind.into() };
+        let error =
+            LoadError::Host { operation: HostOperation::Open, path: "/x".into(), source: kind.into() };
         Failure::of_loading(error.into(), confined)
     }
 
@@ -169,8 +177,8 @@ mod tests {
     #[test]
     fn host_shortages_are_distinguished_from_invalid_programs() {
         let source = || io::Error::from_raw_os_error(libc::ENOMEM);
-        let reserve =
-            LoadError::Host { action: "reserve an address space for", path: "/x".into(), source: source() };
+        let operation = HostOperation::ReserveAddressSpace;
+        let reserve = LoadError::Host { operation, path: "/x".into(), source: source() };
         for failure in [
             Failure::of_loading(reserve.into(), false),
             Failure::of_loading(NodeError::Host(source()), false),
@@ -179,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(failure.status, HOST_FAULT_STATUS, "{failure}");
             assert!(failure.advice.ends_with(HOST_FAULT_WORDS), "{failure:?}");
-            assert!(!failure.advice.contains("LoongArch64 program"), "{failure:?}");
+            assert!(!failure.advice.contains("LoongArch64"), "{failure:?}");
         }
         let missing = Failure::host("write the trace", &io::ErrorKind::NotFound.into());
         assert_eq!(missing.status, OWN_FAILURE);
@@ -187,9 +195,24 @@ mod tests {
 
     #[test]
     fn advice_is_separated_from_the_message() {
-        let error = LoadError::Program { path: "/x".into(), source: ElfError::Machine(62) };
+        let error = LoadError::Program { path: "/x".into(), source: ElfError::Machine(243) };
         let failure = Failure::of_loading(error.into(), false);
-        assert!(failure.message.contains("x86-64") && !failure.message.contains("build it"));
+        assert!(failure.message.contains("RISC-V") && !failure.message.contains("build it"));
         assert!(failure.advice.contains("build it"));
+    }
+
+    #[test]
+    fn a_semicolon_in_a_path_starts_no_advice() {
+        let error = LoadError::Program { path: "/a; b".into(), source: ElfError::Empty };
+        let failure = Failure::of_loading(error.into(), false);
+        assert_eq!(failure.message, "cannot run /a; b: it has no loadable segment");
+        assert_eq!(failure.advice, "");
+    }
+
+    #[test]
+    fn advice_names_every_architecture() {
+        for name in SUPPORTED_ARCHITECTURES.split([',', ' ']).filter(|word| word.len() > 2) {
+            assert!(GIVE_A_PROGRAM.contains(name), "{name}");
+        }
     }
 }

@@ -6,7 +6,11 @@ use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 use longma_runner::{Ending, Executed, Report, profile, profile::FunctionShare};
 use serde_json::{Value, json};
 
-use super::{Arguments, Format, descriptors::Messages, listing::Options};
+use super::{
+    arguments::{Arguments, Format},
+    descriptors::Messages,
+    listing::Options,
+};
 
 /// Number of functions in the printed table; the file has all of them.
 const SHOWN: usize = 20;
@@ -39,7 +43,7 @@ struct Costs {
 
 impl Reports {
     /// The reports that the command line requests.
-    pub fn wanted(arguments: &Arguments, program: PathBuf, started: Instant) -> Self {
+    pub fn wanted(arguments: &Arguments, started: Instant) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         Self {
             stats: arguments.stats,
@@ -47,7 +51,7 @@ impl Reports {
             profile_out: arguments.profile_out.as_ref().map(absolute),
             format: arguments.format,
             listing: arguments.listing.clone(),
-            program,
+            program: arguments.program[0].clone().into(),
             started,
             process: arguments.reporting_process.unwrap_or_else(std::process::id),
         }

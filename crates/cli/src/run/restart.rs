@@ -9,13 +9,16 @@ use std::{
         fd::{FromRawFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use longma_runner::optimizations::Optimizations;
 use longma_runner::x86_features::Features;
 
-use super::{Arguments, Format, MAX_CODE_AREA_MIB, absolute, failure::Failure};
+use super::{
+    arguments::{Arguments, Format, MAX_CODE_AREA_MIB, absolute},
+    failure::Failure,
+};
 
 /// This command with the options that apply to the next program too.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
@@ -27,7 +30,8 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     };
     let path = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into()).into_os_string();
     for (name, given) in [("--root", &arguments.root), ("--library-root", &arguments.library_root)] {
-        option(name, directory(given.as_deref(), name)?.map(Into::into));
+        // Absolute, because the program may change its working directory.
+        option(name, given.as_deref().map(|path| absolute(path, name)).transpose()?.map(Into::into));
     }
     option("--strace-out", arguments.strace_out.as_deref().map(path));
     option("--profile-out", arguments.profile_out.as_deref().map(path));
@@ -45,7 +49,7 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--translation", optimizations.map(|optimizations| optimizations.to_string().into()));
     let room = arguments.translation_room;
     option("--translation-room", (room != MAX_CODE_AREA_MIB).then(|| room.to_string().into()));
-    let cache = super::translation_cache(arguments).unwrap_or_else(|| "none".into());
+    let cache = arguments.translation_directory().unwrap_or_else(|| "none".into());
     option("--translation-cache", Some(cache.into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
@@ -60,11 +64,6 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     ];
     command.extend(flags.iter().filter(|(_, set)| *set).map(|(name, _)| OsString::from(name)));
     Ok(command)
-}
-
-/// The absolute path of a directory option, since the program may change its working directory.
-pub fn directory(given: Option<&Path>, option: &str) -> Result<Option<PathBuf>, Failure> {
-    given.map(|path| absolute(path, option)).transpose()
 }
 
 /// Reads the environment that the previous program left in a file.

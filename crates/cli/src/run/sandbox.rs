@@ -16,7 +16,10 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use super::{Arguments, failure::Failure};
+use super::{
+    arguments::{Arguments, absolute},
+    failure::Failure,
+};
 
 /// The first Landlock version that can block signals to processes outside (Linux 6.12).
 const LANDLOCK: ABI = ABI::V6;
@@ -72,38 +75,50 @@ fn refused(arguments: &Arguments) -> Option<&'static str> {
     given.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }
 
-/// Rejects options that a sandbox does not allow.
-pub fn check(arguments: &Arguments) -> Result<(), Failure> {
-    match refused(arguments).filter(|_| arguments.sandbox) {
-        None => Ok(()),
-        Some(option) => Err(Failure::own(
+/// What a sandboxed process may access.
+pub struct Sandbox {
+    /// The program's root directory, which may be written.
+    root: PathBuf,
+    /// Files and directories that may be read.
+    read: Vec<PathBuf>,
+}
+
+/// The sandbox to enter; `None` if none is requested, or if the process is already in it.
+///
+/// # Errors
+/// An option does not work in a sandbox, or the root does not exist.
+pub fn requested(arguments: &Arguments) -> Result<Option<Sandbox>, Failure> {
+    let Some(root) = arguments.root.as_deref().filter(|_| arguments.sandbox) else { return Ok(None) };
+    if let Some(option) = refused(arguments) {
+        return Err(Failure::own(
             &format!(
                 "{option} cannot be used with --sandbox: in a sandbox, no file outside --root can be opened while the program runs"
             ),
             "leave one of them out; --strace, --stats and --profile print to standard error, and --trace works in a sandbox too",
-        )),
+        ));
     }
-}
-
-/// Puts this process, which must have a single thread, into the requested sandbox.
-///
-/// # Errors
-/// Fails if the host lacks a needed feature.
-pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
-    let Some(root) = arguments.root.as_deref().filter(|_| arguments.sandbox) else { return Ok(()) };
     if arguments.sandboxed {
         // execve keeps the restrictions.
-        return Ok(());
+        return Ok(None);
     }
-    let root = super::absolute(root, "--root")?;
     let mut read: Vec<PathBuf> = arguments.library_root.iter().cloned().collect();
     read.extend(arguments.machine.iter().map(PathBuf::from).filter(|file| file.exists()));
-    confine(&root, &read).map_err(|lacking| {
-        Failure::own(
-            &lacking.to_string(),
-            "leave --sandbox out, or use a host that supports it; the book's chapter on running programs describes the protection without it",
-        )
-    })
+    Ok(Some(Sandbox { root: absolute(root, "--root")?, read }))
+}
+
+impl Sandbox {
+    /// Puts this process, which must have a single thread, into the sandbox.
+    ///
+    /// # Errors
+    /// The host lacks a needed feature.
+    pub fn enter(&self) -> Result<(), Failure> {
+        confine(&self.root, &self.read).map_err(|lacking| {
+            Failure::own(
+                &lacking.to_string(),
+                "leave --sandbox out, or use a host that supports it; the book's chapter on running programs describes the protection without it",
+            )
+        })
+    }
 }
 
 /// Restricts this process and its children to writing below `root` and to reading `root`, `read` and what the emulator

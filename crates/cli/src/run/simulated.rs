@@ -2,92 +2,43 @@
 
 use longma_locks::IgnorePoison;
 use std::{
-    fmt,
+    collections::BTreeMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use clap::ValueEnum;
 use longma_runner::optimizations::Optimizations;
 use longma_runner::{
-    Ending, Report, Sink,
+    Ending, ProcessConfig, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,
+    devices::WireEnd,
     schedule::{CoreSet, Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig},
     simulation::{
-        self, Save, SharedTimingSimulation, Timeline, TimingSimulation, TimingSimulationConfig,
-        WARMED_INSTRUCTIONS, Warm,
+        self, Policy, Save, SharedTimingSimulation, Timeline, TimingSimulation, TimingSimulationConfig, Warm,
     },
-    timing::ModelKind,
 };
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_WORDS;
 
-use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary, wires};
+use super::{
+    arguments::{Arguments, CoreModel, Format, Level},
+    descriptors::Messages,
+    failure::Failure,
+    placement, summary, wires,
+};
 
 /// Umask of programs in simulated time, independent of the user's: the common default.
 pub const UMASK: u32 = 0o022;
 
 /// Maximum size of a trace, in bytes.
 const TRACE_BYTES: u64 = 2 << 30;
-
-/// The value of `--warm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WarmUp(Warm);
-
-impl Default for WarmUp {
-    fn default() -> Self {
-        Self(Warm::Last(WARMED_INSTRUCTIONS))
-    }
-}
-
-impl fmt::Display for WarmUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Warm::All => f.write_str("all"),
-            Warm::Last(instructions) => write!(f, "{}", instructions / 1_000_000),
-        }
-    }
-}
-
-impl FromStr for WarmUp {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self(Warm::All));
-        }
-        let millions: u64 = text
-            .parse()
-            .map_err(|_| "give millions of instructions as a whole number, or `all`".to_string())?;
-        Ok(Self(Warm::Last(millions.saturating_mul(1_000_000))))
-    }
-}
-
-/// Timing model of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CoreModel {
-    /// Instructions issue in program order.
-    InOrder,
-    /// Instructions issue when their operands are ready.
-    OutOfOrder,
-}
-
-impl CoreModel {
-    fn kind(self) -> ModelKind {
-        match self {
-            Self::InOrder => ModelKind::InOrder,
-            Self::OutOfOrder => ModelKind::OutOfOrder,
-        }
-    }
-}
 
 /// Opens the checkpoint of `--restore`.
 ///
@@ -118,97 +69,179 @@ pub struct Outcome {
     process: u32,
 }
 
-/// Sets up the requested simulation.
-///
-/// # Errors
-/// Fails if an option does not fit the machine, the machine cannot be modelled, or a file cannot be written.
-pub fn prepare(
-    arguments: &Arguments,
-    machine: Machine,
-    checkpoint: Option<&Checkpoint>,
-    say: &Sink,
-) -> Result<(SimulatedProcess, Outcome), Failure> {
-    refuse_other_levels_options(arguments)?;
-    let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
-    let machine = Arc::new(machine);
-    let saver = Saver::new();
-    let is_asked = Arc::new(AtomicBool::new(false));
-    let config = TimingSimulationConfig {
-        machine: machine.clone(),
-        host: 0,
-        level: level(arguments),
-        region,
-        warm: arguments.warm.0,
-        placement: placement::policy(arguments.numa.as_deref())?,
-        seed: arguments.seed,
-        restored_at: checkpoint.map(Checkpoint::time),
-        save: arguments.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, say)),
-        timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
-        wires: wires::parse(&arguments.wire)?,
-    };
-    let simulation = modelled(config)?;
-    let manifest = manifest(arguments, &machine, &simulation, region)?;
-    let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
-    if let Some(path) = &arguments.stats_out {
-        writable(path)?;
-    }
-    let memory_bytes = simulation.memory_bytes();
-    let simulation = simulation.shared();
-    let outcome = Outcome {
-        simulation: simulation.clone(),
-        manifest,
-        machine,
-        stats_out: arguments
-            .stats_out
-            .as_ref()
-            .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
-        checkpoint: arguments.checkpoint.clone().map(|path| (path, is_asked)),
-        quiet: arguments.quiet,
-        format: arguments.format,
-        region,
-        process: std::process::id(),
-    };
-    let simulated = SimulatedProcess::new(SimulatedProcessConfig {
-        scheduler,
-        timing_backend: Box::new(simulation),
-        stop_the_world: Some(saver),
-        seed: arguments.seed,
-        memory_bytes,
-    });
-    Ok((simulated, outcome))
+/// A run on a modelled machine, as requested.
+pub struct SimulatedRun {
+    machine: Arc<Machine>,
+    level: simulation::Level,
+    region: Region,
+    warm: Warm,
+    placement: Policy,
+    wires: BTreeMap<String, WireEnd>,
+    /// The cores that the program may use; `None` for all.
+    allowed: Option<CoreSet>,
+    seed: u64,
+    /// The optimizations of translated programs, which the result states.
+    translation: Optimizations,
+    /// The file of `--checkpoint`.
+    checkpoint: Option<PathBuf>,
+    /// The file of `--trace`.
+    trace: Option<PathBuf>,
+    stats_out: Option<PathBuf>,
+    quiet: bool,
+    format: Format,
 }
 
-/// Sets up a run at level `functional` on a machine with devices. Devices act in simulated time, so the program runs in
+impl SimulatedRun {
+    /// Validates the options of a simulated run.
+    ///
+    /// # Errors
+    /// An option is for another level, is malformed, or does not fit the machine.
+    pub fn of(arguments: &Arguments, machine: Machine) -> Result<Self, Failure> {
+        refuse_other_levels_options(arguments)?;
+        let cores = TimingSimulation::core_nodes(&machine, 0).len();
+        let cpu = arguments.cpu.as_deref();
+        Ok(Self {
+            level: level(arguments),
+            region: if arguments.roi { Region::OfInterest } else { Region::Whole },
+            warm: arguments.warm.0,
+            placement: placement::policy(arguments.numa.as_deref())?,
+            wires: wires::parse(&arguments.wire)?,
+            allowed: cpu.map(|list| allowed_cores(list, &machine, cores)).transpose()?,
+            machine: Arc::new(machine),
+            seed: arguments.seed,
+            translation: arguments.translation,
+            checkpoint: arguments.checkpoint.clone(),
+            trace: arguments.trace.clone(),
+            stats_out: arguments.stats_out.clone(),
+            quiet: arguments.quiet,
+            format: arguments.format,
+        })
+    }
+
+    /// Sets up the simulation of `process`.
+    ///
+    /// # Errors
+    /// The machine cannot be modelled, the program cannot be read, or a file cannot be written.
+    pub fn prepare(
+        self,
+        process: &ProcessConfig,
+        checkpoint: Option<&Checkpoint>,
+        say: &Sink,
+    ) -> Result<(SimulatedProcess, Outcome), Failure> {
+        let saver = Saver::new();
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let simulation = modelled(TimingSimulationConfig {
+            machine: self.machine.clone(),
+            host: 0,
+            level: self.level,
+            region: self.region,
+            warm: self.warm,
+            placement: self.placement.clone(),
+            seed: self.seed,
+            restored_at: checkpoint.map(Checkpoint::time),
+            save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, say)),
+            timeline: self.trace.as_deref().map(open_trace).transpose()?,
+            wires: self.wires.clone(),
+        })?;
+        let manifest = self.manifest(process, &simulation)?;
+        let scheduler = scheduler(&self.machine, self.allowed, checkpoint, say)?;
+        if let Some(path) = &self.stats_out {
+            writable(path)?;
+        }
+        let memory_bytes = simulation.memory_bytes();
+        let simulation = simulation.shared();
+        let simulated = SimulatedProcess::new(SimulatedProcessConfig {
+            scheduler,
+            timing_backend: Box::new(simulation.clone()),
+            stop_the_world: Some(saver),
+            seed: self.seed,
+            memory_bytes,
+        });
+        let outcome = Outcome {
+            simulation,
+            manifest,
+            machine: self.machine,
+            stats_out: self.stats_out.map(|path| std::path::absolute(&path).unwrap_or(path)),
+            checkpoint: self.checkpoint.map(|path| (path, is_asked)),
+            quiet: self.quiet,
+            format: self.format,
+            region: self.region,
+            process: std::process::id(),
+        };
+        Ok((simulated, outcome))
+    }
+
+    /// What the result states about the run of `process`.
+    fn manifest(&self, process: &ProcessConfig, simulation: &TimingSimulation) -> Result<Manifest, Failure> {
+        let path = &process.program;
+        let arguments = process.arguments.iter().skip(1);
+        let arguments: Vec<String> = arguments.map(|a| a.to_string_lossy().into_owned()).collect();
+        let place = process
+            .root
+            .as_ref()
+            .map_or_else(|| path.clone(), |root| root.join(path.strip_prefix("/").unwrap_or(path)));
+        let name = path.to_string_lossy();
+        let file = File::open(&place).and_then(|file| ManifestProgram::read(&name, file, &arguments));
+        let program = file.map_err(|error| Failure::not_readable(&place, &error, process.root.is_some()))?;
+        Ok(Manifest {
+            format: Manifest::FORMAT,
+            longma: env!("CARGO_PKG_VERSION").into(),
+            machine: Some(ManifestMachine::new(&self.machine.name, &self.machine.to_toml())),
+            program,
+            level: if self.level == simulation::Level::Cache { "cache" } else { "timing" }.into(),
+            core_model: simulation.core_model().map(Into::into),
+            seed: self.seed,
+            translation: (self.translation != Optimizations::default()).then(|| self.translation.to_string()),
+            region: self.region,
+        })
+    }
+}
+
+/// A run at level `functional` on a machine with devices. Devices act in simulated time, so the program runs in
 /// simulated time too, though only the devices are modelled.
-///
-/// # Errors
-/// Fails if an option does not fit the machine, or the machine cannot be modelled.
-pub fn attend_devices(
-    arguments: &Arguments,
+pub struct DeviceRun {
     machine: Machine,
-    say: &Sink,
-) -> Result<SimulatedProcess, Failure> {
-    let scheduler = scheduler(arguments, &machine, None, say)?;
-    let simulation = modelled(TimingSimulationConfig {
-        machine: Arc::new(machine),
-        host: 0,
-        level: level(arguments),
-        region: Region::Whole,
-        warm: Warm::Last(0),
-        placement: placement::policy(arguments.numa.as_deref())?,
-        seed: arguments.seed,
-        restored_at: None,
-        save: None,
-        timeline: None,
-        wires: wires::parse(&arguments.wire)?,
-    })?;
-    Ok(SimulatedProcess::new(SimulatedProcessConfig {
-        scheduler,
-        memory_bytes: simulation.memory_bytes(),
-        timing_backend: Box::new(simulation.shared()),
-        stop_the_world: None,
-        seed: arguments.seed,
-    }))
+    wires: BTreeMap<String, WireEnd>,
+    seed: u64,
+}
+
+impl DeviceRun {
+    /// Validates the options of the devices.
+    ///
+    /// # Errors
+    /// An option is malformed.
+    pub fn of(arguments: &Arguments, machine: Machine) -> Result<Self, Failure> {
+        Ok(Self { machine, wires: wires::parse(&arguments.wire)?, seed: arguments.seed })
+    }
+
+    /// Sets up the devices.
+    ///
+    /// # Errors
+    /// The machine cannot be modelled.
+    pub fn prepare(self, say: &Sink) -> Result<SimulatedProcess, Failure> {
+        let Self { machine, wires, seed } = self;
+        let scheduler = scheduler(&machine, None, None, say)?;
+        let simulation = modelled(TimingSimulationConfig {
+            machine: Arc::new(machine),
+            host: 0,
+            level: simulation::Level::Functional,
+            region: Region::Whole,
+            warm: Warm::Last(0),
+            placement: Policy::default(),
+            seed,
+            restored_at: None,
+            save: None,
+            timeline: None,
+            wires,
+        })?;
+        Ok(SimulatedProcess::new(SimulatedProcessConfig {
+            scheduler,
+            memory_bytes: simulation.memory_bytes(),
+            timing_backend: Box::new(simulation.shared()),
+            stop_the_world: None,
+            seed,
+        }))
+    }
 }
 
 fn level(arguments: &Arguments) -> simulation::Level {
@@ -265,14 +298,12 @@ fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, say: &Si
 }
 
 fn scheduler(
-    arguments: &Arguments,
     machine: &Machine,
+    allowed: Option<CoreSet>,
     checkpoint: Option<&Checkpoint>,
     say: &Sink,
 ) -> Result<Arc<Scheduler>, Failure> {
     let nodes = TimingSimulation::core_nodes(machine, 0);
-    let cores = nodes.len();
-    let allowed = arguments.cpu.as_deref().map(|list| allowed_cores(list, machine, cores)).transpose()?;
     let config =
         SchedulerConfig { nodes, allowed, diagnostics: Some(say.clone()), ..SchedulerConfig::default() };
     let made = match checkpoint {
@@ -291,40 +322,6 @@ fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet,
         ));
     }
     Ok(CoreSet::of(allowed))
-}
-
-fn manifest(
-    arguments: &Arguments,
-    machine: &Machine,
-    simulation: &TimingSimulation,
-    region: Region,
-) -> Result<Manifest, Failure> {
-    let path = &arguments.program[0];
-    let given: Vec<String> = super::program_arguments(arguments)
-        .0
-        .iter()
-        .skip(1)
-        .map(|a| a.to_string_lossy().into_owned())
-        .collect();
-    let place = arguments.root.as_ref().map_or_else(
-        || PathBuf::from(path),
-        |root| root.join(Path::new(path).strip_prefix("/").unwrap_or(Path::new(path))),
-    );
-    let name = path.to_string_lossy();
-    let file = File::open(&place).and_then(|file| ManifestProgram::read(&name, file, &given));
-    let program = file.map_err(|error| Failure::not_readable(&place, &error, arguments.root.is_some()))?;
-    Ok(Manifest {
-        format: Manifest::FORMAT,
-        longma: env!("CARGO_PKG_VERSION").into(),
-        machine: Some(ManifestMachine::new(&machine.name, &machine.to_toml())),
-        program,
-        level: if arguments.level == Level::Cache { "cache" } else { "timing" }.into(),
-        core_model: simulation.core_model().map(Into::into),
-        seed: arguments.seed,
-        translation: (arguments.translation != Optimizations::default())
-            .then(|| arguments.translation.to_string()),
-        region,
-    })
 }
 
 fn open_trace(path: &Path) -> Result<Timeline, Failure> {

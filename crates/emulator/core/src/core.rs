@@ -35,47 +35,49 @@ pub struct Core {
     registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
-    code: SharedCode,
     /// The translator whose code this core runs, and its generation.
     translator: Option<(Arc<Translator>, u64)>,
-    profile: BlockProfile,
+    /// The state for the current tracing mode.
+    mode: ModeState,
+    /// The state for the other tracing mode, if the mode can change.
+    other_mode: Option<Box<ModeState>>,
     cold_breaks: ColdBreaks,
-    counters: Option<Arc<Counters>>,
-    recorder: Option<Recorder>,
     /// The GS base that translated code needs; 0 if it does not use GS.
     segment_base: u64,
-    /// The number of code changes that this core has processed.
-    seen_changes: u64,
-    /// Publishes `seen_changes`, so that the memory of old code can be reused.
-    reader: Reader,
     /// No instruction has been executed since [`Core::run`] began.
     clock_is_fresh: bool,
-    /// The state for the other tracing mode: untraced while the core is traced, and the reverse.
-    parked: Option<Box<Parked>>,
     /// The number of untraced instructions already reported to the caller.
     reported_untraced: u64,
 }
 
-/// Caches and counters of a core for the tracing mode in which it is not running.
-struct Parked {
+/// Caches and counters of a core for one tracing mode: traced or untraced.
+struct ModeState {
     code: SharedCode,
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
+    /// Writes the trace; `None` in the untraced mode.
     recorder: Option<Recorder>,
+    /// The number of code changes that this core has processed.
     seen_changes: u64,
+    /// Publishes `seen_changes`, so that the memory of old code can be reused.
     reader: Reader,
 }
 
-impl Parked {
-    fn new(code: SharedCode) -> io::Result<Box<Self>> {
-        Ok(Box::new(Self {
+impl ModeState {
+    fn new(code: SharedCode) -> io::Result<Self> {
+        Ok(Self {
             profile: BlockProfile::default(),
             counters: code.counting.as_ref().map(|c| c.add_thread()).transpose()?,
             recorder: None,
             seen_changes: code.changes.count(),
             reader: code.readers.add(),
             code,
-        }))
+        })
+    }
+
+    /// The address of the thread's counters for translated code; 0 if nothing is counted.
+    fn counters_address(&self) -> u64 {
+        self.counters.as_ref().map_or(0, |counters| counters.address())
     }
 }
 
@@ -94,27 +96,22 @@ impl Core {
         let return_stack = ReturnStack::allocate()?;
         let segment_base = memory.base() as u64;
         let mut cpu = Cpu::new(state, Guest::new(memory, words));
-        let counters = code.counting.as_ref().map(|c| c.add_thread()).transpose()?;
-        cpu.counters = counters.as_ref().map_or(0, |c| c.address());
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
-        let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
-        let parked = code.untraced.as_deref().cloned().map(Parked::new).transpose()?;
+        let other_mode = code.untraced.as_deref().cloned().map(ModeState::new).transpose()?;
+        let mut mode = ModeState::new(code)?;
+        cpu.counters = mode.counters_address();
+        mode.recorder = mode.code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
         Ok(Self {
             registration: None,
             cpu,
             return_stack,
-            seen_changes: code.changes.count(),
-            reader: code.readers.add(),
-            code,
             translator: None,
-            profile: BlockProfile::default(),
+            mode,
+            other_mode: other_mode.map(Box::new),
             cold_breaks: ColdBreaks::default(),
-            counters,
-            recorder,
             segment_base,
             clock_is_fresh: true,
-            parked,
             reported_untraced: 0,
         })
     }
@@ -127,7 +124,7 @@ impl Core {
     /// The trace since it was last cleared; empty if blocks are not traced.
     pub fn trace(&self) -> &Trace {
         static NOTHING: Trace = Trace::new();
-        self.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
+        self.mode.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
     }
 
     /// The block with this number in the core's trace. A number always refers to the same block.
@@ -135,12 +132,12 @@ impl Core {
     /// # Panics
     /// If no trace of this core contains the number.
     pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
-        self.code.traced_block(number)
+        self.mode.code.traced_block(number)
     }
 
     /// Clears the trace.
     pub fn clear_trace(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.mode.recorder {
             recorder.clear(&mut self.cpu);
         }
     }
@@ -149,38 +146,31 @@ impl Core {
     /// until it traps, its attention flag is set, it executes a magic instruction, or it reads the clock. Has no effect
     /// unless the code is [`pausable`](crate::Execution::pausable). Clear the trace first.
     pub fn set_tracing(&mut self, on: bool) {
-        if self.recorder.is_some() == on {
+        if self.mode.recorder.is_some() == on {
             return;
         }
-        let Some(parked) = &mut self.parked else { return };
-        std::mem::swap(&mut parked.code, &mut self.code);
-        std::mem::swap(&mut parked.profile, &mut self.profile);
-        std::mem::swap(&mut parked.counters, &mut self.counters);
-        std::mem::swap(&mut parked.recorder, &mut self.recorder);
-        std::mem::swap(&mut parked.seen_changes, &mut self.seen_changes);
-        std::mem::swap(&mut parked.reader, &mut self.reader);
+        let Some(other_mode) = &mut self.other_mode else { return };
+        std::mem::swap(&mut **other_mode, &mut self.mode);
         self.registration = None;
         self.translator = None;
         self.cpu.forget_returns();
         self.cpu.forget_jumps();
-        self.cpu.counters = self.counters.as_ref().map_or(0, |counters| counters.address());
-        if let Some(recorder) = &mut self.recorder {
+        self.cpu.counters = self.mode.counters_address();
+        if let Some(recorder) = &mut self.mode.recorder {
             recorder.clear(&mut self.cpu);
         }
     }
 
     /// Whether the core writes a trace.
     pub fn is_traced(&self) -> bool {
-        self.recorder.is_some()
+        self.mode.recorder.is_some()
     }
 
     /// The number of instructions executed without a trace since the last call.
     pub fn take_untraced_instructions(&mut self) -> u64 {
-        let untraced = match (&self.recorder, &self.parked) {
-            (None, _) => Some((&self.code, &self.counters)),
-            (Some(_), parked) => parked.as_deref().map(|parked| (&parked.code, &parked.counters)),
-        };
-        let Some((Some(counting), Some(counters))) = untraced.map(|(c, n)| (&c.counting, n)) else {
+        let untraced = if self.is_traced() { self.other_mode.as_deref() } else { Some(&self.mode) };
+        let Some((Some(counting), Some(counters))) = untraced.map(|it| (&it.code.counting, &it.counters))
+        else {
             return 0;
         };
         let all = counting.instructions(counters);
@@ -192,7 +182,7 @@ impl Core {
     /// than instructions, because translated code holds the address of the next record anyway. The range is 1 to 65536,
     /// the default 4096. Has no effect if blocks are not traced.
     pub fn set_quantum(&mut self, words: usize) {
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.mode.recorder {
             recorder.set_quantum(&mut self.cpu, words);
         }
     }
@@ -214,8 +204,8 @@ impl Core {
     /// each access costs a host fault.
     pub fn note_register_access(&mut self) {
         let pc = self.cpu.state.pc;
-        if self.code.registers.note(pc) && self.translator.is_some() {
-            self.code.invalidate(&(pc..pc + 4));
+        if self.mode.code.registers.note(pc) && self.translator.is_some() {
+            self.mode.code.invalidate(&(pc..pc + 4));
             self.cpu.attention.request();
         }
     }
@@ -223,7 +213,7 @@ impl Core {
     /// The fault of the instruction at the program counter, if it is a known device register access and accesses a
     /// register now.
     fn register_fault(&self) -> Option<Fault> {
-        if !self.code.registers.is_known(self.cpu.state.pc) {
+        if !self.mode.code.registers.is_known(self.cpu.state.pc) {
             return None;
         }
         let word = self.cpu.guest.fetch(self.cpu.state.pc).ok()?;
@@ -241,11 +231,11 @@ impl Core {
             registration.activate();
         }
         self.clock_is_fresh = true;
-        self.reader.enter(self.seen_changes);
+        self.mode.reader.enter(self.mode.seen_changes);
         // Process code changes even if the attention flag is clear: the caller may have cleared it.
         self.refresh();
         let stop = self.run_to_stop();
-        self.reader.leave();
+        self.mode.reader.leave();
         Registration::deactivate();
         self.refresh_trace();
         stop
@@ -275,7 +265,7 @@ impl Core {
         if let Some(stop) = self.stop_between_blocks() {
             return Some(stop);
         }
-        let done = if self.recorder.is_some() { self.record_one() } else { self.interpret_one() };
+        let done = if self.mode.recorder.is_some() { self.record_one() } else { self.interpret_one() };
         self.refresh_trace();
         done.err()
     }
@@ -285,48 +275,48 @@ impl Core {
             self.refresh();
             return Some(Stop::Attention);
         }
-        (self.recorder.is_some() && Recorder::is_full(&self.cpu)).then_some(Stop::Quantum)
+        (self.mode.recorder.is_some() && Recorder::is_full(&self.cpu)).then_some(Stop::Quantum)
     }
 
     fn refresh_trace(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.mode.recorder {
             recorder.refresh(&self.cpu);
         }
     }
 
     /// Drops host addresses and decoded blocks of changed code.
     fn refresh(&mut self) {
-        if self.code.changes.count() == self.seen_changes {
+        if self.mode.code.changes.count() == self.mode.seen_changes {
             return;
         }
-        let (changes, seen) = self.code.changes.since(self.seen_changes);
-        self.seen_changes = seen;
+        let (changes, seen) = self.mode.code.changes.since(self.mode.seen_changes);
+        self.mode.seen_changes = seen;
         self.cpu.forget_returns();
         match changes {
             Some(changes) => {
                 for change in changes {
                     change.gone.iter().for_each(|pc| self.cpu.forget_jump(*pc));
-                    self.profile.forget(&change.range);
+                    self.mode.profile.forget(&change.range);
                 }
             }
             None => {
                 self.cpu.forget_jumps();
-                self.profile.clear();
+                self.mode.profile.clear();
             }
         }
-        self.reader.advance(seen);
+        self.mode.reader.advance(seen);
     }
 
     /// Switches to the newest translator of the process.
     fn follow_translator(&mut self) {
-        let Some(translators) = &self.code.translators else { return };
+        let Some(translators) = &self.mode.code.translators else { return };
         if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
             return;
         }
         let (newest, generation) = translators.current();
         self.cpu.forget_returns();
         self.cpu.forget_jumps();
-        self.profile.cool();
+        self.mode.profile.cool();
         // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration is
         // active before the old one is dropped.
         let registration =
@@ -372,7 +362,7 @@ impl Core {
         self.cpu.collect_exceptions();
         let done = match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
-            ExitReason::Interpret => match (self.register_fault(), self.recorder.is_some()) {
+            ExitReason::Interpret => match (self.register_fault(), self.mode.recorder.is_some()) {
                 (Some(fault), _) => Err(Trap::from(fault).into()),
                 (None, true) => return self.record_inside_block(),
                 (None, false) => {
@@ -401,7 +391,7 @@ impl Core {
         let executed =
             (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
         if executed < instructions
-            && let Some(counters) = &self.counters
+            && let Some(counters) = &self.mode.counters
         {
             let (instructions, executed) = (instructions as u32, executed as u32);
             counters.count_partial(PartialExecution { start, instructions, executed });
@@ -411,7 +401,7 @@ impl Core {
     fn interpret_one(&mut self) -> Result<(), Stop> {
         let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        if self.code.interest.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
+        if self.mode.code.interest.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
             return Err(Stop::Quantum);
         }
         self.execute(&instruction)
@@ -421,15 +411,15 @@ impl Core {
         let cpu = &mut *self.cpu;
         semantics::execute(&mut cpu.state, instruction, &cpu.guest)?;
         if instruction.op == Op::Ibar {
-            self.code.watch.barrier();
+            self.mode.code.watch.barrier();
         }
-        let magic = if self.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
+        let magic = if self.mode.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
         magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
     }
 
     fn interpret_block(&mut self) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
-        let hot = match self.profile.blocks.get_mut(&pc) {
+        let hot = match self.mode.profile.blocks.get_mut(&pc) {
             Some(found) => {
                 found.runs += 1;
                 found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
@@ -445,18 +435,18 @@ impl Core {
         if hot && !self.cpu.must_interpret() && self.translate(pc) {
             return Ok(());
         }
-        let found = &self.profile.blocks[&pc];
-        if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
+        let found = &self.mode.profile.blocks[&pc];
+        if let (Some(counters), Some(counter)) = (&self.mode.counters, found.counter) {
             counters.count(counter);
         }
         let counted = if found.counter.is_some() { found.block.instructions.len() as u64 } else { 0 };
         let is_barrier = found.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
-        let done = match &mut self.recorder {
+        let done = match &mut self.mode.recorder {
             Some(recorder) => found.record(&mut self.cpu, recorder),
             None => found.interpret(&mut self.cpu, self.clock_is_fresh),
         };
         if is_barrier && is_executed(&done) {
-            self.code.watch.barrier();
+            self.mode.code.watch.barrier();
         }
         let left = match done {
             Err(Stop::Trap(_) | Stop::Quantum) => Some(done),
@@ -480,7 +470,7 @@ impl Core {
     /// Whether there is a cold `break` at `pc`, which is not worth a block. In counting and tracing modes, each `break`
     /// gets a block.
     fn is_cold_break(&mut self, pc: u64) -> bool {
-        if self.counters.is_some() || self.recorder.is_some() {
+        if self.mode.counters.is_some() || self.mode.recorder.is_some() {
             return false;
         }
         let word = self.cpu.guest.fetch(pc).ok();
@@ -492,26 +482,27 @@ impl Core {
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
-        let interest = self.code.interest;
+        let interest = self.mode.code.interest;
         let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
-            self.code.watch.watch(page);
+            self.mode.code.watch.watch(page);
             perturb();
         })?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
-        let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
-        let number = self.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
+        let counter =
+            self.mode.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
+        let number = self.mode.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
         let last = block.instructions.last();
         let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
         let is_magic = interest.magic && last.is_some_and(Magic::is);
         let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
-        self.profile.insert(Box::new(found));
-        self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
+        self.mode.profile.insert(Box::new(found));
+        self.mode.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Translates the code at `pc`. Returns whether it can run now.
     fn translate(&mut self, pc: u64) -> bool {
-        let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
+        let (Some((translator, _)), Some(all)) = (&self.translator, &self.mode.code.translators) else {
             return false;
         };
         if translator.must_interpret() {
@@ -522,10 +513,11 @@ impl Core {
             all.replace(translator);
             return false;
         }
-        let changes = &self.code.changes;
-        let done =
-            translator.translate(pc, &self.profile, || changes.none_since(self.seen_changes)).is_some();
-        self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
+        let changes = &self.mode.code.changes;
+        let done = translator
+            .translate(pc, &self.mode.profile, || changes.none_since(self.mode.seen_changes))
+            .is_some();
+        self.mode.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
         done
     }
 }
@@ -534,7 +526,7 @@ impl Core {
     /// Executes the instruction at which translated code left a block in the middle, and completes the record of the
     /// block up to it.
     fn record_inside_block(&mut self) -> Result<(), Stop> {
-        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
+        let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         let (number, block) = recorder.open_block(&self.cpu);
         let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
         let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
@@ -550,14 +542,14 @@ impl Core {
 
     /// Completes the record of the block that translated code left at the program counter.
     fn complete_open_record(&mut self, is_executed: bool) {
-        let Some(recorder) = &mut self.recorder else { return };
+        let Some(recorder) = &mut self.mode.recorder else { return };
         let (number, block) = recorder.open_block(&self.cpu);
         let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
         self.complete_open_record_of(number, &block, index + usize::from(is_executed));
     }
 
     fn complete_open_record_of(&mut self, number: BlockNumber, block: &TracedBlock, executed: usize) {
-        let recorder = self.recorder.as_mut().expect("there is a record");
+        let recorder = self.mode.recorder.as_mut().expect("there is a record");
         recorder.complete(&mut self.cpu, number, &block.instructions[..executed]);
     }
 
@@ -566,14 +558,14 @@ impl Core {
         let pc = self.cpu.state.pc;
         let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
+        let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
             return Err(Stop::Quantum);
         }
         let number = recorder.number(pc, &[instruction]);
         recorder.note_address(&self.cpu, &instruction, &[]);
         let done = self.execute(&instruction);
-        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
+        let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
         done
     }

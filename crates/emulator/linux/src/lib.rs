@@ -21,6 +21,6 @@ mod syscalls;
 mod threads;
 
 pub use devices::DeviceFile;
-pub use load::LoadError;
+pub use load::{HostOperation, LoadError};
 pub use process::{Areas, Engine, KeptLimit, Outcome, Process, ProcessConfig, Sink, Thread};
 pub use syscalls::{Copied, SystemCall};

@@ -13,6 +13,15 @@ use crate::{
     value::Value,
 };
 
+/// A load, store or atomic operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataAccess {
+    pub site: AccessSite,
+    pub bytes: u32,
+    /// The cycle in which it issues; for a store, the cycle in which its data is available.
+    pub at: u64,
+}
+
 /// Loads and stores in flight.
 #[derive(Debug)]
 pub(crate) struct Accesses {
@@ -48,30 +57,22 @@ impl Accesses {
         self.last_access.max(self.stores.last_drained())
     }
 
-    /// Performs a load that issues at `at` and returns its result.
+    /// Performs a load and returns its result.
     #[inline(always)]
     pub fn load(
         &mut self,
-        at: u64,
-        bytes: u32,
-        site: AccessSite,
+        access: DataAccess,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.data(at, bytes, site, counts, port);
+        let value = self.data(access, counts, port);
         self.last_access = self.last_access.max(value.ready);
         value
     }
 
     #[inline(always)]
-    fn data(
-        &mut self,
-        at: u64,
-        bytes: u32,
-        AccessSite { pc, address }: AccessSite,
-        counts: &mut BlockCounts,
-        port: &mut impl MemoryPort,
-    ) -> Value {
+    fn data(&mut self, access: DataAccess, counts: &mut BlockCounts, port: &mut impl MemoryPort) -> Value {
+        let DataAccess { site: AccessSite { pc, address }, bytes, at } = access;
         let from = match self.stores.find(address, bytes, at) {
             Found::Data(data) => {
                 self.forwarded += 1;
@@ -91,17 +92,17 @@ impl Accesses {
         Value { ready, cause: Cause::of(answer.source), translation_cycles }
     }
 
-    /// Performs a store. Its data can be forwarded from `ready` on, and it is written to the cache at `from` or later.
-    /// Returns when it is in the cache.
+    /// Performs a store. Its data can be forwarded from `access.at` on, and it is written to the cache at `from` or
+    /// later. Returns when it is in the cache.
     #[inline]
     pub fn store(
         &mut self,
-        (ready, from): (u64, u64),
-        bytes: u32,
-        AccessSite { pc, address }: AccessSite,
+        access: DataAccess,
+        from: u64,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
+        let DataAccess { site: AccessSite { pc, address }, bytes, at: ready } = access;
         // One store a cycle leaves for the cache, in program order. Their misses overlap, as if each requested its line
         // when it leaves.
         let at = (self.last_drain + 1).max(from);

@@ -10,7 +10,7 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use crate::{
-    accesses::Accesses,
+    accesses::{Accesses, DataAccess},
     calendar::Calendar,
     front_end::{AccessSite, BackEnd, FetchOptions, FrontEnd, TRAP_CYCLES},
     memory_order::MemoryOrder,
@@ -230,16 +230,16 @@ impl OutOfOrder {
         self.accesses.stores.set_origin(Origin { pc, known });
     }
 
-    /// Executes operations that are neither plain nor loads nor stores.
+    /// Executes operations that are neither plain nor loads nor stores. The operands are ready at `access.at`.
     #[cold]
     fn execute_special(
         &mut self,
-        ready: u64,
         operation: &MicroOperation,
-        AccessSite { pc, address }: AccessSite,
+        access: DataAccess,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
+        let DataAccess { site: AccessSite { pc, address }, bytes, at: ready } = access;
         let latency = u64::from(operation.latency_cycles);
         let memory_done = self.accesses.complete_at();
         // Atomic operations and barriers are not speculative: they wait until everything older has retired.
@@ -252,16 +252,16 @@ impl OutOfOrder {
             }
             Kind::Atomic | Kind::AtomicBarrier => {
                 let barrier = operation.kind == Kind::AtomicBarrier;
-                let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
+                let oldest = self.accesses.stores.in_cache(address, bytes, oldest);
                 let oldest = if barrier { oldest.max(memory_done) } else { oldest };
-                let at = self.issue_access(oldest, operation, AccessSite { pc, address }, port);
+                let at = self.issue_access(oldest, operation, access.site, port);
                 if !self.order.is_ideal() {
                     self.note_origin(operation, pc);
                 }
-                let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
+                let answer = port.store(address, bytes, pc, Cycle(at));
                 counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
-                self.accesses.stores.push_atomic(address, operation.bytes.into(), done);
+                self.accesses.stores.push_atomic(address, bytes, done);
                 self.accesses.last_access = self.accesses.last_access.max(done);
                 if barrier {
                     self.memory_floor = self.memory_floor.max(done);
@@ -379,6 +379,7 @@ impl BackEnd for OutOfOrder {
         let ready_of = |source: usize| self.ready[registers::slot(operation.sources[source])];
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
+        let access = |at| DataAccess { site, bytes: operation.bytes.into(), at };
         let done = match operation.kind {
             Kind::Plain => {
                 let issue = self.issue(ready, operation);
@@ -391,7 +392,7 @@ impl BackEnd for OutOfOrder {
                 } else {
                     self.issue_speculative(ready, operation, site, port)
                 };
-                self.accesses.load(issue, operation.bytes.into(), site, counts, port)
+                self.accesses.load(access(issue), counts, port)
             }
             Kind::Store => {
                 let issue = self.issue_access(ready.max(self.memory_floor), operation, site, port);
@@ -400,14 +401,13 @@ impl BackEnd for OutOfOrder {
                 }
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
-            _ => self.execute_special(ready, operation, site, counts, port),
+            _ => self.execute_special(operation, access(ready), counts, port),
         };
         self.ready[registers::slot(operation.destination)] = done.ready;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
             // A retired store is written to the cache.
-            let times = (done.ready, self.retired.cycle());
-            let drained = self.accesses.store(times, operation.bytes.into(), site, counts, port);
+            let drained = self.accesses.store(access(done.ready), self.retired.cycle(), counts, port);
             self.store_queue().take_until(drained);
         }
         done.ready

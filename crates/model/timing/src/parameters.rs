@@ -208,7 +208,9 @@ fn rename(registers: Option<u32>, rob_entries: u32) -> u32 {
     registers.map_or(rob_entries, |n| n.saturating_sub(32).max(1))
 }
 
-/// Sizes of the issue queues. A queue whose size is not stated is limited only by the reorder buffer.
+/// Sizes of the issue queues for integer operations, floating point and memory. A queue that the machine file does not
+/// name is unlimited: only the reorder buffer limits the operations that wait in it. If the file names the integer
+/// queue, [`classes`] sends the operations of an unnamed one there instead.
 fn issue_queues(core: &parts::Core, joint: bool) -> [u32; QUEUES] {
     let memory = if joint { None } else { core.memory_queue_entries };
     [core.int_queue_entries, core.fp_queue_entries, memory].map(|n| n.unwrap_or(u32::MAX).max(1))

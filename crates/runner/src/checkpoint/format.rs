@@ -20,6 +20,8 @@ const MAX_DESCRIPTION_BYTES: u32 = 256 << 20;
 /// A low compression level is fast, and guest memory compresses well.
 const LEVEL: i32 = 3;
 
+const SAVE_AGAIN: &str = "save it again";
+
 /// Why a checkpoint file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -27,14 +29,24 @@ pub enum FormatError {
     #[error("not a checkpoint file")]
     Other,
     /// It has another version.
-    #[error("checkpoint version {0} is not supported, only version {VERSION}; save it again")]
+    #[error("checkpoint version {0} is not supported, only version {VERSION}; {SAVE_AGAIN}")]
     Version(u32),
     /// It is truncated or corrupted.
-    #[error("the checkpoint is damaged: {0}; save it again")]
+    #[error("the checkpoint is damaged: {0}; {SAVE_AGAIN}")]
     Damaged(&'static str),
     /// It cannot be read.
     #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
+}
+
+impl FormatError {
+    /// What to do about it. The error's text ends with it, after a semicolon.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Version(_) | Damaged(_) => Some(SAVE_AGAIN),
+            Self::Other | Self::Read(_) => None,
+        }
+    }
 }
 
 use FormatError::Damaged;

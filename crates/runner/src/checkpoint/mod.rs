@@ -48,6 +48,17 @@ pub enum CheckpointError {
     },
 }
 
+impl CheckpointError {
+    /// What to do about it. The error's text ends with it, after a semicolon.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Image(error) => error.advice(),
+            Self::Format { source, .. } => source.advice(),
+            Self::File { .. } => None,
+        }
+    }
+}
+
 fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> CheckpointError {
     let path = path.to_owned();
     move |source| CheckpointError::File { action, path: path.clone(), source }

@@ -20,6 +20,17 @@ struct Registers<'a> {
     at: Time,
 }
 
+/// A core's access to a register.
+struct RegisterAccess {
+    /// The device.
+    number: u16,
+    offset: u64,
+    /// Bytes.
+    width: u32,
+    core: usize,
+    at: Time,
+}
+
 fn refused(address: u64, access: Access) -> Fault {
     Fault { address, access, cause: FaultCause::BeyondFile }
 }
@@ -44,8 +55,9 @@ impl Environment for Registers<'_> {
         if T::BYTES > 8 {
             return Err(refused(address, Access::Read));
         }
+        let access = RegisterAccess { number, offset, width: T::BYTES as u32, core: self.core, at: self.at };
         let (devices, memory, takes) = &mut *self.devices.borrow_mut();
-        let (value, took) = devices.read(memory, number, offset, T::BYTES as u32, self.core, self.at);
+        let (value, took) = devices.read(memory, &access);
         *takes = took;
         // SAFETY: `T` is an unsigned integer of at most eight bytes, and the host is little-endian.
         Ok(unsafe { std::mem::transmute_copy(&value) })
@@ -64,8 +76,9 @@ impl Environment for Registers<'_> {
             let to = (&raw mut wide).cast::<u8>();
             std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to, T::BYTES);
         }
+        let access = RegisterAccess { number, offset, width: T::BYTES as u32, core: self.core, at: self.at };
         let (devices, memory, takes) = &mut *self.devices.borrow_mut();
-        *takes = devices.write(memory, number, (offset, T::BYTES as u32, wide), self.core, self.at);
+        *takes = devices.write(memory, &access, wide);
         Ok(())
     }
 
@@ -114,15 +127,8 @@ impl Devices {
         (way, at.checked_add(way).unwrap_or(at))
     }
 
-    fn read(
-        &mut self,
-        memory: &mut MemorySystem,
-        number: u16,
-        offset: u64,
-        width: u32,
-        core: usize,
-        at: Time,
-    ) -> (u64, Duration) {
+    fn read(&mut self, memory: &mut MemorySystem, access: &RegisterAccess) -> (u64, Duration) {
+        let &RegisterAccess { number, offset, width, core, at } = access;
         let number = usize::from(number);
         let (way, there) = self.arrival(number, core, at);
         self.advance(there, memory);
@@ -137,14 +143,8 @@ impl Devices {
         (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
     }
 
-    fn write(
-        &mut self,
-        memory: &mut MemorySystem,
-        number: u16,
-        (offset, width, value): (u64, u32, u64),
-        core: usize,
-        at: Time,
-    ) -> Duration {
+    fn write(&mut self, memory: &mut MemorySystem, access: &RegisterAccess, value: u64) -> Duration {
+        let &RegisterAccess { number, offset, width, core, at } = access;
         let number = usize::from(number);
         let (way, there) = self.arrival(number, core, at);
         self.advance(there, memory);

@@ -33,14 +33,15 @@ pub struct ThreadSlot {
 #[derive(Clone, Debug)]
 pub struct KernelWork(pub(crate) Arc<Kernel>);
 
-/// A timing model: executes guest threads and determines how long that takes.
-pub trait TimingBackend: Send {
+/// A timing model: executes guest threads and determines how long that takes. The threads share it, but only the one
+/// that has the turn calls it.
+pub trait TimingBackend: Send + Sync {
     /// Runs `guest` for a quantum or until it stops. Returns the reason and the core's new time, which is later than
     /// `slot.start` if anything was executed. `rdtime` reads `slot.start` during the run.
-    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time);
+    fn run(&self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time);
 
     /// Accounts for the entry to a system call. Returns the time at which the kernel performs it.
-    fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
+    fn enter_kernel(&self, slot: ThreadSlot) -> Time {
         slot.start
     }
 
@@ -60,7 +61,7 @@ pub trait TimingBackend: Send {
     }
 
     /// Accounts for data that the kernel copied for the thread. Returns the time at which the program continues.
-    fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+    fn leave_kernel(&self, slot: ThreadSlot, copied: &[Copied]) -> Time {
         let _ = copied;
         slot.start
     }
@@ -105,7 +106,7 @@ pub struct SimulatedProcessConfig {
 pub struct SimulatedProcess {
     /// The scheduler of the guest threads.
     pub(crate) scheduler: Arc<Scheduler>,
-    timing_backend: Mutex<Box<dyn TimingBackend>>,
+    timing_backend: Box<dyn TimingBackend>,
     clock: SimulatedClock,
     stop_the_world: Option<Arc<dyn StopTheWorld>>,
     snapshots: Mutex<BTreeMap<ThreadNumber, ThreadSnapshot>>,
@@ -125,7 +126,7 @@ impl SimulatedProcess {
         }
         Self {
             scheduler,
-            timing_backend: Mutex::new(timing_backend),
+            timing_backend,
             clock: SimulatedClock::default(),
             stop_the_world,
             snapshots: Mutex::default(),
@@ -136,7 +137,7 @@ impl SimulatedProcess {
 
     /// Sets the scheduler, the devices and the seed in a process's configuration.
     pub(crate) fn enter_into(&self, process: &mut ProcessConfig) {
-        process.devices = self.timing_backend().device_files();
+        process.devices = self.timing_backend.device_files();
         process.simulation = Some(SimulationConfig {
             scheduler: self.scheduler.clone(),
             seed: self.seed,
@@ -157,10 +158,6 @@ impl SimulatedProcess {
         }
     }
 
-    fn timing_backend(&self) -> MutexGuard<'_, Box<dyn TimingBackend>> {
-        self.timing_backend.lock().ignore_poison()
-    }
-
     fn slot(&self, thread: &Thread) -> ThreadSlot {
         let turn = self.scheduler.turn(thread.number());
         let alone = self.scheduler.is_alone(thread.number());
@@ -173,14 +170,14 @@ impl SimulatedProcess {
         if let Some(simulation) = thread.process().simulation() {
             self.clock.set_ps(simulation.counter_ps());
         }
-        let (stop, time) = self.timing_backend().run(slot, core);
+        let (stop, time) = self.timing_backend.run(slot, core);
         self.scheduler.advance(thread.number(), time);
         stop
     }
 
     /// Accounts for an entry to the kernel.
     pub(crate) fn enter_kernel(&self, thread: &Thread) {
-        let time = self.timing_backend().enter_kernel(self.slot(thread));
+        let time = self.timing_backend.enter_kernel(self.slot(thread));
         self.scheduler.advance(thread.number(), time);
     }
 
@@ -193,7 +190,7 @@ impl SimulatedProcess {
         if outcome == Outcome::Continue && thread.process().simulation().is_some() {
             let copied = call.copied(thread, &core.cpu().state);
             if !copied.is_empty() {
-                let time = self.timing_backend().leave_kernel(self.slot(thread), &copied);
+                let time = self.timing_backend.leave_kernel(self.slot(thread), &copied);
                 self.scheduler.advance(number, time);
             }
         }

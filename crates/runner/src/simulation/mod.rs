@@ -522,15 +522,15 @@ impl TimingBackend for SharedTimingSimulation {
         Some(KernelWork(self.lock().ignore_poison().kernel.clone()))
     }
 
-    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+    fn run(&self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
         self.lock().ignore_poison().run_quantum(slot, guest)
     }
 
-    fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
+    fn enter_kernel(&self, slot: ThreadSlot) -> Time {
         self.lock().ignore_poison().run_system_call(slot)
     }
 
-    fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+    fn leave_kernel(&self, slot: ThreadSlot, copied: &[Copied]) -> Time {
         self.lock().ignore_poison().copy_in_kernel(slot, copied)
     }
 }

@@ -6,6 +6,7 @@
 
 mod instructions;
 mod sequences;
+#[path = "../../../translate-conformance/src/snapshots.rs"]
 mod snapshots;
 mod text;
 
@@ -13,7 +14,7 @@ use snapshots::{Snapshots, check_no_other_files};
 
 #[test]
 fn the_host_code_of_every_instruction_matches_its_snapshot() {
-    let snapshots = Snapshots::new("instructions");
+    let snapshots = Snapshots::new(env!("CARGO_MANIFEST_DIR"), "instructions");
     for (name, text) in instructions::texts() {
         snapshots.is(&name, &text);
     }
@@ -23,7 +24,7 @@ fn the_host_code_of_every_instruction_matches_its_snapshot() {
 
 #[test]
 fn the_host_code_of_common_sequences_matches_its_snapshot() {
-    let snapshots = Snapshots::new("sequences");
+    let snapshots = Snapshots::new(env!("CARGO_MANIFEST_DIR"), "sequences");
     for (name, text) in sequences::texts() {
         snapshots.is(name, &text);
     }
@@ -32,5 +33,5 @@ fn the_host_code_of_common_sequences_matches_its_snapshot() {
 
 #[test]
 fn every_snapshot_belongs_to_a_test() {
-    check_no_other_files(&["instructions", "sequences"]);
+    check_no_other_files(env!("CARGO_MANIFEST_DIR"), &["instructions", "sequences"]);
 }

@@ -3,7 +3,7 @@
 
 use crate::words::{u16_at, u32_at};
 
-use super::MACHINE_MIPS;
+use super::{MACHINE_MIPS, Reason};
 
 /// EF_MIPS_ABI2 (n32) and EF_MIPS_ABI.
 const OTHER_ABIS: u32 = 0x20 | 0xf000;
@@ -17,23 +17,30 @@ pub(super) fn is_for_mips(header: &[u8; 64]) -> bool {
 }
 
 /// Returns why a MIPS program cannot run, and how to rebuild it.
-pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
+pub(super) fn check(header: &[u8; 64]) -> Result<(), Reason> {
     let flags = u32_at(header, 48);
     if header[5] != 1 {
-        return Err(
-            "is big-endian; only little-endian MIPS64 programs are supported: rebuild it for mips64el-linux-gnuabi64",
-        );
+        return Err(Reason {
+            what: "is big-endian",
+            advice: "only little-endian MIPS64 programs are supported: rebuild it for mips64el-linux-gnuabi64",
+        });
     }
     if header[4] != 2 || flags & OTHER_ABIS != 0 {
-        return Err("uses an ABI other than n64; rebuild it for mips64el-linux-gnuabi64");
+        return Err(Reason {
+            what: "uses an ABI other than n64",
+            advice: "rebuild it for mips64el-linux-gnuabi64",
+        });
     }
     if flags & OTHER_ENCODINGS != 0 {
-        return Err("contains MIPS16 or microMIPS instructions; rebuild it without -mips16 and -mmicromips");
+        return Err(Reason {
+            what: "contains MIPS16 or microMIPS instructions",
+            advice: "rebuild it without -mips16 and -mmicromips",
+        });
     }
     // EF_MIPS_ARCH: MIPS III, IV, V, MIPS64, MIPS64 release 2.
     match flags >> 28 {
         2 | 3 | 4 | 6 | 8 => Ok(()),
-        10 => Err("targets release 6; rebuild it with -march=mips64r2"),
-        _ => Err("targets a 32-bit processor; rebuild it with -march=mips64r2"),
+        10 => Err(Reason { what: "targets release 6", advice: "rebuild it with -march=mips64r2" }),
+        _ => Err(Reason { what: "targets a 32-bit processor", advice: "rebuild it with -march=mips64r2" }),
     }
 }

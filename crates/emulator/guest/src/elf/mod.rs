@@ -2,11 +2,13 @@
 //! LoongArch ELF psABI 2.40, section "ELF header".
 
 mod arm;
+mod error;
 mod load;
 mod mips;
 mod vdso;
 mod x86;
 
+pub use error::{ElfError, Reason, SUPPORTED_ARCHITECTURES};
 pub use load::{Loaded, load};
 pub use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
@@ -73,100 +75,6 @@ impl Source for std::fs::File {
 
     fn size(&self) -> std::io::Result<u64> {
         Ok(self.metadata()?.len())
-    }
-}
-
-/// Why a file cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum ElfError {
-    /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
-    Read(#[from] std::io::Error),
-    /// The file is empty.
-    #[error("it is empty; give a LoongArch64 Linux program")]
-    NoBytes,
-    /// The file does not start with the ELF magic.
-    #[error("it is not an ELF file: it starts with {0:02x?}; give a LoongArch64 Linux program")]
-    Magic([u8; 4]),
-    /// The file is shorter than the ELF magic.
-    #[error("it is not an ELF file: it has {0} bytes; give a LoongArch64 Linux program")]
-    Short(u64),
-    /// The file ends before a structure that its header describes.
-    #[error(
-        "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; the file is truncated"
-    )]
-    Truncated {
-        /// The structure.
-        what: &'static str,
-        /// Its file offset.
-        offset: u64,
-        /// Its length in bytes.
-        needs: u64,
-    },
-    /// The file is not 64-bit little-endian.
-    #[error(
-        "its class is {class} and its byte order {order}; a LoongArch64 program has 2 (64-bit) and 1 (little-endian)"
-    )]
-    Class {
-        /// EI_CLASS.
-        class: u8,
-        /// EI_DATA.
-        order: u8,
-    },
-    /// The file is for an unsupported machine.
-    #[error(
-        "it is a program for {name} (e_machine {number}), not for LoongArch64 (258); build it for loongarch64-linux",
-        name = machine_name(*.0), number = .0
-    )]
-    Machine(u16),
-    /// A MIPS program of an unsupported kind.
-    #[error("it is a program for MIPS but {0}")]
-    Mips(&'static str),
-    /// An AArch64 program of an unsupported kind.
-    #[error("it is a program for AArch64 but {0}")]
-    Arm(&'static str),
-    /// An x86 program of an unsupported kind.
-    #[error("it is a program for x86 but {0}")]
-    X86(&'static str),
-    /// The file is neither an executable nor a PIE.
-    #[error("its type is {0}, which cannot be run; link it as an executable (type 2) or a PIE (type 3)")]
-    Type(u16),
-    /// A header field has an invalid value.
-    #[error("{what} is {value:#x}, {why}; the file is damaged or was linked for another system")]
-    Field {
-        /// The name of the field.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-        /// Why the value is invalid.
-        why: &'static str,
-    },
-    /// A segment is invalid.
-    #[error("program header {index} ({start:#x}..{end:#x}) {why}")]
-    Segment {
-        /// The index of its program header.
-        index: usize,
-        /// Its first address.
-        start: u64,
-        /// The first address after it.
-        end: u64,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The file has no PT_LOAD segment.
-    #[error("it has no loadable segment")]
-    Empty,
-}
-
-fn machine_name(machine: u16) -> &'static str {
-    match machine {
-        3 => "i386",
-        8 => "MIPS",
-        40 => "Arm",
-        62 => "x86-64",
-        183 => "AArch64",
-        243 => "RISC-V",
-        _ => "another machine",
     }
 }
 
@@ -447,29 +355,44 @@ impl Image {
     }
 
     /// Why `segment` cannot follow the segments read so far, or `None` if it can. `size` is the file size in bytes.
-    fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<&'static str> {
+    fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<Reason> {
         let Segment { address, memory_bytes, file_bytes, offset, .. } = *segment;
         let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);
         if file_bytes > memory_bytes {
-            Some("has more bytes in the file than in memory; the file is damaged")
+            Some(Reason { what: "has more bytes in the file than in memory", advice: "the file is damaged" })
         } else if address
             .checked_add(memory_bytes)
             .and_then(|end| self.page_up(end))
             .is_none_or(|end| end > limit)
         {
-            Some("does not fit into the address space; link it at a lower address, or the file is damaged")
+            Some(Reason {
+                what: "does not fit into the address space",
+                advice: "link it at a lower address, or the file is damaged",
+            })
         } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
-            Some("needs more bytes than the file has; the file is truncated")
+            Some(Reason { what: "needs more bytes than the file has", advice: "the file is truncated" })
         } else if address < lowest {
-            Some("overlaps the previous segment or is out of order; the file is damaged")
+            Some(Reason {
+                what: "overlaps the previous segment or is out of order",
+                advice: "the file is damaged",
+            })
         } else if address % self.page_bytes() != offset % self.page_bytes() && file_bytes > 0 {
             Some(if self.page_bytes() == PAGE_BYTES {
-                "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000"
+                Reason {
+                    what: "has an address and a file offset that differ within a 16 KiB page",
+                    advice: "link with -z max-page-size=0x4000",
+                }
             } else {
-                "has an address and a file offset that differ within a page; the file is damaged"
+                Reason {
+                    what: "has an address and a file offset that differ within a page",
+                    advice: "the file is damaged",
+                }
             })
         } else if !self.relocatable && self.page_down(address) < 1 << 16 {
-            Some("is in the first 64 KiB, which are never mapped; link it at a higher address")
+            Some(Reason {
+                what: "is in the first 64 KiB, which are never mapped",
+                advice: "link it at a higher address",
+            })
         } else {
             None
         }

@@ -93,6 +93,16 @@ pub struct MappingImage {
     pub left_out_of_children: bool,
 }
 
+const CLOSE: &str = "save before it is opened or after it is closed";
+const CLOSE_DEVICE: &str =
+    "save before it is opened, or after it is closed and unmapped, and reopen it after that";
+const ONE_VIEW: &str = "save before the second mapping or after it is unmapped";
+const SAVE_BEFORE: &str = "save before that";
+const OTHER_TIME: &str = "save slightly earlier or later";
+const WITHOUT_CHILDREN: &str = "save before it forks or after it has waited for them";
+const WITHOUT_TIMER: &str = "save before it is opened";
+const SAME_FILE: &str = "restore with the same file";
+
 /// Why a process cannot be captured or restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
@@ -105,9 +115,7 @@ pub enum ImageError {
     )]
     Translated,
     /// A descriptor refers to an unsupported file.
-    #[error(
-        "descriptor {descriptor} refers to {what}, which a checkpoint cannot contain; save before it is opened or after it is closed"
-    )]
+    #[error("descriptor {descriptor} refers to {what}, which a checkpoint cannot contain; {CLOSE}")]
     File {
         /// The descriptor.
         descriptor: i32,
@@ -115,9 +123,7 @@ pub enum ImageError {
         what: String,
     },
     /// A device of the machine is in use.
-    #[error(
-        "{name} is {use_of}, and a checkpoint cannot contain devices; save before it is opened, or after it is closed and unmapped, and reopen it after that"
-    )]
+    #[error("{name} is {use_of}, and a checkpoint cannot contain devices; {CLOSE_DEVICE}")]
     Device {
         /// The name of its file.
         name: String,
@@ -136,7 +142,7 @@ pub enum ImageError {
     },
     /// Shared memory is mapped at two addresses.
     #[error(
-        "the memory at {start:#x} is also mapped at {other:#x}, and a checkpoint would turn it into two copies; save before the second mapping or after it is unmapped"
+        "the memory at {start:#x} is also mapped at {other:#x}, and a checkpoint would turn it into two copies; {ONE_VIEW}"
     )]
     Views {
         /// Its address.
@@ -145,10 +151,10 @@ pub enum ImageError {
         other: u64,
     },
     /// The process has unsupported kernel state.
-    #[error("the process has {0}, which a checkpoint cannot contain; save before that")]
+    #[error("the process has {0}, which a checkpoint cannot contain; {SAVE_BEFORE}")]
     Unkept(&'static str),
     /// A thread cannot be captured in its current state.
-    #[error("thread {number} {what}; save slightly earlier or later")]
+    #[error("thread {number} {what}; {OTHER_TIME}")]
     Thread {
         /// Its number.
         number: u32,
@@ -157,11 +163,11 @@ pub enum ImageError {
     },
     /// The process has children that run or have not been waited for.
     #[error(
-        "the process has children that run or have not been waited for, which a checkpoint cannot contain; save before it forks or after it has waited for them"
+        "the process has children that run or have not been waited for, which a checkpoint cannot contain; {WITHOUT_CHILDREN}"
     )]
     Children,
     /// A timerfd is open.
-    #[error("a timerfd is open, which a checkpoint cannot contain; save before it is opened")]
+    #[error("a timerfd is open, which a checkpoint cannot contain; {WITHOUT_TIMER}")]
     Timer,
     /// The host refused an operation.
     #[error("cannot {action}: {source}")]
@@ -175,9 +181,7 @@ pub enum ImageError {
     #[error("the checkpoint is inconsistent: {0}")]
     Inconsistent(&'static str),
     /// The program file has changed.
-    #[error(
-        "{path} is no longer the program that was saved (its SHA-256 differs); restore with the same file"
-    )]
+    #[error("{path} is no longer the program that was saved (its SHA-256 differs); {SAME_FILE}")]
     OtherProgram {
         /// The path of the program.
         path: String,
@@ -185,6 +189,25 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    /// What to do about it. The error's text ends with it, after a semicolon.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::File { .. } => Some(CLOSE),
+            Self::Device { .. } => Some(CLOSE_DEVICE),
+            Self::Views { .. } => Some(ONE_VIEW),
+            Self::Unkept(_) => Some(SAVE_BEFORE),
+            Self::Thread { .. } => Some(OTHER_TIME),
+            Self::Children => Some(WITHOUT_CHILDREN),
+            Self::Timer => Some(WITHOUT_TIMER),
+            Self::OtherProgram { .. } => Some(SAME_FILE),
+            Self::NotSimulated
+            | Self::Translated
+            | Self::Mapping { .. }
+            | Self::Host { .. }
+            | Self::Inconsistent(_) => None,
+        }
+    }
+
     fn host(action: impl Into<String>, source: impl Into<Errno>) -> Self {
         Self::Host { action: action.into(), source: source.into() }
     }

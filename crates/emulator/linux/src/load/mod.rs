@@ -2,9 +2,11 @@
 //! Linux fs/binfmt_elf.c (behaviour).
 
 mod areas;
+mod error;
 mod script;
 mod stack_limit;
 
+pub use error::{HostOperation, LoadError};
 pub(crate) use script::{LINE_BYTES, MAX_SCRIPTS, interpreter};
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, StackLimit, raise as raise_stack};
 
@@ -32,68 +34,6 @@ use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 /// The number of the stack pointer register.
 const STACK_POINTER: u8 = 3;
 
-/// Why a program cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The host refused an operation.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Host {
-        /// The operation.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// The file is not a supported program.
-    #[error("cannot run {}: {source}", path.display())]
-    Program {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: ElfError,
-    },
-    /// The dynamic linker of the program is missing.
-    #[error(
-        "cannot open {}, the dynamic linker of {}: {source}; set the root or the library root to a directory with the files of the program's system",
-        interpreter.display(), path.display()
-    )]
-    Interpreter {
-        /// The program.
-        path: PathBuf,
-        /// The dynamic linker.
-        interpreter: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// A script has no valid interpreter, or scripts are nested too deeply.
-    #[error("cannot run the script {}: {why}", path.display())]
-    Script {
-        /// The script.
-        path: PathBuf,
-        /// The reason.
-        why: &'static str,
-    },
-    /// The file does not fit into the address space.
-    #[error("cannot map {}: {source}; its addresses overlap another mapping, or the host is short of memory", path.display())]
-    Map {
-        /// The file.
-        path: PathBuf,
-        /// The error of the mapping.
-        source: Errno,
-    },
-    /// The arguments and the environment are too large.
-    #[error(
-        "the arguments and the environment take {bytes} bytes, more than the limit of {most}; pass fewer"
-    )]
-    Arguments {
-        /// Their size in bytes.
-        bytes: u64,
-        /// The limit in bytes.
-        most: u64,
-    },
-}
-
 /// The program file after resolving scripts.
 struct Found {
     path: PathBuf,
@@ -101,9 +41,9 @@ struct Found {
     arguments: Vec<Vec<u8>>,
 }
 
-fn host_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LoadError {
+fn host_error(operation: HostOperation, path: &Path) -> impl FnOnce(io::Error) -> LoadError {
     let path = path.to_owned();
-    move |source| LoadError::Host { action, path, source }
+    move |source| LoadError::Host { operation, path, source }
 }
 
 fn map_error(path: &Path) -> impl Fn(Errno) -> LoadError {
@@ -126,7 +66,7 @@ impl Process {
         let fixed_identity = fixed_identity(&root, &config);
         let found = find(&root, &config, fixed_identity.as_ref())?;
         let memory =
-            GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
+            GuestMemory::reserve().map_err(host_error(HostOperation::ReserveAddressSpace, &found.path))?;
         let mut space = AddressSpace::new(memory.clone());
         let program = Program::parse(found.path, found.file, memory.limit())?;
         let interpreter = program.interpreter(&root, &config, memory.limit())?;
@@ -290,7 +230,7 @@ fn share_space(space: &mut AddressSpace, architecture: Architecture) {
 
 fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
     let path = config.root.as_deref();
-    Root::new(path).map_err(host_error("use as the root", path.unwrap_or(Path::new("/"))))
+    Root::new(path).map_err(host_error(HostOperation::UseRoot, path.unwrap_or(Path::new("/"))))
 }
 
 /// The constant names of the program to load, if it gets them.
@@ -342,14 +282,13 @@ fn find(
         arguments.push(Vec::new());
     }
     for _ in 0..=MAX_SCRIPTS {
-        let file = root.open_to_read(&path).map_err(host_error("open", &path))?;
-        let metadata = file.metadata().map_err(host_error("examine", &path))?;
+        let file = root.open_to_read(&path).map_err(host_error(HostOperation::Open, &path))?;
+        let metadata = file.metadata().map_err(host_error(HostOperation::Examine, &path))?;
         if !metadata.is_file() {
-            let source = io::Error::other("it is not a regular file");
-            return Err(LoadError::Host { action: "run", path, source });
+            return Err(LoadError::NotRegular(path));
         }
         let mut line = vec![0; LINE_BYTES.min(metadata.len() as usize)];
-        let whole = Source::read_at(&file, 0, &mut line).map_err(host_error("read", &path))?;
+        let whole = Source::read_at(&file, 0, &mut line).map_err(host_error(HostOperation::Read, &path))?;
         let names = if whole { interpreter(&line) } else { Ok(None) };
         let Ok(names) = names else {
             return Err(LoadError::Script { path, why: "its first line has no interpreter after #!" });

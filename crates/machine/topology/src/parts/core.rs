@@ -140,9 +140,9 @@ part! {
         retire_width: Option<u32>,
         /// Entries of the reorder buffer.
         rob_entries: Option<u32>,
-        /// Entries of the integer scheduler.
+        /// Entries of the integer scheduler; without it, only the reorder buffer limits waiting operations.
         int_queue_entries: Option<u32>,
-        /// Entries of the floating-point scheduler.
+        /// Entries of the floating-point scheduler; without it, its operations wait in the integer scheduler.
         fp_queue_entries: Option<u32>,
         /// Entries of the memory scheduler, or of the joint load/store queue of cores that have one.
         memory_queue_entries: Option<u32>,

@@ -33,9 +33,35 @@ impl LastPage {
         Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 }
 
-/// The first-level cache that serves an access.
-fn unit_of(kind: Kind) -> Unit {
-    if kind == Kind::Fetch { Unit::Fetch } else { Unit::Data }
+/// An access of a core to virtual memory.
+#[derive(Clone, Copy, Debug)]
+struct VirtualAccess {
+    kind: Kind,
+    address: u64,
+    bytes: u32,
+    /// Address of the instruction.
+    instruction: u64,
+    at: Cycle,
+}
+
+impl VirtualAccess {
+    /// The first-level cache that serves the access.
+    #[inline(always)]
+    fn unit(&self) -> Unit {
+        if self.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data }
+    }
+
+    /// The side of the TLB that translates the address.
+    #[inline(always)]
+    fn side(&self) -> Side {
+        if self.kind == Kind::Fetch { Side::Instruction } else { Side::Data }
+    }
+
+    /// Whether all bytes are in one line.
+    #[inline(always)]
+    fn is_in_one_line(&self, line_bits: u32) -> bool {
+        (self.address & ((1 << line_bits) - 1)) + u64::from(self.bytes) <= 1 << line_bits
+    }
 }
 
 impl<'a> CorePort<'a> {
@@ -57,7 +83,9 @@ impl<'a> CorePort<'a> {
     // Always inlined, and the result is one word: returning an `Answer` through memory would cost the host as much as
     // the rest.
     #[inline(always)]
-    fn filter_hit(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
+    fn filter_hit(&mut self, access: &VirtualAccess) -> Option<Cycle> {
+        let &VirtualAccess { kind, address, at, .. } = access;
+        let unit = access.unit();
         let core = &mut self.system.cores[self.core];
         let (line, page) = (address >> core.line_bits, address >> core.page_bits);
         let l1 = match unit {
@@ -65,14 +93,13 @@ impl<'a> CorePort<'a> {
             Unit::Data => &mut core.data,
         };
         let entry = l1.filter.lookup(line)?;
-        let inside = (address & ((1 << core.line_bits) - 1)) + u64::from(bytes) <= 1 << core.line_bits;
+        let inside = access.is_in_one_line(core.line_bits);
         let writable = kind != Kind::Store || entry.writable;
         if entry.key != line || !inside || !writable {
             return None;
         }
         if core.last_page[unit as usize].number != page {
-            let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = core.tlbs.lookup_fast(side, core.space, page)?;
+            let (found, arrival) = core.tlbs.lookup_fast(access.side(), core.space, page)?;
             core.last_page[unit as usize] =
                 LastPage { number: page, physical: found.0 << core.page_bits, arrival };
         }
@@ -84,19 +111,31 @@ impl<'a> CorePort<'a> {
         Some(Cycle(ready))
     }
 
+    /// Answers an access.
+    #[inline(always)]
+    fn answer(&mut self, access: VirtualAccess) -> Answer {
+        match self.filter_hit(&access) {
+            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
+            None => {
+                // Only this copy is in memory; the fast path keeps the access in registers.
+                let missed = access;
+                self.hit(&missed)
+            }
+        }
+    }
+
     /// Answers an access that missed in the filter: first tries a plain hit, then takes the general path.
     #[inline(never)]
-    fn hit(&mut self, kind: Kind, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        let unit = unit_of(kind);
+    fn hit(&mut self, access: &VirtualAccess) -> Answer {
         if !self.system.stores.is_empty()
-            && unit == Unit::Data
-            && let Some(answer) = self.in_store(address, at)
+            && access.unit() == Unit::Data
+            && let Some(answer) = self.in_store(access.address, access.at)
         {
             return answer;
         }
-        match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
+        match self.system.cores[self.core].plain_hit(access) {
             Some(answer) => answer,
-            None => self.access_lines(kind, address, bytes, instruction, at),
+            None => self.access_lines(access),
         }
     }
 
@@ -122,13 +161,14 @@ impl<'a> CorePort<'a> {
     /// The general path for any access. Lines of a longer access follow one another, one lookup of the first-level
     /// cache per cycle.
     #[inline(never)]
-    fn access_lines(&mut self, kind: Kind, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        let unit = unit_of(kind);
+    fn access_lines(&mut self, access: &VirtualAccess) -> Answer {
+        let &VirtualAccess { address, bytes, at, .. } = access;
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        let mut answer = self.one_line(unit, kind, address, instruction, at);
+        let mut answer = self.one_line(access);
         for (later, line) in (1..).zip((address >> line_bits) + 1..=last >> line_bits) {
-            let more = self.one_line(unit, kind, line << line_bits, instruction, at + later);
+            let more =
+                self.one_line(&VirtualAccess { address: line << line_bits, at: at + later, ..*access });
             answer.ready = answer.ready.max(more.ready);
             answer.source = answer.source.max_distance(more.source);
             answer.translation_cycles = answer.translation_cycles.max(more.translation_cycles);
@@ -136,13 +176,16 @@ impl<'a> CorePort<'a> {
         answer
     }
 
-    fn one_line(&mut self, unit: Unit, kind: Kind, address: u64, instruction: u64, at: Cycle) -> Answer {
+    /// Accesses the line that contains the first byte.
+    fn one_line(&mut self, access: &VirtualAccess) -> Answer {
+        let &VirtualAccess { kind, address, instruction, at, .. } = access;
+        let unit = access.unit();
         let (physical, translation_cycles) = self.system.translate(self.core, unit, address, at.0);
         let line_bits = self.system.line_bits;
         let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
-        let access = Access { line, virtual_line, kind, instruction };
+        let of_line = Access { line, virtual_line, kind, instruction };
         let start = at.0 + u64::from(translation_cycles);
-        let LineResult { ready, source, .. } = self.system.access(self.core, unit, access, start);
+        let LineResult { ready, source, .. } = self.system.access(self.core, unit, of_line, start);
         Answer { ready: Cycle(ready), source, translation_cycles }
     }
 }
@@ -150,26 +193,17 @@ impl<'a> CorePort<'a> {
 impl MemoryPort for CorePort<'_> {
     #[inline]
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
-        match self.filter_hit(Unit::Fetch, address, 1, Kind::Fetch, at) {
-            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Kind::Fetch, address, 1, address, at),
-        }
+        self.answer(VirtualAccess { kind: Kind::Fetch, address, bytes: 1, instruction: address, at })
     }
 
     #[inline]
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.filter_hit(Unit::Data, address, bytes, Kind::Load, at) {
-            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Kind::Load, address, bytes, instruction, at),
-        }
+        self.answer(VirtualAccess { kind: Kind::Load, address, bytes, instruction, at })
     }
 
     #[inline]
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.filter_hit(Unit::Data, address, bytes, Kind::Store, at) {
-            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Kind::Store, address, bytes, instruction, at),
-        }
+        self.answer(VirtualAccess { kind: Kind::Store, address, bytes, instruction, at })
     }
 
     fn is_in_core(&self, address: u64) -> bool {
@@ -200,7 +234,7 @@ impl MemoryPort for CorePort<'_> {
         if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
-        self.access_lines(Kind::Prefetch, address, 1, instruction, at);
+        self.access_lines(&VirtualAccess { kind: Kind::Prefetch, address, bytes: 1, instruction, at });
     }
 
     fn wants_announcements(&mut self) -> bool {
@@ -216,15 +250,15 @@ impl MemoryPort for CorePort<'_> {
 impl Private {
     /// Answers a first-level hit that does not change the line's state. `None` means that the general path must handle
     /// the access; only the translation has been done.
-    fn plain_hit(&mut self, unit: Unit, kind: Kind, address: u64, bytes: u32, at: Cycle) -> Option<Answer> {
-        let inside = (address & ((1 << self.line_bits) - 1)) + u64::from(bytes) <= 1 << self.line_bits;
+    fn plain_hit(&mut self, access: &VirtualAccess) -> Option<Answer> {
+        let &VirtualAccess { kind, address, at, .. } = access;
+        let unit = access.unit();
         let number = address >> self.page_bits;
-        if !inside {
+        if !access.is_in_one_line(self.line_bits) {
             return None;
         }
         if self.last_page[unit as usize].number != number {
-            let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = self.tlbs.lookup_fast(side, self.space, number)?;
+            let (found, arrival) = self.tlbs.lookup_fast(access.side(), self.space, number)?;
             self.last_page[unit as usize] = LastPage { number, physical: found.0 << self.page_bits, arrival };
         }
         if at.0 < self.last_page[unit as usize].arrival.there_at {

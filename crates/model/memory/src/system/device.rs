@@ -35,6 +35,15 @@ struct LinePart {
     whole: bool,
 }
 
+/// A device's write to a part of a line, through the shared cache of a domain.
+#[derive(Clone, Copy, Debug)]
+struct DeviceWrite {
+    from: Endpoint,
+    domain: usize,
+    part: LinePart,
+    at: u64,
+}
+
 impl MemorySystem {
     /// Writes `bytes` from physical `address` on for a device behind `from`. Returns when the last byte is visible to
     /// cores.
@@ -82,6 +91,7 @@ impl MemorySystem {
     fn device_write_part(&mut self, from: Endpoint, part: LinePart, allocate: Allocate, at: u64) -> u64 {
         let domain = self.domain_of(from);
         let line = part.line;
+        let write = DeviceWrite { from, domain, part, at };
         self.prefetch_host_beyond_cores(domain, line, 1);
         let mut dirty = self.invalidate_all_except(domain, line, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
@@ -110,17 +120,17 @@ impl MemorySystem {
             (None, _) => (false, None),
         };
         match (allocate, old) {
-            (Allocate::Shared { .. }, Some(slot)) => self.device_update(from, domain, slot, part, at),
-            (Allocate::LockedOnly, Some(slot)) if locked => self.device_update(from, domain, slot, part, at),
+            (Allocate::Shared { .. }, Some(slot)) => self.device_update(write, slot),
+            (Allocate::LockedOnly, Some(slot)) if locked => self.device_update(write, slot),
             (Allocate::Shared { ways }, None) => match self.device_ways(domain, line, ways) {
-                0 => self.device_to_memory(from, domain, part, dirty, at),
-                ways => self.device_fill(from, domain, part, dirty, ways, at),
+                0 => self.device_to_memory(write, dirty),
+                ways => self.device_fill(write, dirty, ways),
             },
             (_, slot) => {
                 if let Some(slot) = slot {
                     dirty |= self.device_drop(domain, slot, line, locked);
                 }
-                self.device_to_memory(from, domain, part, dirty, at)
+                self.device_to_memory(write, dirty)
             }
         }
     }
@@ -154,7 +164,8 @@ impl MemorySystem {
     }
 
     /// Writes to a line of the shared cache.
-    fn device_update(&mut self, from: Endpoint, domain: usize, slot: Slot, part: LinePart, at: u64) -> u64 {
+    fn device_update(&mut self, write: DeviceWrite, slot: Slot) -> u64 {
+        let DeviceWrite { from, domain, part, at } = write;
         if let Some(home) = &mut self.home {
             home.set(part.line, Holders::new(1 << domain, true));
         }
@@ -166,16 +177,8 @@ impl MemorySystem {
 
     /// Allocates a line of the shared cache for a device's write. The bytes that the device does not write are read
     /// from memory; the write does not wait for them.
-    fn device_fill(
-        &mut self,
-        from: Endpoint,
-        domain: usize,
-        part: LinePart,
-        dirty: bool,
-        ways: u64,
-        at: u64,
-    ) -> u64 {
-        let LinePart { line, bytes, whole } = part;
+    fn device_fill(&mut self, write: DeviceWrite, dirty: bool, ways: u64) -> u64 {
+        let DeviceWrite { from, domain, part: LinePart { line, bytes, whole }, at } = write;
         if !whole && !dirty {
             self.messages.memory_reads += 1;
             let to = self.domains[domain].endpoint();
@@ -206,15 +209,8 @@ impl MemorySystem {
         dirty
     }
 
-    fn device_to_memory(
-        &mut self,
-        from: Endpoint,
-        domain: usize,
-        part: LinePart,
-        dirty: bool,
-        at: u64,
-    ) -> u64 {
-        let LinePart { line, bytes, whole } = part;
+    fn device_to_memory(&mut self, write: DeviceWrite, dirty: bool) -> u64 {
+        let DeviceWrite { from, domain, part: LinePart { line, bytes, whole }, at } = write;
         if dirty && !whole {
             // Keep the bytes that the device does not write.
             self.write_to_memory(domain, line, at);

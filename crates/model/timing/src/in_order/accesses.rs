@@ -6,7 +6,11 @@ use longma_memory::MemoryPort;
 
 use super::DISPATCH_CYCLES;
 use crate::{
-    accesses::Accesses, front_end::AccessSite, parameters::Parameters, program::BlockCounts, queues::Entries,
+    accesses::{Accesses, DataAccess},
+    front_end::AccessSite,
+    parameters::Parameters,
+    program::BlockCounts,
+    queues::Entries,
     value::Value,
 };
 
@@ -39,40 +43,38 @@ impl QueuedAccesses {
         self.store_buffer.as_mut().unwrap_or(&mut self.loads)
     }
 
-    /// Performs a load that issues at `at` and returns its result. Older instructions are complete at `older`.
+    /// Performs a load and returns its result. Older instructions are complete at `older`.
     #[inline(always)]
     pub fn load(
         &mut self,
-        (at, older): (u64, u64),
-        bytes: u32,
-        site: AccessSite,
+        access: DataAccess,
+        older: u64,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.under_way.load(at, bytes, site, counts, port);
+        let value = self.under_way.load(access, counts, port);
         self.loads.take_until(value.ready.max(older) + DISPATCH_CYCLES);
         value
     }
 
     /// Records an atomic operation that completes at `ready`, after all older instructions.
-    pub fn atomic(&mut self, ready: u64, bytes: u32, address: u64) {
+    pub fn atomic(&mut self, access: DataAccess, ready: u64) {
+        let DataAccess { site: AccessSite { address, .. }, bytes, .. } = access;
         self.under_way.last_access = self.under_way.last_access.max(ready);
         self.under_way.stores.push_atomic(address, bytes, ready);
         self.stores().take_until(ready + DISPATCH_CYCLES);
     }
 
-    /// Performs a store whose data is available at `done`. It leaves for the cache when older instructions are
-    /// complete, at `older`.
+    /// Performs a store. It leaves for the cache when older instructions are complete, at `older`.
     #[inline]
     pub fn store(
         &mut self,
-        (done, older): (u64, u64),
-        bytes: u32,
-        site: AccessSite,
+        access: DataAccess,
+        older: u64,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
-        let drained = self.under_way.store((done, done.max(older)), bytes, site, counts, port);
+        let drained = self.under_way.store(access, access.at.max(older), counts, port);
         self.stores().take_until(drained + DISPATCH_CYCLES);
     }
 }

@@ -16,6 +16,7 @@ use longma_topology::parts;
 use longma_trace::Record;
 
 use crate::{
+    accesses::DataAccess,
     front_end::{self, AccessSite, BackEnd, Entered, FetchOptions, FrontEnd, TRAP_CYCLES},
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -161,17 +162,17 @@ impl InOrder {
         }
     }
 
+    /// Executes an operation that is not plain. `access` is what it accesses, if anything, and when it issues.
     #[inline]
     fn execute(
         &mut self,
         operation: &MicroOperation,
-        at: u64,
-        site: AccessSite,
+        access: DataAccess,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
+        let DataAccess { site, at, .. } = access;
         let done = at + u64::from(operation.latency_cycles);
-        let bytes = operation.bytes.into();
         match operation.kind {
             Kind::Plain => Value::computed(done),
             Kind::Barrier => {
@@ -180,15 +181,16 @@ impl InOrder {
             }
             Kind::Load => match self.performed.take() {
                 Some(value) => value,
-                None => self.accesses.load((at, self.completed / self.width), bytes, site, counts, port),
+                None => self.accesses.load(access, self.completed / self.width, counts, port),
             },
             Kind::Store => {
                 if self.performed.take().is_none() {
-                    self.accesses.store((done, self.completed / self.width), bytes, site, counts, port);
+                    let store = DataAccess { at: done, ..access };
+                    self.accesses.store(store, self.completed / self.width, counts, port);
                 }
                 Value::computed(done)
             }
-            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, site, counts, port),
+            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(access, counts, port),
             Kind::Prefetch => {
                 port.prefetch(site.address, site.pc, Cycle(at));
                 Value::computed(done)
@@ -212,16 +214,15 @@ impl InOrder {
 
     fn access_atomically(
         &mut self,
-        operation: &MicroOperation,
-        at: u64,
-        AccessSite { pc, address }: AccessSite,
+        access: DataAccess,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
+        let DataAccess { site: AccessSite { pc, address }, bytes, at } = access;
+        let answer = port.store(address, bytes, pc, Cycle(at));
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
-        self.accesses.atomic(ready, operation.bytes.into(), address);
+        self.accesses.atomic(access, ready);
         let hit = answer.source == Source::Level1;
         let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
         let value = Value { ready, cause, translation_cycles: answer.translation_cycles };
@@ -361,7 +362,8 @@ impl BackEnd for InOrder {
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))
         } else {
-            let value = self.execute(operation, at, site, counts, port);
+            let access = DataAccess { site, bytes: operation.bytes.into(), at };
+            let value = self.execute(operation, access, counts, port);
             if self.recording.is_open {
                 self.recording.note(self.queues, at, value);
             }

@@ -17,6 +17,7 @@ use super::{
     shapes::ShapeNumber,
 };
 use crate::{
+    accesses::DataAccess,
     front_end::{self, AccessSite},
     operations::{DecodedBlock, Kind},
     program::Entry,
@@ -301,9 +302,13 @@ impl InOrder {
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
-        let mut site = |access: &Access| AccessSite {
-            pc: start.wrapping_add(access.offset.into()),
-            address: access.unit.begin(addresses.next().copied().unwrap_or(0)),
+        let mut next_access = |access: &Access| DataAccess {
+            site: AccessSite {
+                pc: start.wrapping_add(access.offset.into()),
+                address: access.unit.begin(addresses.next().copied().unwrap_or(0)),
+            },
+            bytes: access.bytes.into(),
+            at: base + u64::from(access.at),
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
@@ -325,17 +330,16 @@ impl InOrder {
                     if self.accesses.loads.free_at() > base + u64::from(access.queues) {
                         return deviation(Reason::Queue);
                     }
-                    let (at, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let site = site(access);
-                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                    let load = next_access(access);
+                    if self.accesses.under_way.crosses(load.site.address, access.bytes) {
                         return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, site.address, bytes);
+                    let cycles = port.refill(Side::Data, load.site.address, load.bytes);
                     if cycles > 0 {
                         return deviation(Reason::Refill(cycles));
                     }
-                    let value = self.accesses.load((at, older(access)), bytes, site, &mut entry.counts, port);
-                    self.window.note(u64::from(access.offset / 4), at, value.ready);
+                    let value = self.accesses.load(load, older(access), &mut entry.counts, port);
+                    self.window.note(u64::from(access.offset / 4), load.at, value.ready);
                     self.performed.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
@@ -348,17 +352,16 @@ impl InOrder {
                     if self.accesses.stores().free_at() > base + u64::from(access.queues) {
                         return deviation(Reason::Queue);
                     }
-                    let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let site = site(access);
-                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                    let store = next_access(access);
+                    if self.accesses.under_way.crosses(store.site.address, access.bytes) {
                         return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, site.address, bytes);
+                    let cycles = port.refill(Side::Data, store.site.address, store.bytes);
                     if cycles > 0 {
                         return deviation(Reason::Refill(cycles));
                     }
-                    self.accesses.store((done, older(access)), bytes, site, &mut entry.counts, port);
-                    self.performed.push(Value::computed(done));
+                    self.accesses.store(store, older(access), &mut entry.counts, port);
+                    self.performed.push(Value::computed(store.at));
                 }
             }
             event += 1;

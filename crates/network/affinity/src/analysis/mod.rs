@@ -233,7 +233,10 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
         remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }
     if failed > 0 {
-        remarks.push(format!("{failed} runs failed and are excluded"));
+        remarks.push(match failed {
+            1 => "1 run failed and is excluded".into(),
+            _ => format!("{failed} runs failed and are excluded"),
+        });
     }
     remarks
 }

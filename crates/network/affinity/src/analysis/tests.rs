@@ -186,7 +186,7 @@ fn stolen_time_and_failed_runs_are_reported() {
         "{:?}",
         analysis.remarks
     );
-    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are excluded"));
+    assert!(analysis.remarks.iter().any(|remark| remark == "1 run failed and is excluded"));
     assert!(analysis.pairs.iter().all(|pair| pair.costs.core_ms.is_some()));
 }
 

@@ -1,0 +1,4 @@
+//! MIPS64 instructions and sequences, translated and interpreted as LoongArch code.
+
+mod instructions;
+mod sequences;

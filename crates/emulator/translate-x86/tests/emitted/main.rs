@@ -1,0 +1,18 @@
+//! Snapshots of the code that the front end emits, so that changes appear in reviews. Nothing is executed, so the
+//! snapshots are the same on every host; `tests/execution` tests correctness.
+//!
+//! `LONGMA_UPDATE=1 cargo test -p longma-translate-x86 --test emitted` updates the snapshots.
+
+mod instructions;
+mod operands;
+mod sequences;
+
+use longma_translate_conformance::emitted::compare;
+
+#[test]
+fn generated_code_matches_the_snapshots() {
+    let (optimizations, idle) = sequences::by_optimizations();
+    assert!(idle.is_empty(), "{idle:?} change nothing");
+    let others = [("sequences", sequences::text()), ("optimizations", optimizations)];
+    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &others);
+}

@@ -1,0 +1,12 @@
+//! Single x86-64 instructions and sequences on random states: executed by the host's processor, and translated and
+//! interpreted as LoongArch code. Registers, vectors, memory and defined flags must be equal; NaNs may differ in their
+//! payload.
+
+#![cfg(target_arch = "x86_64")]
+
+mod host;
+mod instructions;
+mod machine;
+mod random;
+mod sequences;
+mod x87;
