@@ -4,19 +4,19 @@
 //! Source: VIA, VI states; VI connection and disconnection; error handling.
 
 use super::completion_ring::CompletionRing;
-use super::lock::{Guard, Lock};
+use super::lock::Lock;
 use super::memory_table::Region;
 use super::nic::NicShared;
 pub(crate) use super::queues::Side;
-use super::queues::{Notifications, Queues};
+use super::queues::Queues;
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
 use crate::attributes::{ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
-use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
+use crate::error::{Error, ErrorCode};
 use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) struct Endpoint {
     pub(super) is_parked: AtomicBool,
     /// The number of consecutive polls by a completion queue that found nothing.
     pub(super) empty_polls: AtomicU32,
-    bell: LocalBell,
+    pub(super) bell: LocalBell,
     spin: AdaptiveSpin,
 }
 
@@ -126,17 +126,17 @@ impl Endpoint {
     }
 
     pub(crate) fn attributes(&self) -> ViAttributes {
-        self.inner.lock().queues.attributes
+        self.lock().queues.attributes
     }
 
     pub(crate) fn queues_empty(&self) -> (bool, bool) {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         (inner.queues.send.is_empty(), inner.queues.receive.is_empty())
     }
 
     pub(crate) fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
         let attributes = checked(&self.nic, attributes)?;
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
                 "attributes can be changed only while idle, not {:?}",
@@ -159,7 +159,7 @@ impl Endpoint {
 
     /// Enters the connect-pending state, until this attempt succeeds or fails or the VI is disconnected.
     pub(super) fn enter_pending(&self) -> Result<Attempt, Error> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
                 "a VI connects only from idle, not from {:?}",
@@ -173,11 +173,11 @@ impl Endpoint {
 
     /// Whether the attempt is still current.
     pub(super) fn is_pending(&self, attempt: &Attempt) -> bool {
-        self.inner.lock().is_pending(attempt)
+        self.lock().is_pending(attempt)
     }
 
     pub(super) fn enter_connected(&self, attempt: &Attempt, link: Box<dyn Link>, remote: &ViAttributes) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if !inner.is_pending(attempt) {
             // The VI was disconnected during the attempt: drop the link.
             return;
@@ -203,27 +203,27 @@ impl Endpoint {
         // Threads that are waiting already must include the link in their wait.
         (inner.queues.news.any, inner.queues.news.ring) = (true, true);
         let rings: Vec<_> = inner.queues.rings().cloned().collect();
-        self.unlock(inner);
+        drop(inner);
         rings.iter().for_each(|ring| ring.rouse());
         self.nic.vi_registry.wake();
     }
 
     pub(super) fn leave_pending(&self, attempt: &Attempt) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.is_pending(attempt) {
             self.enter(&mut inner, ViState::Idle);
         }
     }
 
     pub(crate) fn peer_credentials(&self) -> Option<Credentials> {
-        self.inner.lock().link.as_ref()?.credentials()
+        self.lock().link.as_ref()?.credentials()
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
         if self.nic.is_forked_child() {
             return Err(Error::InvalidState("the VI belongs to the process that opened its NIC".into()));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if let Some(mut link) = inner.link.take() {
             // Completions that have arrived still count.
             let _ = link.poll(&mut inner.queues, POLL_BUDGET);
@@ -232,7 +232,6 @@ impl Endpoint {
         self.flush(&mut inner, Status::FLUSHED);
         inner.queues.fault = None;
         self.enter(&mut inner, ViState::Idle);
-        self.unlock(inner);
         Ok(())
     }
 
@@ -240,7 +239,7 @@ impl Endpoint {
         // A completion callback may panic while descriptors are flushed. The VI is destroyed nevertheless.
         let _ = catch_unwind(AssertUnwindSafe(|| self.disconnect()));
         self.nic.vi_registry.leave(self.number);
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
         let tag = inner.queues.attributes.tag;
         drop(inner);
@@ -264,7 +263,7 @@ impl Endpoint {
     /// Breaks the connection: the VI enters the error state, all posted descriptors are flushed, and the error callback
     /// is called with `code`.
     #[cold]
-    fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
+    pub(super) fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
         inner.queues.fault = None;
         if let Some(mut link) = inner.link.take() {
             link.disconnect();
@@ -287,11 +286,9 @@ impl Endpoint {
                 descriptor.operation
             )));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
-        let outcome = self.post_send_locked(&mut inner, descriptor);
-        self.unlock(inner);
-        outcome
+        self.post_send_locked(&mut inner, descriptor)
     }
 
     #[inline]
@@ -344,7 +341,7 @@ impl Endpoint {
                 descriptor.operation
             )));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         let queues = &mut inner.queues;
         // Whether the descriptor is queued, and whether a message can use it.
@@ -382,7 +379,6 @@ impl Endpoint {
         {
             link.receive_posted(descriptor.segments);
         }
-        self.unlock(inner);
         outcome
     }
 
@@ -415,7 +411,7 @@ impl Endpoint {
 
     /// Keeps the memory of a region that is being deregistered as long as the provider may be using it for this VI.
     pub(super) fn hold(&self, region: &Arc<Region>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.send.has_posted() {
             inner.queues.held.push(region.clone());
         }
@@ -456,79 +452,40 @@ impl Endpoint {
         }
     }
 
-    /// Releases the lock and then delivers the notifications collected under it.
-    #[inline]
-    pub(super) fn unlock(&self, mut inner: Guard<'_, Inner>) {
-        if inner.queues.fault.is_some() {
-            let code = inner.queues.fault.unwrap_or(ErrorCode::Catastrophic);
-            self.break_connection(&mut inner, code, Status::TRANSPORT_ERROR);
-        }
-        if !inner.queues.news.any {
-            return;
-        }
-        let news = std::mem::take(&mut inner.queues.news);
-        drop(inner);
-        self.tell(news);
-    }
-
-    #[cold]
-    fn tell(&self, news: Notifications) {
-        if news.ring {
-            self.bell.ring();
-        }
-        if let Some((code, context)) = news.error {
-            let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };
-            self.nic.errors.report(AsynchronousError { resource, code, vi: Some(self.number), context });
-        }
-        let mut panic = news.panic;
-        for waker in news.wakers.into_iter().flatten() {
-            if let Err(another) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                panic.get_or_insert(another);
-            }
-        }
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-    }
-
     /// Polls once on behalf of the program.
     #[inline]
     pub(crate) fn look(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         self.progress(&mut inner);
-        self.unlock(inner);
     }
 
     /// Polls once on behalf of the registry's thread.
     #[inline]
     pub(super) fn poll_for_registry(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.progress(&mut inner);
-        self.unlock(inner);
     }
 
     /// Polls on behalf of the provider's thread.
     pub(super) fn poll_for_provider(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
         if inner.queues.parked && inner.queues.news.any {
             // More messages are likely to follow, so the completion queues poll this VI for a while.
             self.poll_by_queues(&inner);
         }
-        self.unlock(inner);
     }
 
     #[inline]
     pub(crate) fn done(&self, side: Side) -> Option<Completion> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
-        self.unlock(inner);
         completion
     }
 
@@ -541,7 +498,7 @@ impl Endpoint {
 
     /// Registers a future's waker. Returns a completion if there is one already.
     pub(crate) fn poll_done(&self, side: Side, waker: &std::task::Waker) -> Option<Completion> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
@@ -558,14 +515,14 @@ impl Endpoint {
                 before = place.replace(waker.clone());
             }
         }
-        self.unlock(inner);
+        drop(inner);
         drop(before);
         completion
     }
 
     /// Wakes the futures that wait for this VI.
     pub(crate) fn wake_futures(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let wakers = [inner.queues.send_waker.take(), inner.queues.receive_waker.take()];
         drop(inner);
         wakers.into_iter().flatten().for_each(std::task::Waker::wake);
@@ -573,7 +530,7 @@ impl Endpoint {
 
     /// Whether a future waits for this VI.
     pub(crate) fn has_waker(&self) -> bool {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let queues = &inner.queues;
         queues.send_waker.is_some()
             || queues.receive_waker.is_some()
@@ -593,7 +550,7 @@ impl Endpoint {
 
     /// Like `arm`, for the registry's thread.
     pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.queues.sleepers += 1;
         if let Some(link) = &mut inner.link {
             bells.push(link.arm());
@@ -601,7 +558,7 @@ impl Endpoint {
     }
 
     pub(super) fn disarm_for_others(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.queues.sleepers -= 1;
         if inner.queues.sleepers == 0
             && let Some(link) = &mut inner.link

@@ -13,6 +13,7 @@ pub(crate) mod futures;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+mod locked;
 pub(crate) mod memory_table;
 pub(crate) mod nic;
 mod parking;

@@ -10,7 +10,9 @@ mod borrowing;
 mod contact;
 pub(in crate::provider) mod control_message;
 mod deferred_close;
+// Compiled into the crate because attackers use its private wire formats.
 #[cfg(test)]
+#[path = "../../../tests/hostile/shared_memory/mod.rs"]
 mod hostile;
 mod incoming;
 mod layout;
