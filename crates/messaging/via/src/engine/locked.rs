@@ -6,28 +6,36 @@ use super::lock::Guard;
 use super::queues::Notifications;
 use crate::descriptor::Status;
 use crate::error::{AsynchronousError, Resource};
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A locked VI. The fields are dropped in their order: first the lock is released, then the news is delivered.
+/// A locked VI.
 pub(super) struct Locked<'a> {
-    guard: Guard<'a, Inner>,
-    delivery: Delivery<'a>,
-}
-
-struct Delivery<'a> {
+    /// Taken only in `drop`.
+    guard: ManuallyDrop<Guard<'a, Inner>>,
     endpoint: &'a Endpoint,
-    news: Option<Notifications>,
 }
 
 impl Endpoint {
     /// Locks the VI.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
-        Locked { guard: self.inner.lock(), delivery: Delivery { endpoint: self, news: None } }
+        Locked { guard: ManuallyDrop::new(self.inner.lock()), endpoint: self }
     }
 
+    /// Breaks the connection after a fault, releases the lock and delivers the news.
     #[cold]
+    #[inline(never)]
+    fn release_with_news(&self, mut guard: Guard<'_, Inner>) {
+        if let Some(code) = guard.queues.fault {
+            self.break_connection(&mut guard, code, Status::TRANSPORT_ERROR);
+        }
+        let news = std::mem::take(&mut guard.queues.news);
+        drop(guard);
+        self.deliver(news);
+    }
+
     fn deliver(&self, news: Notifications) {
         if news.ring {
             self.bell.ring();
@@ -67,22 +75,13 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
-    #[inline]
+    // Every call on a VI ends here. The common case, no news, must not cost a call.
+    #[inline(always)]
     fn drop(&mut self) {
-        if let Some(code) = self.guard.queues.fault {
-            self.delivery.endpoint.break_connection(&mut self.guard, code, Status::TRANSPORT_ERROR);
-        }
-        if self.guard.queues.news.any {
-            self.delivery.news = Some(std::mem::take(&mut self.guard.queues.news));
-        }
-    }
-}
-
-impl Drop for Delivery<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(news) = self.news.take() {
-            self.endpoint.deliver(news);
+        // SAFETY: `self.guard` is not used after this.
+        let guard = unsafe { ManuallyDrop::take(&mut self.guard) };
+        if guard.queues.fault.is_some() || guard.queues.news.any {
+            self.endpoint.release_with_news(guard);
         }
     }
 }
