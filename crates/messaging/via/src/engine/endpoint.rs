@@ -14,8 +14,8 @@ use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
 use crate::attributes::{ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
-use crate::error::{Error, ErrorCode};
-use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
+use crate::error::{EndReason, Error, ErrorCode};
+use crate::provider::{Bell, Link, Outgoing, Posted};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -32,6 +32,8 @@ pub(super) struct Inner {
     tells_receives: bool,
     /// The number of connection attempts.
     attempts: u32,
+    /// Why the last connection ended, until the next attempt.
+    pub(super) ended: Option<EndReason>,
     pub(super) queues: Queues,
 }
 
@@ -84,7 +86,13 @@ impl Endpoint {
                 itself: itself.clone(),
                 number,
                 nic: nic.clone(),
-                inner: Lock::new(Inner { link: None, tells_receives: false, attempts: 0, queues }),
+                inner: Lock::new(Inner {
+                    link: None,
+                    tells_receives: false,
+                    attempts: 0,
+                    ended: None,
+                    queues,
+                }),
                 state: AtomicU8::new(ViState::Idle as u8),
                 attended: AtomicBool::new(false),
                 calls: AtomicU32::new(0),
@@ -152,7 +160,7 @@ impl Endpoint {
 
     // ---- states -----------------------------------------------------------------------------------------------------
 
-    fn enter(&self, inner: &mut Inner, state: ViState) {
+    pub(super) fn enter(&self, inner: &mut Inner, state: ViState) {
         inner.queues.state = state;
         self.state.store(state as u8, Ordering::Release);
     }
@@ -167,6 +175,7 @@ impl Endpoint {
             )));
         }
         self.enter(&mut inner, ViState::ConnectPending);
+        inner.ended = None;
         inner.attempts = inner.attempts.wrapping_add(1);
         Ok(Attempt { number: inner.attempts, attributes: inner.queues.attributes })
     }
@@ -228,6 +237,7 @@ impl Endpoint {
             // Completions that have arrived still count.
             let _ = link.poll(&mut inner.queues, POLL_BUDGET);
             link.disconnect();
+            self.end(&mut inner, EndReason::DisconnectedHere);
         }
         self.flush(&mut inner, Status::FLUSHED);
         inner.queues.fault = None;
@@ -247,33 +257,6 @@ impl Endpoint {
             ring.detach_vi(self.number);
         }
         self.nic.memory.release_tag(tag);
-    }
-
-    fn flush(&self, inner: &mut Inner, posted: Status) {
-        inner.queues.held.clear();
-        inner.queues.arrival = None;
-        inner.queues.malformed = 0;
-        self.stop_parking(inner);
-        let sent = inner.queues.send.flush(posted);
-        let received = inner.queues.receive.flush(Status::FLUSHED);
-        inner.queues.completed(Side::Send, sent);
-        inner.queues.completed(Side::Receive, received);
-    }
-
-    /// Breaks the connection: the VI enters the error state, all posted descriptors are flushed, and the error callback
-    /// is called with `code`.
-    #[cold]
-    pub(super) fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
-        inner.queues.fault = None;
-        if let Some(mut link) = inner.link.take() {
-            link.disconnect();
-        }
-        self.enter(inner, ViState::Error);
-        self.flush(inner, posted);
-        inner.queues.fault = None;
-        let news = &mut inner.queues.news;
-        (news.any, news.ring) = (true, true);
-        news.error.get_or_insert((code, None));
     }
 
     // ---- posting ----------------------------------------------------------------------------------------------------
@@ -327,7 +310,7 @@ impl Endpoint {
         if stage == Stage::Done {
             queues.completed(Side::Send, 1);
             if status.is_error() && inner.link.is_some() {
-                self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+                self.break_by_post(inner);
             }
         }
         Ok(())
@@ -394,12 +377,19 @@ impl Endpoint {
     fn progress_by(&self, inner: &mut Inner, budget: u32) {
         let Inner { link: Some(link), queues, .. } = inner else { return };
         let polled = link.poll(queues, budget);
-        if let Some(code) = queues.fault {
-            return self.break_connection(inner, code, Status::TRANSPORT_ERROR);
-        }
-        if let Err(gone) = polled {
-            let posted = if gone == Gone::Lost { Status::TRANSPORT_ERROR } else { Status::FLUSHED };
-            return self.break_connection(inner, ErrorCode::ConnectionLost, posted);
+        match (queues.fault, polled) {
+            (None, Ok(())) => {}
+            // The link or the peer has refused a message.
+            (Some(code @ ErrorCode::ConnectionLost), polled) => {
+                let reason = polled.err().unwrap_or(EndReason::MessageRefused);
+                return self.break_connection(inner, reason, code, Status::TRANSPORT_ERROR);
+            }
+            (Some(code), _) => return self.break_by_fault(inner, code),
+            (None, Err(reason)) => {
+                let in_order = reason == EndReason::Disconnected;
+                let posted = if in_order { Status::FLUSHED } else { Status::TRANSPORT_ERROR };
+                return self.break_connection(inner, reason, ErrorCode::ConnectionLost, posted);
+            }
         }
         if !queues.held.is_empty() && !queues.send.has_posted() {
             queues.held.clear();
@@ -445,7 +435,7 @@ impl Endpoint {
                     queues.send.advance(stage, |entry| entry.status = status.with(Status::DONE));
                     queues.completed(Side::Send, 1);
                     if status.is_error() {
-                        return self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+                        return self.break_by_post(inner);
                     }
                 }
             }
@@ -493,20 +483,32 @@ impl Endpoint {
         if let Some(completion) = self.done(side) {
             return Ok(completion);
         }
-        wait(&self.spin, deadline_after(timeout), || self.done(side), self).ok_or(Error::Timeout)
+        let ready = || match self.done(side) {
+            Some(completion) => Some(Ok(completion)),
+            None => self.end_of(side).map(|reason| Err(Error::ConnectionEnded(reason))),
+        };
+        wait(&self.spin, deadline_after(timeout), ready, self).unwrap_or(Err(Error::Timeout))
     }
 
-    /// Registers a future's waker. Returns a completion if there is one already.
-    pub(crate) fn poll_done(&self, side: Side, waker: &std::task::Waker) -> Option<Completion> {
+    /// Registers a future's waker. Returns a completion if there is one already, and an error if there will be none.
+    pub(crate) fn poll_done(
+        &self,
+        side: Side,
+        waker: &std::task::Waker,
+    ) -> Option<Result<Completion, Error>> {
         let mut inner = self.lock();
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
+        let outcome = match completion {
+            Some(completion) => Some(Ok(completion)),
+            None => inner.end_of(side).map(|reason| Err(Error::ConnectionEnded(reason))),
+        };
         // Dropped outside the lock, because dropping a waker runs code of the program, which may call the VI.
         let mut before = None;
-        if completion.is_none() {
+        if outcome.is_none() {
             let place = match side {
                 Side::Send => &mut inner.queues.send_waker,
                 Side::Receive => &mut inner.queues.receive_waker,
@@ -517,7 +519,7 @@ impl Endpoint {
         }
         drop(inner);
         drop(before);
-        completion
+        outcome
     }
 
     /// Wakes the futures that wait for this VI.

@@ -4,7 +4,6 @@
 use super::endpoint::{Endpoint, Inner};
 use super::lock::Guard;
 use super::queues::Notifications;
-use crate::descriptor::Status;
 use crate::error::{AsynchronousError, Resource};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -29,7 +28,7 @@ impl Endpoint {
     #[inline(never)]
     fn release_with_news(&self, mut guard: Guard<'_, Inner>) {
         if let Some(code) = guard.queues.fault {
-            self.break_connection(&mut guard, code, Status::TRANSPORT_ERROR);
+            self.break_by_fault(&mut guard, code);
         }
         let news = std::mem::take(&mut guard.queues.news);
         drop(guard);

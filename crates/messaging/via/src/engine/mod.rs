@@ -7,6 +7,7 @@ pub(crate) mod asymmetric;
 mod completion_callback;
 pub(crate) mod completion_ring;
 pub(crate) mod connect;
+mod ending;
 pub(crate) mod endpoint;
 pub(crate) mod errors;
 pub(crate) mod futures;

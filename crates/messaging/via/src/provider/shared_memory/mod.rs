@@ -171,10 +171,24 @@ impl Provider for Arc<SharedMemory> {
         *self.attention.lock().unwrap_or_else(PoisonError::into_inner) = Some(attention);
     }
 
+    fn listen(&self, local: &Address) -> Result<(), Error> {
+        of_this_host(local)?;
+        self.listener(&local.discriminator).map(drop)
+    }
+
+    fn stop_listening(&self, local: &Address) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = listeners.remove(&local.discriminator);
+        drop(listeners);
+        if let Some(listener) = listener {
+            listener.close();
+        }
+    }
+
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         of_this_host(local)?;
         let listener = self.listener(&local.discriminator)?;
-        rendezvous::wait(&self.itself()?, &listener, deadline)
+        rendezvous::wait(&self.itself()?, &listener, local, deadline)
     }
 
     fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
