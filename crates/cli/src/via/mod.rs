@@ -185,7 +185,9 @@ fn size(text: &str) -> Result<u32, String> {
     };
     let largest = network::MAX_MESSAGE_BYTES as u64;
     let too_long = || {
-        format!("`longma via` measures messages of at most {largest} bytes, even if the NIC transfers longer ones")
+        format!(
+            "`longma via` measures messages of at most {largest} bytes, even if the NIC transfers longer ones"
+        )
     };
     u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(too_long)
 }
@@ -216,10 +218,9 @@ pub fn run(args: Args) -> Outcome {
             std::process::exit(130);
         }
     })?;
-    // SAFETY: the action only stores to an atomic, which is safe in a signal handler.
-    unsafe {
-        signal_hook::low_level::register(signal_hook::consts::SIGTERM, || STOP.store(true, Ordering::Relaxed))?
-    };
+    let stop = || STOP.store(true, Ordering::Relaxed);
+    // SAFETY: `stop` only stores to an atomic, which is permitted in a signal handler.
+    unsafe { signal_hook::low_level::register(signal_hook::consts::SIGTERM, stop)? };
     match args.command {
         ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
         ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
