@@ -3,7 +3,8 @@
 mod typed;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::os::unix::fs::FileTypeExt;
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use typed::Group;
 
@@ -27,9 +28,20 @@ impl Server {
         Self { child, address }
     }
 
-    fn interrupt(&self) {
+    fn signal(&self, signal: i32) {
         // SAFETY: a signal to a child of our own that has not been waited for.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let limit = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < limit, "still serving");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -68,15 +80,8 @@ fn a_server_ends_on_ctrl_c_and_a_client_reports_a_missing_server() {
     let mut server = Server::start(&["--provider", "udp", "--at", "127.0.0.1:0", "--wait", "sleep"]);
     let sizes = ["--sizes", "4", "--iterations", "5", "--wait", "sleep", "--time-limit", "60"];
     VIA.success(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
-    server.interrupt();
-    let limit = Instant::now() + Duration::from_secs(20);
-    let status = loop {
-        if let Some(status) = server.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < limit, "still serving");
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    server.signal(libc::SIGINT);
+    let status = server.wait();
     assert!(status.success(), "{status}");
     let told = VIA.failure(&["ping", "--provider", "udp", "--to", &server.address, "--time-limit", "20"]);
     assert!(told.contains("start `longma via serve` there"), "{told}");
@@ -91,6 +96,30 @@ fn shared_memory_between_two_processes() {
         let result = VIA.json(&[&[measure, "--name", &name], &sizes[..]].concat());
         assert_eq!(result["results"].as_array().unwrap().len(), 2, "{result}");
     }
+}
+
+#[test]
+fn a_server_that_is_terminated_removes_its_name() {
+    let names = tempfile::tempdir().unwrap();
+    let directory = names.path().to_str().unwrap();
+    let mut server = Server::start(&["--names", directory, "--name", "terminated"]);
+    let sockets = || {
+        let files = std::fs::read_dir(names.path()).unwrap();
+        files.filter(|file| file.as_ref().unwrap().file_type().unwrap().is_socket()).count()
+    };
+    assert_eq!(sockets(), 1);
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success());
+    assert_eq!(sockets(), 0);
+}
+
+#[test]
+fn a_server_whose_name_is_taken_does_not_say_that_it_serves() {
+    let name = format!("cli-taken-{}", std::process::id());
+    let _server = Server::start(&["--name", &name]);
+    let second = VIA.command(&["serve", "--name", &name]).output().unwrap();
+    assert!(!second.status.success());
+    assert_eq!(String::from_utf8_lossy(&second.stdout), "");
 }
 
 #[test]
@@ -125,7 +154,8 @@ fn info_says_what_a_nic_can_do() {
 
 #[test]
 fn wrong_requests_name_a_remedy() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["ping", "--sizes", "64MiB"], "even if the NIC transfers longer ones"),
         (&["ping", "--provider", "bvia", "--sizes", "200KiB"], "longer than the modelled NIC's MTU"),
         (&["ping", "--sizes", "12parsecs"], "write"),
         (&["ping", "--provider", "udp", "--to", "nowhere"], "such as 192.168.0.7:7471"),

@@ -47,7 +47,7 @@ enum ViaCommand {
         #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1000))]
         window: u32,
     },
-    /// Serve `ping` and `bandwidth` clients until Ctrl-C.
+    /// Serve `ping` and `bandwidth` clients until Ctrl-C or SIGTERM.
     Serve {
         #[command(flatten)]
         nic: NicOptions,
@@ -184,7 +184,12 @@ fn size(text: &str) -> Result<u32, String> {
             .bytes(),
     };
     let largest = network::MAX_MESSAGE_BYTES as u64;
-    u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(|| format!("at most {largest} bytes"))
+    let too_long = || {
+        format!(
+            "`longma via` measures messages of at most {largest} bytes, even if the NIC transfers longer ones"
+        )
+    };
+    u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(too_long)
 }
 
 /// Inserts the space before the unit that `Size` requires.
@@ -203,7 +208,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     (0.0..=1e6).contains(&value).then_some(value).ok_or_else(|| "between 0 and a million seconds".into())
 }
 
-/// Set by Ctrl-C.
+/// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Runs `longma via`.
@@ -213,6 +218,9 @@ pub fn run(args: Args) -> Outcome {
             std::process::exit(130);
         }
     })?;
+    let stop = || STOP.store(true, Ordering::Relaxed);
+    // SAFETY: `stop` only stores to an atomic, which is permitted in a signal handler.
+    unsafe { signal_hook::low_level::register(signal_hook::consts::SIGTERM, stop)? };
     match args.command {
         ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
         ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
@@ -415,11 +423,12 @@ fn serve(options: &NicOptions, name: &str, mode: u32, once: bool, wait: Wait) ->
         return Err("the modelled NICs need no server: `longma via ping` runs both hosts itself".into());
     };
     let nic = options.open(kind, mode)?;
+    let listener = nic.listen(&Address::local(name))?;
     let address = String::from_utf8_lossy(&nic.attributes().local_address).into_owned();
     // Scripts wait for this line.
     println!("serving {name} at {}", if address.is_empty() { "this host" } else { &address });
     std::io::stdout().flush()?;
-    network::serve(&nic, name, wait == Wait::Sleep, once, &STOP, |text| eprintln!("{text}"))?;
+    network::serve(&nic, &listener, wait == Wait::Sleep, once, &STOP, |text| eprintln!("{text}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

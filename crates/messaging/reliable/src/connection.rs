@@ -16,8 +16,8 @@ const PARAMETER_BYTES: usize = 8;
 /// The maximum size of the request or answer in the packets that open a connection, bytes.
 pub const MAX_GREETING: usize = 512;
 
-/// The number of transmissions of one packet after which the path is considered broken even if the peer answers.
-const MAX_TRANSMISSIONS: u32 = 30;
+/// The number of transmissions of one packet before which the path is not considered broken if the peer answers.
+const MIN_TRANSMISSIONS: u32 = 8;
 
 /// The number of `Close` packets sent before the peer is considered gone.
 const MAX_CLOSES: u32 = 5;
@@ -52,6 +52,9 @@ pub struct Config {
     pub probe_after: Duration,
     /// The time without packets from the peer after which it is considered gone. It also limits the opening.
     pub give_up_after: Duration,
+    /// The time since the first transmission of a packet after which the path is considered broken, if the peer answers
+    /// but the packet still has not arrived.
+    pub blocked_after: Duration,
 }
 
 impl Default for Config {
@@ -68,6 +71,7 @@ impl Default for Config {
             acknowledgement_delay: Duration::from_micros(100),
             probe_after: Duration::from_millis(500),
             give_up_after: Duration::from_secs(3),
+            blocked_after: Duration::from_secs(5),
         }
     }
 }
@@ -543,7 +547,9 @@ impl Connection {
     fn detect_pause(&mut self, now: Duration) {
         // The longest interval between two calls if the caller observes the deadlines.
         let rest = self.config.probe_after.max(self.config.give_up_after / 4);
-        if now.saturating_sub(self.last_serviced) > 2 * rest {
+        let pause = now.saturating_sub(self.last_serviced);
+        if pause > 2 * rest {
+            self.sender.excuse(pause);
             self.last_heard = self.last_heard.max(now.saturating_sub(rest));
             (self.again, self.attempts) = (now, 0);
         }
@@ -589,8 +595,11 @@ impl Connection {
             self.lose(Loss::Silent(self.config.give_up_after));
             return false;
         }
-        if self.sender.oldest_times() > MAX_TRANSMISSIONS {
-            self.lose(Loss::Blocked(MAX_TRANSMISSIONS));
+        let stuck = self.sender.oldest().filter(|(times, since)| {
+            *times >= MIN_TRANSMISSIONS && now.saturating_sub(*since) >= self.config.blocked_after
+        });
+        if let Some((times, _)) = stuck {
+            self.lose(Loss::Blocked(times));
             return false;
         }
         if self.accept_due.is_some_and(|at| at <= now) {

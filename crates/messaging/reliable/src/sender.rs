@@ -28,6 +28,7 @@ pub struct Outgoing {
     sent_at: Duration,
     transmission: u64,
     times: u32,
+    first_sent_at: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl Sender {
             }
             left -= bytes;
             let state = State::Waiting;
-            let (sent_at, transmission, times) = (Duration::ZERO, 0, 0);
+            let (sent_at, first_sent_at, transmission, times) = (Duration::ZERO, Duration::ZERO, 0, 0);
             self.queue.push_back(Outgoing {
                 payload,
                 first,
@@ -124,6 +125,7 @@ impl Sender {
                 sent_at,
                 transmission,
                 times,
+                first_sent_at,
             });
             first = false;
             if left == 0 {
@@ -156,6 +158,9 @@ impl Sender {
         }
         packet.state = State::InFlight;
         packet.sent_at = now;
+        if packet.times == 0 {
+            packet.first_sent_at = now;
+        }
         packet.transmission = self.transmissions;
         packet.times += 1;
         self.in_flight += 1;
@@ -274,9 +279,16 @@ impl Sender {
         waiting && self.in_flight + self.lost == 0 && self.base + self.sent as u64 >= self.window_end
     }
 
-    /// The number of transmissions of the oldest unacknowledged packet.
-    pub fn oldest_times(&self) -> u32 {
-        self.queue.front().map_or(0, |p| p.times)
+    /// The number of transmissions of the oldest unacknowledged packet, and the time of the first one.
+    pub fn oldest(&self) -> Option<(u32, Duration)> {
+        self.queue.front().map(|packet| (packet.times, packet.first_sent_at))
+    }
+
+    /// Does not count `pause`, during which nothing was sent, as time since the first transmissions.
+    pub fn excuse(&mut self, pause: Duration) {
+        for packet in self.queue.iter_mut().take(self.sent) {
+            packet.first_sent_at += pause;
+        }
     }
 
     /// The number of the next packet that was never sent.

@@ -100,7 +100,8 @@ impl Link {
 
 /// A long time-out, because on this wire a peer can be silent for seconds by chance.
 fn patient() -> Config {
-    Config { give_up_after: Duration::from_secs(120), ..Config::default() }
+    let long = Duration::from_secs(120);
+    Config { give_up_after: long, blocked_after: long, ..Config::default() }
 }
 
 /// The bytes of message `number`, which the receiver can recompute.
@@ -216,8 +217,10 @@ fn a_machine_suspended_for_minutes_does_not_lose_its_peers() {
 
 #[test]
 fn a_path_that_drops_large_packets_is_reported_as_blocked() {
-    let mut link = Link::open(Config::default(), Faults::default(), 6);
+    let config = Config { blocked_after: Duration::from_secs(4), ..Config::default() };
+    let mut link = Link::open(config, Faults::default(), 6);
     link.end(0).send(&[&[7; 1000]]).unwrap();
+    let sent = link.now;
     for _ in 0..1_000_000 {
         let small_only = |wire: &mut FaultyWire, now| {
             // Packets above 500 bytes never arrive.
@@ -239,6 +242,8 @@ fn a_path_that_drops_large_packets_is_reported_as_blocked() {
         link.now = arrival.map_or(link.now, |at| link.now.max(at));
     }
     assert!(matches!(link.events[0][..], [Event::Lost(Loss::Blocked(_))]), "{:?}", link.events);
+    let took = link.now - sent;
+    assert!(took >= config.blocked_after && took < config.blocked_after + Duration::from_secs(2), "{took:?}");
 }
 
 #[test]

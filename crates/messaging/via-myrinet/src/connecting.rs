@@ -97,11 +97,31 @@ impl Provider for Myrinet {
         std::iter::once(self.station).chain(others).map(|host| host.to_string().into_bytes()).collect()
     }
 
+    fn listen(&self, local: &Address) -> Result<(), Error> {
+        let key = (self.station, local.discriminator.clone());
+        self.shared.requests().waiting.entry(key).or_default();
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn stop_listening(&self, local: &Address) {
+        let key = (self.station, local.discriminator.clone());
+        let mut requests = self.shared.requests();
+        for pending in requests.waiting.remove(&key).unwrap_or_default() {
+            requests.answers.insert(pending.number, Some(Answer::Rejected));
+        }
+        self.shared.changed.notify_all();
+    }
+
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         let key = (self.station, local.discriminator.clone());
         let mut requests = self.shared.requests();
+        requests.waiting.entry(key.clone()).or_default();
         loop {
-            if let Some(pending) = requests.waiting.entry(key.clone()).or_default().pop_front() {
+            let Some(waiting) = requests.waiting.get_mut(&key) else {
+                return Err(Error::InvalidState(format!("the NIC no longer listens at {local}")));
+            };
+            if let Some(pending) = waiting.pop_front() {
                 let shared = self.shared.clone();
                 return Ok(Box::new(IncomingRequest {
                     shared,

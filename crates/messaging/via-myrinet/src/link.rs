@@ -7,7 +7,7 @@ use super::requests::{Shared, ViAddress};
 use super::station::{HostEvent, Side};
 use super::translation::Piece;
 use longma_via::provider::{
-    Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
+    Bell, EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
 };
 use longma_via::{Reliability, Segment, Status};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl MyrinetLink {
         }
     }
 
-    fn arrived(&mut self, packet: Packet, target: &mut dyn Target) -> Result<(), Gone> {
+    fn arrived(&mut self, packet: Packet, target: &mut dyn Target) -> Result<(), EndReason> {
         let token = packet.token;
         match packet.content {
             Content::Message { header, payload } => match target.deliver(&header, &payload) {
@@ -88,7 +88,7 @@ impl MyrinetLink {
         }
     }
 
-    fn answer_read(&mut self, token: u32, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
+    fn answer_read(&mut self, token: u32, header: &Header, target: &mut dyn Target) -> Result<(), EndReason> {
         let Request::RdmaRead(remote) = header.request else { return Ok(()) };
         match target.readable(remote, header.length) {
             Ok(slice) => {
@@ -108,16 +108,16 @@ impl MyrinetLink {
     }
 
     /// Handles a message that the engine refused: informs the peer as its reliability level requires.
-    fn refused(&mut self, token: u32, waits: bool, refusal: Refusal) -> Result<(), Gone> {
+    fn refused(&mut self, token: u32, waits: bool, refusal: Refusal) -> Result<(), EndReason> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
         }
         let status = waits.then(|| (token, refusal.remote_status()));
-        self.end(status, Gone::Lost);
-        Err(Gone::Lost)
+        self.end(status, EndReason::MessageRefused);
+        Err(EndReason::MessageRefused)
     }
 
-    fn end(&mut self, status: Option<(u32, Status)>, gone: Gone) {
+    fn end(&mut self, status: Option<(u32, Status)>, gone: EndReason) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
@@ -161,7 +161,7 @@ impl Link for MyrinetLink {
         world.post(self.own.0, self.own.1, Side::Receive, work);
     }
 
-    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason> {
         for turn in 0..budget.max(1) {
             // Only the first poll waits. What arrives with it is handled, and then the program continues.
             let waits = self.waits && turn == 0;
@@ -190,12 +190,12 @@ impl Link for MyrinetLink {
     }
 
     fn disconnect(&mut self) {
-        self.end(None, Gone::Disconnected);
+        self.end(None, EndReason::Disconnected);
     }
 }
 
 impl Drop for MyrinetLink {
     fn drop(&mut self) {
-        self.end(None, Gone::Disconnected);
+        self.end(None, EndReason::Disconnected);
     }
 }

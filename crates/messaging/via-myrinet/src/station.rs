@@ -11,7 +11,7 @@ use super::steps;
 use super::translation::{Piece, Regions, Tlb};
 use longma_sim::{Duration, Time};
 use longma_via::Status;
-use longma_via::provider::Gone;
+use longma_via::provider::EndReason;
 use std::collections::VecDeque;
 
 /// A work queue of a VI.
@@ -31,7 +31,7 @@ pub enum HostEvent {
     /// The post with this token is complete.
     Completed(u32, Status),
     /// The connection has ended.
-    Gone(Gone),
+    Gone(EndReason),
 }
 
 /// The queues of a VI, shared by host and NIC.

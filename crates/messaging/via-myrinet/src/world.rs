@@ -15,7 +15,7 @@ use super::{bvia, myvia};
 use longma_sim::{Duration, EventQueue, Time};
 use longma_topology::units::Frequency;
 use longma_via::Status;
-use longma_via::provider::Gone;
+use longma_via::provider::EndReason;
 use std::collections::VecDeque;
 
 /// How long a closing VI waits for its sends.
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// Notifies the peer of the end of a connection, after everything in transit, with the latency of a small packet.
-    pub fn tell_gone(&mut self, station: usize, slot: usize, status: Option<(u32, Status)>, gone: Gone) {
+    pub fn tell_gone(&mut self, station: usize, slot: usize, status: Option<(u32, Status)>, gone: EndReason) {
         let path = self.parameters.path_latency.ps();
         let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
         let visible = plus(self.now, Duration::from_ps(path)).max(last);

@@ -33,10 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let name = Address::local(format!("echo-{}", std::process::id()));
-    // Start to listen before starting the client.
-    let _ = nic.connect_wait(&name, Some(Duration::ZERO));
+    let listener = nic.listen(&name)?;
     let mut client = Command::new(std::env::current_exe()?).arg(name.to_string()).spawn()?;
-    nic.connect_wait(&name, SOON)?.accept(&vi)?;
+    listener.wait(SOON)?.accept(&vi)?;
     let heard = receive()?;
     println!("server: {heard}");
     send(&heard.to_uppercase())?;

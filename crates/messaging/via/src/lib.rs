@@ -5,6 +5,7 @@
 //! VIA.
 
 mod address;
+mod allocation;
 mod attributes;
 mod completion_queue;
 mod connection;
@@ -12,6 +13,7 @@ mod descriptor;
 mod engine;
 mod error;
 mod futex;
+mod listener;
 mod memory;
 mod nic;
 mod protection;
@@ -26,13 +28,15 @@ pub mod barriers {
 }
 
 pub use address::{Address, Credentials};
+pub use allocation::AllocationOptions;
 pub use attributes::{NicAttributes, Reliability, ViAttributes, ViState};
 pub use completion_queue::CompletionQueue;
 pub use connection::ConnectionRequest;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
 pub use engine::completion_ring::Queue;
 pub use engine::connect::PeerRequest;
-pub use error::{AsynchronousError, Error, ErrorCode, Resource};
+pub use error::{AsynchronousError, EndReason, Error, ErrorCode, Resource};
+pub use listener::Listener;
 pub use memory::MemoryRegion;
 pub use nic::Nic;
 pub use protection::{MemoryAttributes, MemoryHandle, ProtectionTag};

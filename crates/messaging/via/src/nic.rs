@@ -3,6 +3,7 @@
 //! Source: VIA, accessing a VI NIC; VIPL, VipOpenNic and VipQueryNic.
 
 use crate::address::Address;
+use crate::allocation::AllocationOptions;
 use crate::attributes::{NicAttributes, ViAttributes};
 use crate::completion_queue::CompletionQueue;
 use crate::connection::ConnectionRequest;
@@ -11,6 +12,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::nic::NicShared;
 use crate::engine::waiting::deadline_after;
 use crate::error::{AsynchronousError, Error};
+use crate::listener::Listener;
 use crate::memory::MemoryRegion;
 use crate::protection::{MemoryAttributes, ProtectionTag};
 use crate::provider::shared_memory::SharedMemory;
@@ -68,6 +70,19 @@ impl Nic {
     /// [`Error::InvalidParameter`] for 0 bytes; [`Error::InvalidProtectionTag`]; [`Error::Resource`] if a limit of the
     /// NIC is exceeded or the system has no memory.
     pub fn allocate(&self, bytes: usize, attributes: MemoryAttributes) -> Result<MemoryRegion, Error> {
+        self.allocate_with(bytes, attributes, AllocationOptions::default())
+    }
+
+    /// Like [`Nic::allocate`], with options that make the first use of the memory faster.
+    ///
+    /// # Errors
+    /// Those of [`Nic::allocate`], and [`Error::System`] if the system has no memory for the pages.
+    pub fn allocate_with(
+        &self,
+        bytes: usize,
+        attributes: MemoryAttributes,
+        options: AllocationOptions,
+    ) -> Result<MemoryRegion, Error> {
         if bytes == 0 {
             return Err(Error::InvalidParameter("a region needs at least one byte".into()));
         }
@@ -77,7 +92,10 @@ impl Nic {
         };
         let (base, length) = (memory.base() as u64, bytes as u64);
         debug_assert!(memory.length() >= bytes);
-        self.insert(base, length, attributes, Some(memory))
+        let region = self.insert(base, length, attributes, Some(memory.clone()))?;
+        // After the registration, in which a provider may replace the pages.
+        options.apply(&*memory)?;
+        Ok(region)
     }
 
     /// Registers existing memory.
@@ -140,7 +158,17 @@ impl Nic {
         Ok(Vi::new(endpoint))
     }
 
-    /// Waits up to `timeout` for a connection request to `local`. `None` waits indefinitely.
+    /// Starts to listen at `local`. Peers can request connections from now on.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if the discriminator is too long; the errors of the provider, such as a name that
+    /// another process uses.
+    pub fn listen(&self, local: &Address) -> Result<Listener, Error> {
+        Listener::open(&self.shared, local)
+    }
+
+    /// Waits up to `timeout` for a connection request to `local`. `None` waits indefinitely. The NIC keeps listening
+    /// afterwards, until it is closed; [`Nic::listen`] can stop.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InvalidParameter`] if the discriminator is too long; the errors of the provider.

@@ -58,6 +58,7 @@ use crate::address::{Address, Credentials};
 use crate::attributes::NicAttributes;
 use crate::attributes::ViAttributes;
 use crate::descriptor::{RemoteSegment, Segment, Status};
+pub use crate::error::EndReason;
 use crate::error::Error;
 use crate::protection::MemoryHandle;
 use std::os::fd::RawFd;
@@ -111,6 +112,15 @@ pub trait Provider: Send + Sync {
     fn known_hosts(&self) -> Vec<Vec<u8>> {
         vec![self.attributes().local_address.clone()]
     }
+
+    /// Starts to listen at `local`.
+    ///
+    /// # Errors
+    /// If the address cannot be used, for example because another process uses it.
+    fn listen(&self, local: &Address) -> Result<(), Error>;
+
+    /// Stops listening at `local`. Pending requests are refused, and current waits end with `Error::InvalidState`.
+    fn stop_listening(&self, local: &Address);
 
     /// Waits until a peer requests a connection to `local` or `deadline` passes (`Error::Timeout`; `None` waits
     /// indefinitely). The provider keeps listening at `local` between calls, so that no requests are lost.
@@ -304,7 +314,7 @@ pub trait Link: Send {
     ///
     /// # Errors
     /// If the connection has ended. The engine then moves the VI to the error state and drops the link.
-    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone>;
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason>;
 
     /// Announces that this side is about to sleep, and returns what to sleep on. The engine then polls once more and
     /// sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or rings the
@@ -343,15 +353,6 @@ pub enum Bell {
     Readable(RawFd),
     /// Nothing to sleep on: keep polling. (A modelled NIC, whose time advances only while it is polled.)
     None,
-}
-
-/// The reason why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
-    /// The peer disconnected in an orderly way.
-    Disconnected,
-    /// The peer exited, is unreachable, or violated the protocol.
-    Lost,
 }
 
 /// The header of a message from the peer. The target validates every field.
@@ -396,7 +397,7 @@ impl Refusal {
 /// time: `begin`, then the data, then `end`; or all at once by `deliver`.
 ///
 /// When the target refuses a message, the engine has already recorded the error. With unreliable delivery the provider
-/// continues; otherwise it informs the peer and returns `Err(Gone::Lost)` from its poll.
+/// continues; otherwise it informs the peer and returns `Err(EndReason::MessageRefused)` from its poll.
 pub trait Target {
     /// Validates the header and returns the destination of the data. For a send, this uses the oldest receive
     /// descriptor.

@@ -9,7 +9,7 @@ use crate::descriptor::{Completion, Descriptor, Segment};
 use crate::engine::connect::PeerRequest;
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
-use crate::error::Error;
+use crate::error::{EndReason, Error};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,6 +114,11 @@ impl Vi {
         self.endpoint.peer_credentials()
     }
 
+    /// Why the last connection ended. `None` before the first connection, and from the next attempt to connect on.
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.endpoint.end_reason()
+    }
+
     /// Disconnects, or leaves the error state. The VI becomes idle, and posted descriptors are flushed.
     ///
     /// # Errors
@@ -175,7 +180,7 @@ impl Vi {
     /// Waits for the oldest descriptor of the send queue: spins briefly, then sleeps. `None` waits indefinitely.
     ///
     /// # Errors
-    /// [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::ConnectionEnded`] if the connection has ended and the queue is empty.
     pub fn send_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Send, timeout)
     }
@@ -183,17 +188,19 @@ impl Vi {
     /// Waits for the oldest descriptor of the receive queue: spins briefly, then sleeps. `None` waits indefinitely.
     ///
     /// # Errors
-    /// [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::ConnectionEnded`] if the connection has ended and the queue is empty.
     pub fn receive_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Receive, timeout)
     }
 
-    /// The next completion of the send queue as a future, for any executor.
+    /// The next completion of the send queue as a future, for any executor. Its errors are those of
+    /// [`Vi::send_wait`].
     pub fn send_completion(&self) -> CompletionFuture<'_> {
         CompletionFuture::new(&self.endpoint, Side::Send)
     }
 
-    /// The next completion of the receive queue as a future, for any executor.
+    /// The next completion of the receive queue as a future, for any executor. Its errors are those of
+    /// [`Vi::receive_wait`].
     pub fn receive_completion(&self) -> CompletionFuture<'_> {
         CompletionFuture::new(&self.endpoint, Side::Receive)
     }

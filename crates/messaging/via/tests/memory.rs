@@ -66,3 +66,31 @@ fn words_that_threads_store_and_load_at_once_are_never_mixed() {
         }
     });
 }
+
+/// The minor page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: all zeros is a valid `rusage`, which the call overwrites.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+#[test]
+fn prefaulted_memory_is_written_without_page_faults() {
+    const BYTES: usize = 4 << 20;
+    let (nic, tag) = open();
+    let text = vec![1; BYTES];
+    let cost = |prefault, huge_pages| {
+        let options = AllocationOptions { prefault, huge_pages };
+        let memory = nic.allocate_with(BYTES, MemoryAttributes::local(tag), options).unwrap();
+        let before = faults();
+        memory.write(0, &text);
+        faults() - before
+    };
+    // At least one fault even where the kernel uses huge pages by itself.
+    assert!(cost(false, false) > 1);
+    assert!(cost(true, false) <= 1);
+    assert!(cost(true, true) <= 1);
+}

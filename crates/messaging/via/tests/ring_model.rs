@@ -36,8 +36,8 @@ fn explored(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'st
 mod provider {
     //! The items of the crate that the ring uses.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Gone {
-        Lost,
+    pub enum EndReason {
+        ProtocolViolation,
     }
 }
 

@@ -243,6 +243,8 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
                     return;
                 }
                 Err(Error::Timeout) => {}
+                // A descriptor may still be posted; it is then flushed.
+                Err(Error::ConnectionEnded(_)) => std::thread::sleep(NOTIFY_SLICE),
                 Err(_) => return,
             }
         }

@@ -42,7 +42,7 @@ impl From<&Error> for Return {
             Error::InvalidQualityOfService => Return::InvalidQos,
             Error::InvalidProtectionTag(_) => Return::InvalidPtag,
             Error::InvalidRdmaRead(_) => Return::InvalidRdmaRead,
-            Error::InvalidState(_) => Return::InvalidState,
+            Error::InvalidState(_) | Error::ConnectionEnded(_) => Return::InvalidState,
             Error::NameService(_) => Return::ErrorNameService,
             Error::NoMatch(_) => Return::NoMatch,
             Error::NotReachable(_) => Return::NotReachable,

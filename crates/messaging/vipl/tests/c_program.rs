@@ -152,4 +152,5 @@ cases! {
     within_callbacks: everything_may_be_called_from_a_callback,
     forked: a_child_that_closes_what_is_its_parents_does_no_harm,
     signals: signals_end_no_wait_early,
+    unusable_memory: memory_that_cannot_be_written_to_is_not_registered,
 }

@@ -14,6 +14,10 @@ const DEPTH: u32 = 512;
 /// Number of received messages per credit message.
 const CREDIT: u32 = DEPTH / 4;
 
+/// Number of uncollected sends at which an end that is busy receiving collects them, so that the work queue does not
+/// fill up. An end that polls usually collects them while it waits.
+const MAX_UNCOLLECTED: u64 = 64;
+
 /// Size of an order in bytes.
 pub const ORDER_BYTES: usize = 256;
 
@@ -109,7 +113,7 @@ pub enum ExchangeError {
     #[error("{0}")]
     Via(#[from] Error),
     /// A descriptor completed with an error.
-    #[error("a message of {bytes} bytes failed: {status:?}; is the peer still there?")]
+    #[error("a message of {bytes} bytes failed: {status:?}")]
     Failed {
         /// Size of the message.
         bytes: u32,
@@ -158,14 +162,29 @@ impl End {
 
     fn received(&self) -> Result<Option<Completion>, ExchangeError> {
         let found = match self.sleeps {
-            true => self.vi.receive_wait(Some(Duration::from_millis(100))).ok(),
+            true => match self.vi.receive_wait(Some(Duration::from_millis(100))) {
+                Ok(completion) => Some(completion),
+                Err(Error::Timeout) => None,
+                Err(error) => return Err(error.into()),
+            },
             false => self.vi.receive_done(),
         };
-        found.map(good).transpose()
+        found.map(|completion| self.checked(completion)).transpose()
     }
 
     fn sent(&self) -> Result<Option<Completion>, ExchangeError> {
-        self.vi.send_done().map(good).transpose()
+        self.vi.send_done().map(|completion| self.checked(completion)).transpose()
+    }
+
+    fn checked(&self, completion: Completion) -> Result<Completion, ExchangeError> {
+        if completion.is_success() {
+            return Ok(completion);
+        }
+        let Completion { length: bytes, status, .. } = completion;
+        Err(match self.vi.end_reason() {
+            Some(reason) => Error::ConnectionEnded(reason).into(),
+            None => ExchangeError::Failed { bytes, status },
+        })
     }
 
     /// Sends `order` to the peer.
@@ -190,13 +209,6 @@ impl End {
         let text = &text[..(completion.length as usize).min(ORDER_BYTES)];
         serde_json::from_slice(text).map(Some).map_err(|_| ExchangeError::VersionMismatch)
     }
-}
-
-fn good(completion: Completion) -> Result<Completion, ExchangeError> {
-    if completion.is_success() {
-        return Ok(completion);
-    }
-    Err(ExchangeError::Failed { bytes: completion.length, status: completion.status })
 }
 
 /// Counts the receives that remain to be posted, so that exactly as many are posted as messages arrive.
@@ -295,6 +307,8 @@ pub struct Pinging {
     started: bool,
     under_way: Option<u64>,
     count: u64,
+    /// Number of collected sends, including the order.
+    sent: u64,
     times: Vec<u64>,
 }
 
@@ -316,7 +330,11 @@ impl Pinging {
             self.receives.again(end)?;
         } else if !self.started || self.under_way.is_some() {
             let collected = end.sent()?.is_some();
+            self.sent += u64::from(collected);
             return Ok(if collected { Step::Moved } else { Step::Idle });
+        }
+        while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
+            self.sent += 1;
         }
         self.under_way = Some(end.clock.now());
         self.count += 1;
@@ -340,6 +358,9 @@ impl Echoing {
             self.count += 1;
             end.post_send(self.order.bytes, None)?;
             self.receives.again(end)?;
+            while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
+                self.sent += 1;
+            }
             return Ok(Step::Moved);
         }
         if end.sent()?.is_none() {
@@ -377,7 +398,7 @@ impl Streaming {
         }
         let waits = self.posted == self.order.total() || self.posted >= self.allowed;
         if waits || self.posted.is_multiple_of(16) {
-            while let Some(heard) = end.vi.receive_done().map(good).transpose()? {
+            while let Some(heard) = end.vi.receive_done().map(|done| end.checked(done)).transpose()? {
                 moved = true;
                 self.receives.again(end)?;
                 self.allowed += u64::from(heard.immediate.unwrap_or(DEPTH));
@@ -428,6 +449,9 @@ impl Draining {
                 end.post_send(0, Some(self.credits))?;
                 self.said += 1;
                 self.credits = 0;
+            }
+            while self.said.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
+                self.sent += 1;
             }
         }
         while end.sent()?.is_some() {

@@ -4,7 +4,7 @@ use super::exchange::{Clock, End, ExchangeError, Measure, Order, Side, Step};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
-use longma_via::{Address, ConnectionRequest, Error, Nic, Reliability};
+use longma_via::{Address, ConnectionRequest, Error, Listener, Nic, Reliability};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +14,13 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a client waits for the server to start, because one shell line may start both.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long an end polls without progress before it sleeps between polls, so that a silent peer costs little.
+const IDLE_POLLING: Duration = Duration::from_millis(10);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
+
+/// Number of idle polls before the clock is read.
+const IDLE_TURNS: u32 = 1024;
 
 /// Maximum message size of the server.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -149,34 +156,55 @@ pub fn measure(end: &End, order: Order, limits: &Limits<'_>) -> Result<Vec<u64>,
 
 fn drive(mut side: Side, end: &End, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
     let mut turns = 0u32;
+    let mut idle = Idle::default();
     loop {
+        let mut slept = false;
         match side.step(end)? {
             Step::Finished(times) => return Ok(times),
-            Step::Idle | Step::Moved => {}
+            Step::Idle => slept = idle.rest(),
+            Step::Moved => idle = Idle::default(),
         }
         turns = turns.wrapping_add(1);
-        if turns.is_multiple_of(1024) || end.sleeps {
+        if turns.is_multiple_of(1024) || end.sleeps || slept {
             limits.check()?;
         }
     }
 }
 
-/// Serves clients until `stop` is set or, with `once`, until the first connection ends. Reports events through `say`.
+/// The idle polls of an end since its last progress.
+#[derive(Default)]
+struct Idle {
+    turns: u32,
+    since: Option<Instant>,
+}
+
+impl Idle {
+    /// Sleeps if there has been no progress for long. Returns whether it did.
+    fn rest(&mut self) -> bool {
+        self.turns = self.turns.saturating_add(1);
+        if self.turns < IDLE_TURNS || self.since.get_or_insert_with(Instant::now).elapsed() < IDLE_POLLING {
+            return false;
+        }
+        std::thread::sleep(IDLE_SLEEP);
+        true
+    }
+}
+
+/// Serves the clients of `listener`, a listener of `nic`, until `stop` is set or, with `once`, until the first connection ends. Reports events through `say`.
 ///
 /// # Errors
 /// If the NIC cannot accept connections.
 pub fn serve(
     nic: &Nic,
-    name: &str,
+    listener: &Listener,
     sleeps: bool,
     once: bool,
     stop: &AtomicBool,
     say: impl Fn(&str) + Sync,
 ) -> Result<(), NetworkError> {
-    let here = Address::local(name);
     std::thread::scope(|scope| {
         loop {
-            let asked = match nic.connect_wait(&here, Some(STOP_CHECK_INTERVAL)) {
+            let asked = match listener.wait(Some(STOP_CHECK_INTERVAL)) {
                 Ok(asked) => asked,
                 Err(Error::Timeout) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Error::Timeout) => continue,
@@ -233,7 +261,7 @@ fn attend(mut end: End, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkE
                 Ok(Some(order)) => break order,
                 Ok(None) if end.vi.state() == longma_via::ViState::Connected => {}
                 // The client has disconnected, with or without a final order.
-                Ok(None) | Err(ExchangeError::Failed { .. }) => return Ok(count),
+                Ok(None) | Err(ExchangeError::Via(Error::ConnectionEnded(_))) => return Ok(count),
                 Err(error) => return Err(error.into()),
             }
         };

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 impl Endpoint {
     /// Registers the completion callback.
     pub(crate) fn on_completion(self: &Arc<Self>, tell: CompletionCallback) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.queues.send.begin_reporting();
         inner.queues.receive.begin_reporting();
         inner.queues.tell = Some(tell);
@@ -49,7 +49,7 @@ impl Endpoint {
 
     /// Whether a segment is in registered memory.
     pub(crate) fn is_registered(&self, segment: &Segment) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let Queues { cache, nic, .. } = &mut inner.queues;
         cache.is_registered(&nic.memory, segment)
     }

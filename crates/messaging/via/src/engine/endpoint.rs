@@ -4,19 +4,19 @@
 //! Source: VIA, VI states; VI connection and disconnection; error handling.
 
 use super::completion_ring::CompletionRing;
-use super::lock::{Guard, Lock};
+use super::lock::Lock;
 use super::memory_table::Region;
 use super::nic::NicShared;
+use super::queues::Queues;
 pub(crate) use super::queues::Side;
-use super::queues::{Notifications, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
 use crate::attributes::{ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
-use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
-use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use crate::error::{EndReason, Error, ErrorCode};
+use crate::provider::{Bell, Link, Outgoing, Posted};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(super) struct Inner {
     tells_receives: bool,
     /// The number of connection attempts.
     attempts: u32,
+    /// Why the last connection ended, until the next attempt.
+    pub(super) ended: Option<EndReason>,
     pub(super) queues: Queues,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Endpoint {
     pub(super) is_parked: AtomicBool,
     /// The number of consecutive polls by a completion queue that found nothing.
     pub(super) empty_polls: AtomicU32,
-    bell: LocalBell,
+    pub(super) bell: LocalBell,
     spin: AdaptiveSpin,
 }
 
@@ -84,7 +86,13 @@ impl Endpoint {
                 itself: itself.clone(),
                 number,
                 nic: nic.clone(),
-                inner: Lock::new(Inner { link: None, tells_receives: false, attempts: 0, queues }),
+                inner: Lock::new(Inner {
+                    link: None,
+                    tells_receives: false,
+                    attempts: 0,
+                    ended: None,
+                    queues,
+                }),
                 state: AtomicU8::new(ViState::Idle as u8),
                 attended: AtomicBool::new(false),
                 calls: AtomicU32::new(0),
@@ -126,17 +134,17 @@ impl Endpoint {
     }
 
     pub(crate) fn attributes(&self) -> ViAttributes {
-        self.inner.lock().queues.attributes
+        self.lock().queues.attributes
     }
 
     pub(crate) fn queues_empty(&self) -> (bool, bool) {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         (inner.queues.send.is_empty(), inner.queues.receive.is_empty())
     }
 
     pub(crate) fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
         let attributes = checked(&self.nic, attributes)?;
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
                 "attributes can be changed only while idle, not {:?}",
@@ -152,14 +160,14 @@ impl Endpoint {
 
     // ---- states -----------------------------------------------------------------------------------------------------
 
-    fn enter(&self, inner: &mut Inner, state: ViState) {
+    pub(super) fn enter(&self, inner: &mut Inner, state: ViState) {
         inner.queues.state = state;
         self.state.store(state as u8, Ordering::Release);
     }
 
     /// Enters the connect-pending state, until this attempt succeeds or fails or the VI is disconnected.
     pub(super) fn enter_pending(&self) -> Result<Attempt, Error> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
                 "a VI connects only from idle, not from {:?}",
@@ -167,17 +175,18 @@ impl Endpoint {
             )));
         }
         self.enter(&mut inner, ViState::ConnectPending);
+        inner.ended = None;
         inner.attempts = inner.attempts.wrapping_add(1);
         Ok(Attempt { number: inner.attempts, attributes: inner.queues.attributes })
     }
 
     /// Whether the attempt is still current.
     pub(super) fn is_pending(&self, attempt: &Attempt) -> bool {
-        self.inner.lock().is_pending(attempt)
+        self.lock().is_pending(attempt)
     }
 
     pub(super) fn enter_connected(&self, attempt: &Attempt, link: Box<dyn Link>, remote: &ViAttributes) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if !inner.is_pending(attempt) {
             // The VI was disconnected during the attempt: drop the link.
             return;
@@ -203,36 +212,36 @@ impl Endpoint {
         // Threads that are waiting already must include the link in their wait.
         (inner.queues.news.any, inner.queues.news.ring) = (true, true);
         let rings: Vec<_> = inner.queues.rings().cloned().collect();
-        self.unlock(inner);
+        drop(inner);
         rings.iter().for_each(|ring| ring.rouse());
         self.nic.vi_registry.wake();
     }
 
     pub(super) fn leave_pending(&self, attempt: &Attempt) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.is_pending(attempt) {
             self.enter(&mut inner, ViState::Idle);
         }
     }
 
     pub(crate) fn peer_credentials(&self) -> Option<Credentials> {
-        self.inner.lock().link.as_ref()?.credentials()
+        self.lock().link.as_ref()?.credentials()
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
         if self.nic.is_forked_child() {
             return Err(Error::InvalidState("the VI belongs to the process that opened its NIC".into()));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if let Some(mut link) = inner.link.take() {
             // Completions that have arrived still count.
             let _ = link.poll(&mut inner.queues, POLL_BUDGET);
             link.disconnect();
+            self.end(&mut inner, EndReason::DisconnectedHere);
         }
         self.flush(&mut inner, Status::FLUSHED);
         inner.queues.fault = None;
         self.enter(&mut inner, ViState::Idle);
-        self.unlock(inner);
         Ok(())
     }
 
@@ -240,7 +249,7 @@ impl Endpoint {
         // A completion callback may panic while descriptors are flushed. The VI is destroyed nevertheless.
         let _ = catch_unwind(AssertUnwindSafe(|| self.disconnect()));
         self.nic.vi_registry.leave(self.number);
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
         let tag = inner.queues.attributes.tag;
         drop(inner);
@@ -248,33 +257,6 @@ impl Endpoint {
             ring.detach_vi(self.number);
         }
         self.nic.memory.release_tag(tag);
-    }
-
-    fn flush(&self, inner: &mut Inner, posted: Status) {
-        inner.queues.held.clear();
-        inner.queues.arrival = None;
-        inner.queues.malformed = 0;
-        self.stop_parking(inner);
-        let sent = inner.queues.send.flush(posted);
-        let received = inner.queues.receive.flush(Status::FLUSHED);
-        inner.queues.completed(Side::Send, sent);
-        inner.queues.completed(Side::Receive, received);
-    }
-
-    /// Breaks the connection: the VI enters the error state, all posted descriptors are flushed, and the error callback
-    /// is called with `code`.
-    #[cold]
-    fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
-        inner.queues.fault = None;
-        if let Some(mut link) = inner.link.take() {
-            link.disconnect();
-        }
-        self.enter(inner, ViState::Error);
-        self.flush(inner, posted);
-        inner.queues.fault = None;
-        let news = &mut inner.queues.news;
-        (news.any, news.ring) = (true, true);
-        news.error.get_or_insert((code, None));
     }
 
     // ---- posting ----------------------------------------------------------------------------------------------------
@@ -287,11 +269,9 @@ impl Endpoint {
                 descriptor.operation
             )));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
-        let outcome = self.post_send_locked(&mut inner, descriptor);
-        self.unlock(inner);
-        outcome
+        self.post_send_locked(&mut inner, descriptor)
     }
 
     #[inline]
@@ -330,7 +310,7 @@ impl Endpoint {
         if stage == Stage::Done {
             queues.completed(Side::Send, 1);
             if status.is_error() && inner.link.is_some() {
-                self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+                self.break_by_post(inner);
             }
         }
         Ok(())
@@ -344,7 +324,7 @@ impl Endpoint {
                 descriptor.operation
             )));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         let queues = &mut inner.queues;
         // Whether the descriptor is queued, and whether a message can use it.
@@ -382,7 +362,6 @@ impl Endpoint {
         {
             link.receive_posted(descriptor.segments);
         }
-        self.unlock(inner);
         outcome
     }
 
@@ -398,12 +377,19 @@ impl Endpoint {
     fn progress_by(&self, inner: &mut Inner, budget: u32) {
         let Inner { link: Some(link), queues, .. } = inner else { return };
         let polled = link.poll(queues, budget);
-        if let Some(code) = queues.fault {
-            return self.break_connection(inner, code, Status::TRANSPORT_ERROR);
-        }
-        if let Err(gone) = polled {
-            let posted = if gone == Gone::Lost { Status::TRANSPORT_ERROR } else { Status::FLUSHED };
-            return self.break_connection(inner, ErrorCode::ConnectionLost, posted);
+        match (queues.fault, polled) {
+            (None, Ok(())) => {}
+            // The link or the peer has refused a message.
+            (Some(code @ ErrorCode::ConnectionLost), polled) => {
+                let reason = polled.err().unwrap_or(EndReason::MessageRefused);
+                return self.break_connection(inner, reason, code, Status::TRANSPORT_ERROR);
+            }
+            (Some(code), _) => return self.break_by_fault(inner, code),
+            (None, Err(reason)) => {
+                let in_order = reason == EndReason::Disconnected;
+                let posted = if in_order { Status::FLUSHED } else { Status::TRANSPORT_ERROR };
+                return self.break_connection(inner, reason, ErrorCode::ConnectionLost, posted);
+            }
         }
         if !queues.held.is_empty() && !queues.send.has_posted() {
             queues.held.clear();
@@ -415,7 +401,7 @@ impl Endpoint {
 
     /// Keeps the memory of a region that is being deregistered as long as the provider may be using it for this VI.
     pub(super) fn hold(&self, region: &Arc<Region>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.queues.send.has_posted() {
             inner.queues.held.push(region.clone());
         }
@@ -449,86 +435,47 @@ impl Endpoint {
                     queues.send.advance(stage, |entry| entry.status = status.with(Status::DONE));
                     queues.completed(Side::Send, 1);
                     if status.is_error() {
-                        return self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+                        return self.break_by_post(inner);
                     }
                 }
             }
         }
     }
 
-    /// Releases the lock and then delivers the notifications collected under it.
-    #[inline]
-    pub(super) fn unlock(&self, mut inner: Guard<'_, Inner>) {
-        if inner.queues.fault.is_some() {
-            let code = inner.queues.fault.unwrap_or(ErrorCode::Catastrophic);
-            self.break_connection(&mut inner, code, Status::TRANSPORT_ERROR);
-        }
-        if !inner.queues.news.any {
-            return;
-        }
-        let news = std::mem::take(&mut inner.queues.news);
-        drop(inner);
-        self.tell(news);
-    }
-
-    #[cold]
-    fn tell(&self, news: Notifications) {
-        if news.ring {
-            self.bell.ring();
-        }
-        if let Some((code, context)) = news.error {
-            let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };
-            self.nic.errors.report(AsynchronousError { resource, code, vi: Some(self.number), context });
-        }
-        let mut panic = news.panic;
-        for waker in news.wakers.into_iter().flatten() {
-            if let Err(another) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                panic.get_or_insert(another);
-            }
-        }
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-    }
-
     /// Polls once on behalf of the program.
     #[inline]
     pub(crate) fn look(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         self.progress(&mut inner);
-        self.unlock(inner);
     }
 
     /// Polls once on behalf of the registry's thread.
     #[inline]
     pub(super) fn poll_for_registry(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.progress(&mut inner);
-        self.unlock(inner);
     }
 
     /// Polls on behalf of the provider's thread.
     pub(super) fn poll_for_provider(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
         if inner.queues.parked && inner.queues.news.any {
             // More messages are likely to follow, so the completion queues poll this VI for a while.
             self.poll_by_queues(&inner);
         }
-        self.unlock(inner);
     }
 
     #[inline]
     pub(crate) fn done(&self, side: Side) -> Option<Completion> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         self.note_call(&mut inner);
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
-        self.unlock(inner);
         completion
     }
 
@@ -536,20 +483,32 @@ impl Endpoint {
         if let Some(completion) = self.done(side) {
             return Ok(completion);
         }
-        wait(&self.spin, deadline_after(timeout), || self.done(side), self).ok_or(Error::Timeout)
+        let ready = || match self.done(side) {
+            Some(completion) => Some(Ok(completion)),
+            None => self.end_of(side).map(|reason| Err(Error::ConnectionEnded(reason))),
+        };
+        wait(&self.spin, deadline_after(timeout), ready, self).unwrap_or(Err(Error::Timeout))
     }
 
-    /// Registers a future's waker. Returns a completion if there is one already.
-    pub(crate) fn poll_done(&self, side: Side, waker: &std::task::Waker) -> Option<Completion> {
-        let mut inner = self.inner.lock();
+    /// Registers a future's waker. Returns a completion if there is one already, and an error if there will be none.
+    pub(crate) fn poll_done(
+        &self,
+        side: Side,
+        waker: &std::task::Waker,
+    ) -> Option<Result<Completion, Error>> {
+        let mut inner = self.lock();
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
+        let outcome = match completion {
+            Some(completion) => Some(Ok(completion)),
+            None => inner.end_of(side).map(|reason| Err(Error::ConnectionEnded(reason))),
+        };
         // Dropped outside the lock, because dropping a waker runs code of the program, which may call the VI.
         let mut before = None;
-        if completion.is_none() {
+        if outcome.is_none() {
             let place = match side {
                 Side::Send => &mut inner.queues.send_waker,
                 Side::Receive => &mut inner.queues.receive_waker,
@@ -558,14 +517,14 @@ impl Endpoint {
                 before = place.replace(waker.clone());
             }
         }
-        self.unlock(inner);
+        drop(inner);
         drop(before);
-        completion
+        outcome
     }
 
     /// Wakes the futures that wait for this VI.
     pub(crate) fn wake_futures(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let wakers = [inner.queues.send_waker.take(), inner.queues.receive_waker.take()];
         drop(inner);
         wakers.into_iter().flatten().for_each(std::task::Waker::wake);
@@ -573,7 +532,7 @@ impl Endpoint {
 
     /// Whether a future waits for this VI.
     pub(crate) fn has_waker(&self) -> bool {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let queues = &inner.queues;
         queues.send_waker.is_some()
             || queues.receive_waker.is_some()
@@ -593,7 +552,7 @@ impl Endpoint {
 
     /// Like `arm`, for the registry's thread.
     pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.queues.sleepers += 1;
         if let Some(link) = &mut inner.link {
             bells.push(link.arm());
@@ -601,7 +560,7 @@ impl Endpoint {
     }
 
     pub(super) fn disarm_for_others(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.queues.sleepers -= 1;
         if inner.queues.sleepers == 0
             && let Some(link) = &mut inner.link

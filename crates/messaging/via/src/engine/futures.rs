@@ -3,12 +3,14 @@
 use super::completion_ring::{CompletionRing, Queue};
 use super::endpoint::{Endpoint, Side};
 use crate::descriptor::Completion;
+use crate::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The next completion of a work queue. If several futures wait on one queue, only the one polled last is woken.
+/// The next completion of a work queue, or [`Error::ConnectionEnded`] if there will be none. If several futures wait on
+/// one queue, only the one polled last is woken.
 pub struct CompletionFuture<'a> {
     endpoint: &'a Arc<Endpoint>,
     side: Side,
@@ -21,11 +23,11 @@ impl<'a> CompletionFuture<'a> {
 }
 
 impl Future for CompletionFuture<'_> {
-    type Output = Completion;
+    type Output = Result<Completion, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        if let Some(completion) = self.endpoint.poll_done(self.side, context.waker()) {
-            return Poll::Ready(completion);
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.endpoint.poll_done(self.side, context.waker()) {
+            return Poll::Ready(outcome);
         }
         self.endpoint.nic().vi_registry.watch(self.endpoint);
         Poll::Pending

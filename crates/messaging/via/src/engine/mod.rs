@@ -7,12 +7,14 @@ pub(crate) mod asymmetric;
 mod completion_callback;
 pub(crate) mod completion_ring;
 pub(crate) mod connect;
+mod ending;
 pub(crate) mod endpoint;
 pub(crate) mod errors;
 pub(crate) mod futures;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+mod locked;
 pub(crate) mod memory_table;
 pub(crate) mod nic;
 mod parking;

@@ -15,7 +15,7 @@ impl Endpoint {
 
     /// Parks the VI. Returns `false` if it must be polled.
     pub(super) fn park(&self) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if !inner.queues.parked && inner.link.is_some() {
             if !inner.link.as_mut().is_some_and(|link| link.park()) {
                 self.empty_polls.store(0, Ordering::Relaxed);
@@ -26,11 +26,9 @@ impl Endpoint {
             self.progress(&mut inner);
         }
         if inner.queues.news.any && inner.link.is_some() {
-            self.unlock(inner);
             return false;
         }
         inner.queues.rings().for_each(|ring| ring.stop_polling(self.number));
-        self.unlock(inner);
         true
     }
 
@@ -46,13 +44,12 @@ impl Endpoint {
 
     /// Polls once on behalf of a completion queue.
     pub(super) fn poll_for_queue(&self) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         // A waiter on one of the queues relies on the provider's report, so the VI stays parked.
         if inner.queues.parked && !inner.queues.rings().any(|ring| ring.is_awaited()) {
             self.unpark(&mut inner);
         }
         self.progress(&mut inner);
-        self.unlock(inner);
     }
 
     fn unpark(&self, inner: &mut Inner) {

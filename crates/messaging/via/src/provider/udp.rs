@@ -4,6 +4,7 @@
 //!
 //! Source: udp(7), ip(7).
 
+pub use super::datagram::TimeLimits;
 use super::datagram::medium::{Medium, Peer, Resolve};
 use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
@@ -35,6 +36,14 @@ impl Udp {
     /// # Errors
     /// If the address does not belong to this host, or the port is in use.
     pub fn open(address: SocketAddr) -> Result<Self, Error> {
+        Self::open_with(address, TimeLimits::default())
+    }
+
+    /// Like [`Udp::open`], with other time limits.
+    ///
+    /// # Errors
+    /// Those of [`Udp::open`].
+    pub fn open_with(address: SocketAddr, limits: TimeLimits) -> Result<Self, Error> {
         let failed = |error| Error::system("binding the UDP socket", error);
         let socket = UdpSocket::bind(address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
@@ -43,7 +52,7 @@ impl Udp {
         let host = local.to_string().into_bytes();
         let medium =
             UdpMedium { socket, room, datagrams: Mutex::new(BTreeMap::new()), buffer: vec![0; 1 << 16] };
-        let nic = DatagramNic::new(Box::new(medium), "udp".into(), host, LARGEST_DATAGRAM)?;
+        let nic = DatagramNic::new(Box::new(medium), limits, "udp".into(), host, LARGEST_DATAGRAM)?;
         Ok(Self { nic })
     }
 }

@@ -1,10 +1,11 @@
 /* Careless programs: null pointers in every argument, objects destroyed by several threads at once or while in use, calls from within
- * callbacks, a forked child that closes its parent's objects, signals during every wait.
+ * callbacks, a forked child that closes its parent's objects, signals during every wait, registration of unusable memory.
  * Usage: abuse CASE. Exits with 0 and prints "CASE: kept" only if the library rejected or performed each call and kept working. */
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -316,10 +317,30 @@ static void signals(void) {
     pthread_join(thread, NULL);
 }
 
+/* Memory that messages could not be stored to is refused when it is registered. */
+static void unusable_memory(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    VIP_MEM_HANDLE memory;
+    VIP_MEM_ATTRIBUTES mem = {0};
+    open_and_connect(NULL);
+    mem.Ptag = one.tag;
+    char *pages = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_READ) || munmap(pages + 3 * page, page)) exit(1);
+    CHECK(VipRegisterMem(one.nic, pages + 3 * page, 1, &mem, &memory), VIP_INVALID_PARAMETER);
+    CHECK(VipRegisterMem(one.nic, pages + 2 * page, page + 1, &mem, &memory), VIP_INVALID_PARAMETER);
+    CHECK(VipRegisterMem(one.nic, pages + page + 8, 8, &mem, &memory), VIP_INVALID_PARAMETER);
+    CHECK(VipRegisterMem(one.nic, pages + page - 1, 2, &mem, &memory), VIP_INVALID_PARAMETER);
+    CHECK(VipRegisterMem(one.nic, pages + 2 * page + 1, page - 1, &mem, &memory), VIP_SUCCESS);
+    CHECK(VipDeregisterMem(one.nic, pages + 2 * page + 1, memory), VIP_SUCCESS);
+    CHECK(VipRegisterMem(one.nic, pages, page, &mem, &memory), VIP_SUCCESS);
+    CHECK(VipDeregisterMem(one.nic, pages, memory), VIP_SUCCESS);
+    talk();
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         {"nulls", nulls}, {"destroyed_at_once", destroyed_at_once}, {"destroyed_under_a_wait", destroyed_under_a_wait},
-        {"within_callbacks", within_callbacks}, {"forked", forked}, {"signals", signals},
+        {"within_callbacks", within_callbacks}, {"forked", forked}, {"signals", signals}, {"unusable_memory", unusable_memory},
     };
     alarm(60);
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -7,7 +7,7 @@ mod program;
 mod rings;
 
 use super::datagram::medium::{Medium, Peer, Resolve};
-use super::datagram::{DatagramNic, OverDatagrams};
+use super::datagram::{DatagramNic, OverDatagrams, TimeLimits};
 use crate::error::Error;
 use program::{ETHER_TYPE, Program};
 use rings::{Mapping, Ring};
@@ -37,10 +37,18 @@ impl AfXdp {
     /// If there is no such interface, it is not Ethernet, or the system does not permit AF_XDP. The provider `udp`
     /// needs no permission.
     pub fn open(name: &str) -> Result<Self, Error> {
+        Self::open_with(name, TimeLimits::default())
+    }
+
+    /// Like [`AfXdp::open`], with other time limits.
+    ///
+    /// # Errors
+    /// Those of [`AfXdp::open`].
+    pub fn open_with(name: &str, limits: TimeLimits) -> Result<Self, Error> {
         let medium = Frames::open(name).map_err(|error| advise(name, error))?;
         let host = medium.host(Peer::Hardware(medium.hardware));
         let mtu = u32::from(medium.mtu);
-        Ok(Self { nic: DatagramNic::new(Box::new(medium), format!("af_xdp:{name}"), host, mtu)? })
+        Ok(Self { nic: DatagramNic::new(Box::new(medium), limits, format!("af_xdp:{name}"), host, mtu)? })
     }
 }
 

@@ -8,8 +8,8 @@ use super::node::Node;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::slices::{gather, scatter};
-use crate::provider::{Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target};
-use longma_reliable::{Event, SendError};
+use crate::provider::{Bell, EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target};
+use longma_reliable::{Event, Loss, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -58,16 +58,16 @@ impl DatagramLink {
     }
 
     /// Sends an answer, now or when there is space.
-    fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), Gone> {
+    fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), EndReason> {
         if self.pending_answers.len() >= MAX_OWED {
-            return Err(self.lose());
+            return Err(self.lose(EndReason::LimitExceeded));
         }
         self.pending_answers.push_back(answer);
         self.send_answers(target)
     }
 
     /// Sends pending answers while there is space.
-    fn send_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+    fn send_answers(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         while let Some(answer) = self.pending_answers.front() {
             let sent = match *answer {
                 Answer::Message(head) => self.node.send(self.tag, &[&head.write()]),
@@ -105,8 +105,10 @@ impl DatagramLink {
         }
     }
 
-    fn arrived(&mut self, message: &[u8], target: &mut dyn Target) -> Result<(), Gone> {
-        let Some((head, data)) = MessageHeader::read(message) else { return Err(self.lose()) };
+    fn arrived(&mut self, message: &[u8], target: &mut dyn Target) -> Result<(), EndReason> {
+        let Some((head, data)) = MessageHeader::read(message) else {
+            return Err(self.lose(EndReason::ProtocolViolation));
+        };
         match head {
             MessageHeader::Data(header, token) => match target.deliver(&header, data) {
                 Ok(()) => {
@@ -136,31 +138,41 @@ impl DatagramLink {
                 {
                     self.completed(token, status, target);
                 }
-                Err(self.lose())
+                Err(self.lose(EndReason::MessageRefused))
             }
         }
     }
 
     /// Handles a message that the engine refused: with reliable delivery, the connection ends.
-    fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), Gone> {
+    fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), EndReason> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
         }
         // Try to send the reason now. Earlier pending answers are dropped, and if there is no space, the peer only sees
         // the end of the connection.
         let _ = self.node.send(self.tag, &[&MessageHeader::Refused(token, refusal.remote_status()).write()]);
-        Err(self.lose())
+        Err(self.lose(EndReason::MessageRefused))
     }
 
-    fn lose(&mut self) -> Gone {
+    fn lose(&mut self, reason: EndReason) -> EndReason {
         self.leave();
-        Gone::Lost
+        reason
     }
 
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.over, true) {
             self.node.leave(self.tag);
         }
+    }
+}
+
+/// The reason that a program sees for a broken connection.
+fn reason_of(loss: &Loss) -> EndReason {
+    match loss {
+        Loss::Silent(_) => EndReason::TimedOut,
+        Loss::Blocked(_) => EndReason::PathMtu,
+        Loss::Reset => EndReason::PeerExited,
+        Loss::Violation(_) | Loss::Greeting => EndReason::ProtocolViolation,
     }
 }
 
@@ -192,13 +204,14 @@ impl Link for DatagramLink {
                 self.pending.push_back((token, (!waits).then_some(Status::DONE)));
                 Posted::Pending
             }
-            Err(SendError::Full) => Posted::Full,
+            // After the end of the connection, the next polls first deliver the messages that have arrived, and then
+            // report the end.
+            Err(SendError::Full | SendError::NotOpen) => Posted::Full,
             Err(SendError::TooLong(_)) => Posted::Failed(Status::LENGTH_ERROR),
-            Err(SendError::NotOpen) => Posted::Failed(Status::TRANSPORT_ERROR),
         }
     }
 
-    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason> {
         self.send_answers(target)?;
         for turn in 0..budget.max(1) {
             let Some(event) = self.node.poll(self.tag, turn == 0) else { break };
@@ -206,9 +219,9 @@ impl Link for DatagramLink {
                 Event::Message(message) => self.arrived(&message, target)?,
                 Event::Closed => {
                     self.leave();
-                    return Err(Gone::Disconnected);
+                    return Err(EndReason::Disconnected);
                 }
-                Event::Lost(_) => return Err(self.lose()),
+                Event::Lost(loss) => return Err(self.lose(reason_of(&loss))),
                 Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
             }
         }

@@ -3,7 +3,9 @@
 //! Source: `longma-reliable`; VIA, reliability levels. Unreliable VIs also use a reliable connection, which the
 //! specification permits.
 
+// Compiled into the crate because the peers use its private messages.
 #[cfg(test)]
+#[path = "../../../tests/hostile/datagram.rs"]
 mod hostile;
 mod link;
 pub(crate) mod medium;
@@ -15,6 +17,7 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, OutgoingRequest, Provider};
+use longma_reliable::Config;
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::Node;
@@ -32,6 +35,25 @@ const MAX_DESCRIPTORS: u32 = 1024;
 /// How long closing a NIC waits for its thread.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a datagram NIC waits for its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The time without packets from a peer after which it is considered dead. Default 3 s.
+    pub give_up_after: Duration,
+    /// The time after which a connection ends if its packets do not arrive although the peer answers, because the
+    /// path's MTU has shrunk. Default 5 s.
+    pub blocked_after: Duration,
+    /// How long a VI that is disconnected, and a NIC that is closed, deliver pending data. Default 2 s.
+    pub linger: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        let Config { give_up_after, blocked_after, .. } = Config::default();
+        Self { give_up_after, blocked_after, linger: Duration::from_secs(2) }
+    }
+}
+
 /// A NIC over a medium.
 pub(crate) struct DatagramNic {
     node: Arc<Node>,
@@ -41,8 +63,14 @@ pub(crate) struct DatagramNic {
 
 impl DatagramNic {
     /// Creates a NIC called `name` at `host`, over `medium`.
-    pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
-        let node = Node::new(medium)?;
+    pub(crate) fn new(
+        medium: Box<dyn Medium>,
+        limits: TimeLimits,
+        name: String,
+        host: Vec<u8>,
+        mtu: u32,
+    ) -> Result<Self, Error> {
+        let node = Node::new(medium, limits)?;
         let thread = service_thread::start(&node)?;
         let attributes = NicAttributes {
             name,
@@ -81,6 +109,15 @@ impl<T: OverDatagrams> Provider for T {
     fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         let own = if host.is_empty() { &self.attributes().local_address } else { host };
         self.nic().node.named_host(own)
+    }
+
+    fn listen(&self, local: &Address) -> Result<(), Error> {
+        self.nic().node.listen(local);
+        Ok(())
+    }
+
+    fn stop_listening(&self, local: &Address) {
+        self.nic().node.stop_listening(local);
     }
 
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {

@@ -8,8 +8,9 @@ mod paths;
 mod taken_requests;
 
 use self::connecting::PendingRequest;
-use self::paths::{LINGER, Path, Paths};
+use self::paths::{Path, Paths};
 use self::taken_requests::TakenRequests;
+use super::TimeLimits;
 use super::medium::{Medium, Peer, Resolve};
 use super::service_thread::{self, Wakeup};
 use crate::error::Error;
@@ -42,6 +43,7 @@ pub(super) struct Node {
     /// Called without the lock because it may take long.
     resolve: Resolve,
     begin: Instant,
+    limits: TimeLimits,
     /// The process that opened the NIC.
     home: u32,
 }
@@ -72,7 +74,7 @@ pub(super) struct State {
 }
 
 impl Node {
-    pub(super) fn new(medium: Box<dyn Medium>) -> Result<Arc<Self>, Error> {
+    pub(super) fn new(medium: Box<dyn Medium>, limits: TimeLimits) -> Result<Arc<Self>, Error> {
         let resolve = medium.resolve();
         let state = State {
             medium,
@@ -100,6 +102,7 @@ impl Node {
             is_closed: AtomicBool::new(false),
             resolve,
             begin: Instant::now(),
+            limits,
             home: std::process::id(),
         }))
     }
@@ -278,7 +281,8 @@ impl Node {
         loop {
             let now = self.now();
             self.turn(&mut state, now);
-            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::has_undelivered)
+            if now.saturating_sub(begin) >= self.limits.linger
+                || !state.paths.by_tag.values().any(Path::has_undelivered)
             {
                 break;
             }

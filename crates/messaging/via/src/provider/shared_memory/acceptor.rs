@@ -18,6 +18,7 @@ use longma_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,7 @@ pub(super) struct Listener {
     settings: Arc<Settings>,
     quota: Arc<Quotas>,
     room: Mutex<AcceptorState>,
+    is_closed: AtomicBool,
 }
 
 enum Step {
@@ -165,23 +167,58 @@ impl Listener {
         let socket = place.listen(discriminator)?;
         make_room(&socket, settings.limits.nic_connections);
         let (settings, quota) = (settings.clone(), quota.clone());
-        Ok(Listener { socket, place, settings, quota, room: Mutex::default() })
+        Ok(Listener {
+            socket,
+            place,
+            settings,
+            quota,
+            room: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        })
     }
 
     fn room(&self) -> MutexGuard<'_, AcceptorState> {
         self.room.lock().ignore_poison()
     }
 
-    /// Returns the next complete request, waiting until the deadline if there is none.
+    /// Stops listening. Waits in other threads end.
+    pub(super) fn close(&self) {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.place.remove();
+        // Accept no more connections, and drop pending ones individually, including the descriptors in their messages.
+        // SAFETY: the call takes only integers.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        while self.next_socket().is_ok() {}
+        let AcceptorState { handshakes, ready, .. } = std::mem::take(&mut *self.room());
+        let contacts = handshakes.into_iter().map(|handshake| handshake.contact);
+        for contact in contacts.chain(ready.into_iter().map(|pending| pending.contact)) {
+            refuse(&contact.socket, "the server no longer listens", false);
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns the next complete request, waiting until the deadline if there is none. `None` after the deadline, and
+    /// when the listener is closed.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<IncomingRequest> {
         loop {
             let (sockets, next) = {
                 let mut room = self.room();
+                if self.is_closed() {
+                    return None;
+                }
                 let mut allowance = MAX_MESSAGES_PER_CALL;
                 self.look(&mut room, &mut allowance);
                 self.take_in(&mut room, &mut allowance);
-                if let Some(pending) = room.ready.pop_front() {
-                    return Some(pending);
+                while let Some(pending) = room.ready.pop_front() {
+                    // A client that has given up in the meantime is no longer connected.
+                    if !has_hung_up(&pending.contact) {
+                        return Some(pending);
+                    }
                 }
                 let mut sockets: Vec<RawFd> =
                     room.handshakes.iter().map(|handshake| handshake.contact.socket.as_raw_fd()).collect();
@@ -356,12 +393,16 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.place.remove();
-        // Accept no more connections, and drop pending ones individually, including the descriptors in their messages.
-        // SAFETY: the call takes only integers.
-        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
-        while self.next_socket().is_ok() {}
+        self.close();
     }
+}
+
+/// Whether the peer has closed its socket or exited.
+fn has_hung_up(contact: &Contact) -> bool {
+    let mut poll = libc::pollfd { fd: contact.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: a single local structure; does not wait.
+    let has_closed = unsafe { libc::poll(&raw mut poll, 1, 0) == 1 };
+    has_closed || contact.process.has_ended()
 }
 
 /// Makes the kernel enlarge this process's descriptor table for the given number of connections now. If the table had

@@ -10,7 +10,7 @@ use super::ring::Message;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::protection::MemoryHandle;
-use crate::provider::{Gone, Header, Refusal, Request, Slice, Target};
+use crate::provider::{EndReason, Header, Refusal, Request, Slice, Target};
 use crate::shared_bytes::copy;
 
 /// The number of completions that may be withheld from the peer while more messages are received. Each notification
@@ -47,8 +47,8 @@ unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
     }
 }
 
-fn remote_of(message: &Message) -> Result<RemoteSegment, Gone> {
-    let handle = u32::try_from(message.words[1]).map_err(|_| Gone::Lost)?;
+fn remote_of(message: &Message) -> Result<RemoteSegment, EndReason> {
+    let handle = u32::try_from(message.words[1]).map_err(|_| EndReason::ProtocolViolation)?;
     Ok(RemoteSegment { address: message.words[0], handle: MemoryHandle(handle) })
 }
 
@@ -56,16 +56,16 @@ fn remote_of(message: &Message) -> Result<RemoteSegment, Gone> {
 ///
 /// # Errors
 /// If `length` bytes from there are not inside the arena.
-fn offset_of(message: &Message, length: u32) -> Result<usize, Gone> {
+fn offset_of(message: &Message, length: u32) -> Result<usize, EndReason> {
     let offset = message.words[OFFSET_WORD];
     let inside = length <= CHUNK_BYTES && offset <= u64::from(ARENA_BYTES - length);
-    if inside { Ok(offset as usize) } else { Err(Gone::Lost) }
+    if inside { Ok(offset as usize) } else { Err(EndReason::ProtocolViolation) }
 }
 
 impl SharedLink {
     /// Handles one message and advances to the next.
     #[inline]
-    pub(super) fn take(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
+    pub(super) fn take(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
         let small = message.kind == Kind::Send as u8
             && message.place == DataLocation::Slot as u8
             && message.length <= INLINE_BYTES
@@ -78,13 +78,13 @@ impl SharedLink {
         self.take_other(message, target)
     }
 
-    fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
-        let kind = Kind::from_byte(message.kind).ok_or(Gone::Lost)?;
-        let place = DataLocation::from_byte(message.place).ok_or(Gone::Lost)?;
+    fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
+        let kind = Kind::from_byte(message.kind).ok_or(EndReason::ProtocolViolation)?;
+        let place = DataLocation::from_byte(message.place).ok_or(EndReason::ProtocolViolation)?;
         // Between the parts of a message there may only be answers to reads.
         let goes_on = matches!(kind, Kind::Part | Kind::ReadData);
         if self.arriving.is_some() && !goes_on {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
         let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);
         let send = Header { request: Request::Send, length: message.length, immediate };
@@ -103,7 +103,7 @@ impl SharedLink {
                     (Kind::WriteDone, DataLocation::Slot) if immediate.is_some() => {
                         self.take_notice(&header, target)
                     }
-                    _ => Err(Gone::Lost),
+                    _ => Err(EndReason::ProtocolViolation),
                 }
             }
             (Kind::Part, DataLocation::Arena) => self.take_part(message, target),
@@ -114,7 +114,7 @@ impl SharedLink {
                 self.next(0, true);
                 Ok(())
             }
-            _ => Err(Gone::Lost),
+            _ => Err(EndReason::ProtocolViolation),
         }
     }
 
@@ -131,14 +131,18 @@ impl SharedLink {
 
     /// Handles a message that the engine refused: either it is dropped, or the connection ends and the
     /// reason is sent to the peer.
-    fn refused(&mut self, refusal: Refusal, arena_bytes: u32) -> Result<(), Gone> {
+    fn refused(&mut self, refusal: Refusal, arena_bytes: u32) -> Result<(), EndReason> {
         let harmless = matches!(refusal, Refusal::NoDescriptor | Refusal::Length | Refusal::Protection);
         if self.level == Reliability::Unreliable && harmless {
             self.next(arena_bytes, true);
             return Ok(());
         }
         self.report_fault(refusal.remote_status());
-        Err(Gone::Lost)
+        Err(if refusal == Refusal::Malformed {
+            EndReason::ProtocolViolation
+        } else {
+            EndReason::MessageRefused
+        })
     }
 
     #[inline]
@@ -148,7 +152,7 @@ impl SharedLink {
         header: &Header,
         first: usize,
         target: &mut dyn Target,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), EndReason> {
         let words = &message.words[first..];
         debug_assert!(header.length as usize <= words.len() * 8, "the callers check the length");
         // SAFETY: the words are local, any bytes are valid, and `take` has compared the length with the size of the
@@ -167,7 +171,7 @@ impl SharedLink {
         message: &Message,
         header: &Header,
         target: &mut dyn Target,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), EndReason> {
         let offset = offset_of(message, header.length)?;
         let arena_bytes = header.length.next_multiple_of(64);
         match target.begin(header) {
@@ -188,7 +192,7 @@ impl SharedLink {
         message: &Message,
         header: &Header,
         target: &mut dyn Target,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), EndReason> {
         let dropped = match target.begin(header) {
             Ok(_) => false,
             Err(refusal) => {
@@ -204,15 +208,15 @@ impl SharedLink {
         self.take_part(message, target)
     }
 
-    fn take_part(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
-        let Some(mut arriving) = self.arriving.take() else { return Err(Gone::Lost) };
+    fn take_part(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
+        let Some(mut arriving) = self.arriving.take() else { return Err(EndReason::ProtocolViolation) };
         let count = CHUNK_BYTES.min(arriving.length - arriving.received);
         let offset = offset_of(message, count)?;
         if !arriving.dropped {
             let Some(slices) = target.resume() else {
                 target.end(Status::PROTECTION_ERROR);
                 self.report_fault(Status::REMOTE_DESCRIPTOR_ERROR);
-                return Err(Gone::Lost);
+                return Err(EndReason::MessageRefused);
             };
             // SAFETY: the range is inside the arena, as checked by `offset_of`; the engine has just validated the
             // slices again.
@@ -231,7 +235,7 @@ impl SharedLink {
     }
 
     /// Handles the immediate data of an RDMA write that the peer has already stored.
-    fn take_notice(&mut self, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
+    fn take_notice(&mut self, header: &Header, target: &mut dyn Target) -> Result<(), EndReason> {
         if let Err(refusal) = target.begin(header) {
             return self.refused(refusal, 0);
         }
@@ -243,10 +247,15 @@ impl SharedLink {
     // ---- fetching ---------------------------------------------------------------------------------------------------
 
     /// Copies a message directly from the peer's memory.
-    fn fetch(&mut self, message: &Message, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
+    fn fetch(
+        &mut self,
+        message: &Message,
+        header: &Header,
+        target: &mut dyn Target,
+    ) -> Result<(), EndReason> {
         let count = message.count as usize;
         if count > SOURCES_IN_SLOT {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
         let sources: [(u64, u32, u32); SOURCES_IN_SLOT] = std::array::from_fn(|index| {
             let packed = message.words[2 * index + 1];
@@ -255,7 +264,7 @@ impl SharedLink {
         let sources = &sources[..count];
         let total: u64 = sources.iter().map(|(_, length, _)| u64::from(*length)).sum();
         if total != u64::from(header.length) {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
         let slices = match target.begin(header) {
             Ok(slices) => slices,
@@ -272,7 +281,7 @@ impl SharedLink {
             return Ok(());
         }
         self.report_fault(Status::TRANSPORT_ERROR);
-        Err(Gone::Lost)
+        Err(EndReason::MessageRefused)
     }
 
     /// Copies from the peer's regions. Returns `false` if a source is not in a region that the peer exported or lent.
@@ -292,11 +301,11 @@ impl SharedLink {
 
     // ---- RDMA reads -------------------------------------------------------------------------------------------------
 
-    fn take_read_request(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
+    fn take_read_request(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
         if self.answers.len() >= MAX_READS {
-            return Err(Gone::Lost);
+            return Err(EndReason::LimitExceeded);
         }
-        let token = u32::try_from(message.words[2]).map_err(|_| Gone::Lost)?;
+        let token = u32::try_from(message.words[2]).map_err(|_| EndReason::ProtocolViolation)?;
         let remote = remote_of(message)?;
         if let Err(refusal) = target.readable(remote, message.length) {
             return self.refused(refusal, 0);
@@ -306,17 +315,21 @@ impl SharedLink {
         self.pump_answers(target)
     }
 
-    fn take_read_data(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
+    fn take_read_data(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
         let offset = offset_of(message, message.length)?;
-        let token = u32::try_from(message.words[0]).map_err(|_| Gone::Lost)?;
-        let pending = self.pending.iter_mut().find(|pending| pending.token == token).ok_or(Gone::Lost)?;
-        let Some(reading) = &mut pending.read else { return Err(Gone::Lost) };
+        let token = u32::try_from(message.words[0]).map_err(|_| EndReason::ProtocolViolation)?;
+        let pending = self
+            .pending
+            .iter_mut()
+            .find(|pending| pending.token == token)
+            .ok_or(EndReason::ProtocolViolation)?;
+        let Some(reading) = &mut pending.read else { return Err(EndReason::ProtocolViolation) };
         let fits = u64::from(reading.received) == message.words[1]
             && message.length <= reading.length - reading.received;
         if !fits {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
-        let slices = target.reading(token).ok_or(Gone::Lost)?;
+        let slices = target.reading(token).ok_or(EndReason::ProtocolViolation)?;
         // SAFETY: the range is inside the arena, as checked by `offset_of`; the engine has validated the slices, which
         // can hold the read.
         unsafe { scatter(slices, reading.received, self.peer.their_arena().add(offset), message.length) };

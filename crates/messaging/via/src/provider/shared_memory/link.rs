@@ -14,7 +14,7 @@ use super::ring::{Consumer, Producer, head};
 use crate::address::Credentials;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
-use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Slice, Target};
+use crate::provider::{Bell, EndReason, Link, Outgoing, Posted, Slice, Target};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -238,7 +238,7 @@ impl SharedLink {
     }
 
     /// Completes pending posts in order.
-    pub(super) fn complete_pending(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+    pub(super) fn complete_pending(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         self.out.refresh()?;
         let mut last = None;
         while let Some(first) = self.pending.front() {
@@ -266,7 +266,7 @@ impl SharedLink {
     }
 
     /// If the peer has reported a fault of one of our messages, completes that message with the fault's status.
-    fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+    fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         let fault = self.theirs.progress.fault.load(Ordering::Acquire);
         if fault == 0 {
             return Ok(());
@@ -282,7 +282,7 @@ impl SharedLink {
         {
             target.completed(pending.token, status);
         }
-        Err(Gone::Lost)
+        Err(EndReason::MessageRefused)
     }
 
     /// Reports that the current message failed, so that the peer can complete its descriptor.
@@ -294,11 +294,11 @@ impl SharedLink {
 
     /// Checks whether the connection still exists. Called when no message has arrived.
     #[inline]
-    fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+    fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         let theirs = self.theirs;
         let closed = theirs.progress.closed.load(Ordering::Acquire) != 0;
-        let lost = self.peer.lost.load(Ordering::Acquire);
-        if !closed && !lost && theirs.progress.fault.load(Ordering::Relaxed) == 0 {
+        let loss = self.peer.loss();
+        if !closed && loss.is_none() && theirs.progress.fault.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         self.take_fault(target)?;
@@ -307,7 +307,7 @@ impl SharedLink {
             return Ok(());
         }
         let _ = self.complete_pending(target);
-        Err(if closed { Gone::Disconnected } else { Gone::Lost })
+        Err(if closed { EndReason::Disconnected } else { loss.unwrap_or(EndReason::PeerExited) })
     }
 }
 
@@ -329,7 +329,7 @@ impl Link for SharedLink {
     }
 
     #[inline]
-    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason> {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
@@ -354,7 +354,7 @@ impl Link for SharedLink {
             }
         }
         if self.broken {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
         if !self.pending.is_empty() {
             self.complete_pending(target)?;
@@ -368,7 +368,7 @@ impl Link for SharedLink {
         if self.bye {
             // If the peer disconnected because one of our messages failed, it has reported that message.
             self.take_fault(target)?;
-            return Err(Gone::Disconnected);
+            return Err(EndReason::Disconnected);
         }
         if left == budget { self.check_presence(target) } else { Ok(()) }
     }

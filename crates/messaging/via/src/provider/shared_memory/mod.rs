@@ -10,7 +10,9 @@ mod borrowing;
 mod contact;
 pub(in crate::provider) mod control_message;
 mod deferred_close;
+// Compiled into the crate because attackers use its private wire formats.
 #[cfg(test)]
+#[path = "../../../tests/hostile/shared_memory/mod.rs"]
 mod hostile;
 mod incoming;
 mod layout;
@@ -170,10 +172,24 @@ impl Provider for Arc<SharedMemory> {
         *self.attention.lock().ignore_poison() = Some(attention);
     }
 
+    fn listen(&self, local: &Address) -> Result<(), Error> {
+        of_this_host(local)?;
+        self.listener(&local.discriminator).map(drop)
+    }
+
+    fn stop_listening(&self, local: &Address) {
+        let mut listeners = self.listeners.lock().ignore_poison();
+        let listener = listeners.remove(&local.discriminator);
+        drop(listeners);
+        if let Some(listener) = listener {
+            listener.close();
+        }
+    }
+
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         of_this_host(local)?;
         let listener = self.listener(&local.discriminator)?;
-        rendezvous::wait(&self.itself()?, &listener, deadline)
+        rendezvous::wait(&self.itself()?, &listener, local, deadline)
     }
 
     fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {

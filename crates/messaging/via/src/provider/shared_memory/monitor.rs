@@ -6,7 +6,7 @@
 use super::control_message::ControlMessage;
 use super::peer::Peer;
 use crate::error::Error;
-use crate::provider::Attention;
+use crate::provider::{Attention, EndReason};
 use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -32,7 +32,8 @@ enum TurnResult {
     Done,
     /// There may be more messages.
     More,
-    Gone,
+    /// The connection is lost.
+    Gone(EndReason),
 }
 
 /// The connections of one process with pending messages.
@@ -116,6 +117,14 @@ impl Drop for MonitorHandle {
         let one = 1u64.to_ne_bytes();
         // SAFETY: writes eight bytes of a local array to a descriptor owned by `self`.
         unsafe { libc::write(self.0.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+/// The reason for an error of a peer's socket: its end, or a message that is not one.
+fn reason_of(error: &io::Error) -> EndReason {
+    match error.kind() {
+        io::ErrorKind::InvalidData => EndReason::ProtocolViolation,
+        _ => EndReason::PeerExited,
     }
 }
 
@@ -211,7 +220,7 @@ impl Monitor {
                 match self.serve_peer(&peer, attention) {
                     TurnResult::Done => self.watch_again(&peer),
                     TurnResult::More => turns.of(&peer).behind.push_back(Arc::downgrade(&peer)),
-                    TurnResult::Gone => {}
+                    TurnResult::Gone(_) => {}
                 }
             }
         }
@@ -243,12 +252,12 @@ impl Monitor {
                 Ok((ControlMessage::Nudge, _)) => look = true,
                 Ok((message, file)) => {
                     if peer.handle_message(message, file).is_err() {
-                        after = TurnResult::Gone;
+                        after = TurnResult::Gone(EndReason::ProtocolViolation);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => after = TurnResult::Done,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => after = TurnResult::Gone,
+                Err(error) => after = TurnResult::Gone(reason_of(&error)),
             }
             if after != TurnResult::More {
                 break;
@@ -258,11 +267,12 @@ impl Monitor {
         look |= peer.is_parked();
         // Even if another process still sends messages over the socket.
         if peer.contact.process.has_ended() {
-            after = TurnResult::Gone;
+            after = TurnResult::Gone(EndReason::PeerExited);
         }
-        let gone = after == TurnResult::Gone;
-        if gone {
-            peer.lost.store(true, Ordering::Release);
+        let mut gone = false;
+        if let TurnResult::Gone(reason) = after {
+            gone = true;
+            peer.lose(reason);
             self.remove(peer);
         }
         if (gone || look)
@@ -325,7 +335,7 @@ mod tests {
         let attention: Arc<dyn Attention> = Arc::new(NoAttention);
         let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
         assert!(monitor.serve_peer(&peer, &Arc::downgrade(&attention)) == TurnResult::More);
-        assert!(!peer.lost.load(Ordering::Acquire));
+        assert!(peer.loss().is_none());
         let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
         assert_eq!(left, 5);
     }

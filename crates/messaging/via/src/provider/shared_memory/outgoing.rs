@@ -9,7 +9,7 @@ use super::link::{MAX_READS, Pending, Reading, SharedLink, Use};
 use super::ring::head;
 use crate::attributes::Reliability;
 use crate::descriptor::RemoteSegment;
-use crate::provider::{Gone, Outgoing, Posted, Request, Slice, Target};
+use crate::provider::{EndReason, Outgoing, Posted, Request, Slice, Target};
 use crate::shared_bytes::{copy, load_word};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering as Order;
@@ -81,7 +81,7 @@ fn gather_words(slices: &[Slice], words: &mut [u64; WORDS], first: usize, length
 
 impl SharedLink {
     #[inline]
-    pub(super) fn post_any(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+    pub(super) fn post_any(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
         if self.stream.is_some() || self.pending.len() == self.pending.capacity() {
             return Ok(Posted::Full);
         }
@@ -94,7 +94,7 @@ impl SharedLink {
     }
 
     #[inline]
-    fn post_in_slot(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+    fn post_in_slot(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
         if !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
@@ -125,7 +125,7 @@ impl SharedLink {
         Posted::Pending
     }
 
-    fn post_send(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+    fn post_send(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
         if outgoing.length >= FETCH_FROM_BYTES && self.can_be_fetched(outgoing.slices) {
             return self.post_for_fetching(outgoing);
         }
@@ -140,7 +140,7 @@ impl SharedLink {
         outgoing: &Outgoing<'_>,
         kind: Kind,
         mut words: [u64; WORDS],
-    ) -> Result<Posted, Gone> {
+    ) -> Result<Posted, EndReason> {
         if !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
@@ -169,7 +169,7 @@ impl SharedLink {
         true
     }
 
-    fn post_for_fetching(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+    fn post_for_fetching(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
         if !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
@@ -189,7 +189,7 @@ impl SharedLink {
     // ---- remote memory ----------------------------------------------------------------------------------------------
 
     /// Whether a direct access to the peer's memory would come after everything that the peer was asked to do.
-    fn may_go_directly(&mut self) -> Result<bool, Gone> {
+    fn may_go_directly(&mut self) -> Result<bool, EndReason> {
         if self.level == Reliability::ReliableReception && !self.pending.is_empty() {
             return Ok(false);
         }
@@ -204,7 +204,7 @@ impl SharedLink {
     }
 
     #[inline]
-    fn post_write(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
+    fn post_write(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, EndReason> {
         if !self.may_go_directly()? {
             return if self.level == Reliability::ReliableReception {
                 Ok(Posted::Full)
@@ -238,7 +238,7 @@ impl SharedLink {
         &mut self,
         outgoing: &Outgoing<'_>,
         remote: RemoteSegment,
-    ) -> Result<Posted, Gone> {
+    ) -> Result<Posted, EndReason> {
         let mut words = [0; WORDS];
         (words[0], words[1]) = (remote.address, u64::from(remote.handle.0));
         let before = self.out.position();
@@ -267,7 +267,7 @@ impl SharedLink {
         let _ = send(self.peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None);
     }
 
-    fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
+    fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, EndReason> {
         if self.may_go_directly()?
             && let Some(from) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Read)
         {
@@ -296,7 +296,7 @@ impl SharedLink {
 
     // ---- in parts ---------------------------------------------------------------------------------------------------
 
-    fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+    fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
         // Reuse the buffer of the last stream, so that sending does not allocate.
         let mut slices = std::mem::take(&mut self.stream_slices);
         slices.clear();
@@ -320,7 +320,7 @@ impl SharedLink {
     }
 
     /// Sends as many parts as there is space for.
-    pub(super) fn pump_stream(&mut self) -> Result<(), Gone> {
+    pub(super) fn pump_stream(&mut self) -> Result<(), EndReason> {
         let Some(mut stream) = self.stream.take() else { return Ok(()) };
         let mut pushed = false;
         while stream.sent < stream.length && self.out.has_room(1)? {
@@ -374,7 +374,7 @@ impl SharedLink {
     }
 
     /// Sends as much of the data requested by the peer as there is space for. Access is validated again each time.
-    pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+    pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         let mut pushed = false;
         while let Some(answer) = self.answers.front_mut() {
             if !self.out.has_room(1)? {
@@ -384,7 +384,7 @@ impl SharedLink {
             let count = CHUNK_BYTES.min(answer.length - sent);
             let Some(offset) = self.out.take_arena(count)? else { break };
             let remote = RemoteSegment { address: answer.remote.address + u64::from(sent), ..answer.remote };
-            let Ok(slice) = target.readable(remote, count) else { return Err(Gone::Lost) };
+            let Ok(slice) = target.readable(remote, count) else { return Err(EndReason::MessageRefused) };
             answer.sent += count;
             if answer.sent == answer.length {
                 self.answers.pop_front();

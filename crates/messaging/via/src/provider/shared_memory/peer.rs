@@ -9,11 +9,11 @@ use super::mapping::SharedPages;
 use super::peer_region::PeerRegion;
 use crate::attributes::ViAttributes;
 use crate::futex::wake_some;
-use crate::provider::RegionInfo;
+use crate::provider::{EndReason, RegionInfo};
 use longma_locks::IgnorePoison;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// A region of ours that was exported or lent to the peer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub(super) struct Peer {
     ours: Half,
     /// The peer's half. On the connecting side it is known once the peer has accepted.
     theirs: Option<Half>,
-    pub(super) lost: AtomicBool,
+    /// Why the monitor considers the connection lost.
+    loss: OnceLock<EndReason>,
     /// Our regions that were exported or lent to the peer, by slot of `exports`.
     shown: Mutex<Vec<ExportEntry>>,
     shown_changes: AtomicU32,
@@ -79,7 +80,7 @@ impl Peer {
             contact,
             ours,
             theirs,
-            lost: AtomicBool::new(false),
+            loss: OnceLock::new(),
             shown: Mutex::default(),
             shown_changes: AtomicU32::new(0),
             serials: AtomicU32::new(0),
@@ -121,6 +122,16 @@ impl Peer {
     pub(super) fn their_arena(&self) -> *const u8 {
         // SAFETY: computes an address inside the mapping.
         unsafe { (&raw const (*self.their_side()).arena).cast() }
+    }
+
+    /// Why the connection is lost, if it is.
+    #[inline]
+    pub(super) fn loss(&self) -> Option<EndReason> {
+        self.loss.get().copied()
+    }
+
+    pub(super) fn lose(&self, reason: EndReason) {
+        let _ = self.loss.set(reason);
     }
 
     /// Wakes the threads of this process that sleep on the connection. The word belongs to the peer and does not

@@ -32,16 +32,39 @@ const MAX_MESSAGES: usize = 2 * EXPORTS + 8;
 /// An incoming request.
 pub(super) struct SharedIncoming {
     nic: Arc<SharedMemory>,
-    pending: IncomingRequest,
+    /// Taken when the request is accepted.
+    pending: Option<IncomingRequest>,
+    /// The process that received it.
+    home: u32,
+}
+
+impl SharedIncoming {
+    fn pending(&self) -> &IncomingRequest {
+        self.pending.as_ref().expect("only accepting takes the request, and consumes it")
+    }
+}
+
+impl Drop for SharedIncoming {
+    fn drop(&mut self) {
+        // A forked child must not answer in its parent's name.
+        if let Some(pending) = &self.pending
+            && std::process::id() == self.home
+        {
+            super::contact::refuse(&pending.contact.socket, "", false);
+        }
+    }
 }
 
 pub(super) fn wait(
     nic: &Arc<SharedMemory>,
     listener: &Listener,
+    local: &Address,
     deadline: Option<Instant>,
 ) -> Result<Box<dyn Incoming>, Error> {
-    let pending = listener.wait(deadline).ok_or(Error::Timeout)?;
-    Ok(Box::new(SharedIncoming { nic: nic.clone(), pending }))
+    let Some(pending) = listener.wait(deadline) else {
+        return Err(if listener.is_closed() { Error::not_listening(local) } else { Error::Timeout });
+    };
+    Ok(Box::new(SharedIncoming { nic: nic.clone(), pending: Some(pending), home: std::process::id() }))
 }
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
@@ -49,14 +72,20 @@ fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     send(peer.contact.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
 }
 
-/// Converts an error of sending the answer. If it is not the peer's fault, the reason is sent to the peer.
-fn send_error(error: io::Error, tell: impl FnOnce(&str)) -> Error {
+/// Refuses the connection because of an error on this side.
+fn refuse_for(error: &Error, socket: &PeerSocket) {
+    super::contact::refuse(socket, &error.to_string(), error.is_shortage());
+}
+
+/// Converts an error of sending the answer. If it is not the peer's fault, `tell` reports it to the peer.
+fn send_error(error: io::Error, tell: impl FnOnce(&Error)) -> Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
     if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
         return Error::NotReachable("the peer no longer waits for the answer".into());
     }
-    tell(&error.to_string());
-    Error::system("answering the peer", error)
+    let error = Error::system("answering the peer", error);
+    tell(&error);
+    error
 }
 
 /// The steps that both sides take after agreeing.
@@ -72,24 +101,31 @@ fn join(
 
 impl Incoming for SharedIncoming {
     fn remote(&self) -> &Address {
-        &self.pending.hello.remote
+        &self.pending().hello.remote
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        &self.pending.hello.attributes
+        &self.pending().hello.attributes
     }
 
     fn credentials(&self) -> Option<Credentials> {
-        Some(self.pending.contact.process.credentials())
+        Some(self.pending().contact.process.credentials())
     }
 
-    fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
-        let SharedIncoming {
-            nic,
-            pending: IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } },
-        } = *self;
-        let (file, mapping) = mapping::create_half()
-            .inspect_err(|error| super::contact::refuse(&contact.socket, &error.to_string(), true))?;
+    fn accept(
+        mut self: Box<Self>,
+        vi: u32,
+        attributes: &ViAttributes,
+        tag: u32,
+    ) -> Result<Box<dyn Link>, Error> {
+        let nic = self.nic.clone();
+        let Some(IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } }) =
+            self.pending.take()
+        else {
+            return Err(Error::NoMatch("the request has already been answered".into()));
+        };
+        let (file, mapping) =
+            mapping::create_half().inspect_err(|error| refuse_for(error, &contact.socket))?;
         let ours = Half::new(mapping, room);
         let peer = Arc::new(Peer::new(PeerParts {
             vi,
@@ -101,19 +137,18 @@ impl Incoming for SharedIncoming {
         }));
         // Watch the peer before answering, so that a peer that cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)
-            .inspect_err(|error| super::contact::refuse(&peer.contact.socket, &error.to_string(), true))?;
+            .inspect_err(|error| refuse_for(error, &peer.contact.socket))?;
         let answer = ControlMessage::Accept { attributes: *attributes, barrier: barrier::is_available() };
         let socket = &peer.contact.socket;
         if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {
-            return Err(send_error(error, |why| super::contact::refuse(socket, why, true)));
+            return Err(send_error(error, |why| refuse_for(why, socket)));
         }
         show_regions(&nic, &peer).map_err(|error| send_error(error, |_| ()))?;
         Ok(Box::new(link))
     }
 
-    fn reject(self: Box<Self>) {
-        super::contact::refuse(&self.pending.contact.socket, "", false);
-    }
+    // Dropping it rejects it.
+    fn reject(self: Box<Self>) {}
 }
 
 /// Connects a socket to the server at `remote`.
@@ -203,9 +238,9 @@ impl AnswerReader<'_> {
                 }
                 // Messages about regions may come first.
                 Ok((message, file)) => handle_message(peer, message, file)?,
-                // Closing without an answer is a refusal.
+                // A server that refuses says so. This one has ended, or closed its NIC.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {
-                    return Ok(Answer::Refused { reason: String::new(), again: false });
+                    return Err(Error::NotReachable("the server ended before it answered".into()));
                 }
                 Err(error) => return Err(error),
             }

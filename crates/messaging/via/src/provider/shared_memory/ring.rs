@@ -4,7 +4,7 @@
 //! Source: see `layout.rs`. The order of loads and stores is model-checked in `ring_model.rs`.
 
 use super::layout::*;
-use crate::provider::Gone;
+use crate::provider::EndReason;
 
 /// A message copied from its slot. It cannot change any more, but its contents are not validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +73,14 @@ impl<'a> Producer<'a> {
     /// # Errors
     /// If the value is impossible, which violates the protocol.
     #[inline]
-    pub(super) fn refresh(&mut self) -> Result<(), Gone> {
+    pub(super) fn refresh(&mut self) -> Result<(), EndReason> {
         let news = self.progress.consumed.load(Ordering::Acquire).wrapping_sub(self.consumed as u32);
         if news == 0 {
             return Ok(());
         }
         let consumed = self.consumed + u64::from(news);
         if consumed > self.position {
-            return Err(Gone::Lost);
+            return Err(EndReason::ProtocolViolation);
         }
         self.consumed = consumed;
         self.arena_freed = self.arena_marks[place_of(consumed - 1)];
@@ -89,7 +89,7 @@ impl<'a> Producer<'a> {
 
     /// Whether there is space for `slots` messages. Loads the consumer's progress only if necessary.
     #[inline]
-    pub(super) fn has_room(&mut self, slots: u32) -> Result<bool, Gone> {
+    pub(super) fn has_room(&mut self, slots: u32) -> Result<bool, EndReason> {
         let fits = |this: &Self| this.position - this.consumed + u64::from(slots) <= u64::from(SLOTS);
         if fits(self) {
             return Ok(true);
@@ -100,7 +100,7 @@ impl<'a> Producer<'a> {
 
     /// Allocates `length` contiguous bytes of the arena for the next message and returns their offset. `None` if there
     /// is no space.
-    pub(super) fn take_arena(&mut self, length: u32) -> Result<Option<u32>, Gone> {
+    pub(super) fn take_arena(&mut self, length: u32) -> Result<Option<u32>, EndReason> {
         let length = length.next_multiple_of(64);
         let place = self.arena_used % ARENA_BYTES;
         let skip = if place + length > ARENA_BYTES { ARENA_BYTES - place } else { 0 };

@@ -43,7 +43,7 @@ fn a_late_packet_releases_all_messages_it_completes() {
     hear(&mut server, now, &flight[1..]);
     hear(&mut server, now, &flight[..1]);
     let mut paths = Paths::default();
-    let mut path = Path::new(server, Peer::Hardware([0; 6]), 3);
+    let mut path = Path::new(server, Peer::Hardware([0; 6]), 3, Duration::ZERO);
     assert!(path.listen());
     paths.insert(8, path);
     paths.holding.insert(8);

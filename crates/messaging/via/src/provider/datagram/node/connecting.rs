@@ -2,9 +2,9 @@
 //!
 //! Source: VIA, VI connection and disconnection.
 
-use super::super::MAX_TRANSFER_BYTES;
 use super::super::link::DatagramLink;
 use super::super::message::{Greeting, HEAD_BYTES};
+use super::super::{MAX_TRANSFER_BYTES, TimeLimits};
 use super::paths::Path;
 use super::taken_requests::Stage;
 use super::{Node, Peer, State};
@@ -31,10 +31,22 @@ const MAX_REJECTIONS: usize = 64;
 const NO_LISTENER: &[u8] = b"nobody";
 const REFUSED: &[u8] = b"refused";
 
+/// A client repeats its request at least once in this time as long as it waits for the answer.
+const REPETITION_LIMIT: Duration = Duration::from_secs(2);
+
 pub(super) struct PendingRequest {
     peer: Peer,
     opening: Opening,
     greeting: Greeting,
+    /// When the request was received last.
+    received: Duration,
+}
+
+impl PendingRequest {
+    /// Whether the client may still wait for the answer.
+    fn is_current(&self, now: Duration) -> bool {
+        now.saturating_sub(self.received) < REPETITION_LIMIT
+    }
 }
 
 impl Node {
@@ -54,14 +66,35 @@ impl Node {
         }
     }
 
+    pub(in super::super) fn listen(&self, local: &Address) {
+        self.lock().waiting.entry(local.discriminator.clone()).or_default();
+    }
+
+    pub(in super::super) fn stop_listening(&self, local: &Address) {
+        let mut state = self.lock();
+        for PendingRequest { peer, opening, .. } in
+            state.waiting.remove(&local.discriminator).unwrap_or_default()
+        {
+            state.reject(peer, &opening, NO_LISTENER);
+        }
+        drop(state);
+        self.notify_change();
+    }
+
     pub(in super::super) fn wait(
         self: &Arc<Self>,
         local: &Address,
         deadline: Option<Instant>,
     ) -> Result<Box<dyn Incoming>, Error> {
+        self.listen(local);
         let mut state = self.lock();
         loop {
-            if let Some(pending) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
+            let Some(waiting) = state.waiting.get_mut(&local.discriminator) else {
+                return Err(Error::not_listening(local));
+            };
+            let now = self.now();
+            waiting.retain(|pending| pending.is_current(now));
+            if let Some(pending) = waiting.pop_front() {
                 let from = pending.greeting.address(state.medium.host(pending.peer));
                 let id = (pending.peer, pending.opening.from);
                 state.taken_requests.give(id);
@@ -90,7 +123,7 @@ impl Node {
         let tag = state.fresh_tag()?;
         let config = self.config_for(&state, peer, attributes);
         let connection = Connection::open(config, tag, &greeting.write(), self.now());
-        state.paths.insert(tag, Path::new(connection, peer, vi));
+        state.paths.insert(tag, Path::new(connection, peer, vi, self.limits.linger));
         self.wakeup.ring();
         let answer = loop {
             self.turn(&mut state, self.now());
@@ -135,7 +168,8 @@ impl Node {
         let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
         let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
         let max_message = attributes.max_transfer_bytes.min(MAX_TRANSFER_BYTES) + HEAD_BYTES as u32;
-        Config { max_datagram, window, max_message, ..Config::default() }
+        let TimeLimits { give_up_after, blocked_after, .. } = self.limits;
+        Config { max_datagram, window, max_message, give_up_after, blocked_after, ..Config::default() }
     }
 }
 
@@ -177,19 +211,22 @@ impl State {
             }
             None => {}
         }
+        let Some(queue) = self.waiting.get_mut(&greeting.requested) else {
+            self.reject(peer, &opening, NO_LISTENER);
+            return None;
+        };
+        let is_same = |w: &&mut PendingRequest| (w.peer, w.opening.from) == (peer, packet.from);
+        if let Some(pending) = queue.iter_mut().find(is_same) {
+            pending.received = now;
+            return None;
+        }
+        queue.retain(|pending| pending.is_current(now));
         let of_host = |pending: &&PendingRequest| pending.peer.of_host() == peer.of_host();
-        let queue = self.waiting.get_mut(&greeting.requested);
-        match queue {
-            Some(queue) if queue.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
-            Some(queue)
-                if queue.len() < MAX_REQUESTS
-                    && queue.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST =>
-            {
-                queue.push_back(PendingRequest { peer, opening, greeting });
-                self.has_new_requests = true;
-            }
-            Some(_) => self.reject(peer, &opening, REFUSED),
-            None => self.reject(peer, &opening, NO_LISTENER),
+        if queue.len() < MAX_REQUESTS && queue.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST {
+            queue.push_back(PendingRequest { peer, opening, greeting, received: now });
+            self.has_new_requests = true;
+        } else {
+            self.reject(peer, &opening, REFUSED);
         }
         None
     }
@@ -262,7 +299,7 @@ impl Incoming for IncomingRequest {
         let tag = state.fresh_tag()?;
         let config = node.config_for(&state, pending.peer, attributes);
         let connection = Connection::accept(config, tag, &pending.opening, &greeting.write(), now);
-        let mut path = Path::new(connection, pending.peer, vi);
+        let mut path = Path::new(connection, pending.peer, vi, node.limits.linger);
         let State { medium, out, paths, .. } = &mut *state;
         path.transmit(now, &mut **medium, out);
         paths.insert(tag, path);

@@ -10,9 +10,6 @@ use std::time::Duration;
 /// the peer's window.
 pub(super) const MAX_EVENTS: usize = 64;
 
-/// How long an abandoned connection may take to deliver pending data.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
-
 /// All connections, with indexes of those that need processing, so that the cost of a turn depends on activity and not
 /// on the number of connections.
 #[derive(Default)]
@@ -39,6 +36,8 @@ pub(super) struct Path {
     due: Option<Duration>,
     /// When the connection was abandoned. It delivers pending data and then closes.
     pub(super) left: Option<Duration>,
+    /// How long it may take for that.
+    linger: Duration,
 }
 
 impl Paths {
@@ -104,14 +103,14 @@ impl Paths {
 }
 
 impl Path {
-    pub(super) fn new(connection: Connection, peer: Peer, vi: u32) -> Path {
+    pub(super) fn new(connection: Connection, peer: Peer, vi: u32, linger: Duration) -> Path {
         let events = VecDeque::new();
-        Path { connection, peer, vi: Some(vi), events, wants_room: false, due: None, left: None }
+        Path { connection, peer, vi: Some(vi), events, wants_room: false, due: None, left: None, linger }
     }
 
     pub(super) fn transmit(&mut self, now: Duration, medium: &mut dyn Medium, out: &mut Vec<u8>) {
         let delivered = self.connection.is_drained();
-        if self.left.is_some_and(|at| delivered || now.saturating_sub(at) > LINGER) {
+        if self.left.is_some_and(|at| delivered || now.saturating_sub(at) > self.linger) {
             self.connection.close(now);
         }
         out.clear();
@@ -138,7 +137,7 @@ impl Path {
 
     pub(super) fn deadline(&self) -> Option<Duration> {
         // A closing connection has its own timeouts.
-        let linger = self.left.filter(|_| self.connection.is_open()).map(|at| at + LINGER);
+        let linger = self.left.filter(|_| self.connection.is_open()).map(|at| at + self.linger);
         self.connection.deadline().into_iter().chain(linger).min()
     }
 

@@ -1,0 +1,88 @@
+//! Measurements of `longma via` between two ends in this process, over shared memory.
+
+use longma_via::provider::shared_memory::Settings;
+use longma_via::{Address, Nic, Reliability};
+use longma_workloads::via::network::{self, Kind, Limits};
+use longma_workloads::via::{End, Measure, Order};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+fn nic() -> Nic {
+    network::open(Kind::SharedMemory, None, Settings::default()).unwrap()
+}
+
+/// Runs `client` with a connection to a server that sleeps or polls.
+fn with_server(name: &str, server_sleeps: bool, client: impl FnOnce(&mut End, &Limits<'_>)) {
+    let name = format!("workload-{name}-{}", std::process::id());
+    let (server, stop) = (nic(), AtomicBool::new(false));
+    let listener = server.listen(&Address::local(&name)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| network::serve(&server, &listener, server_sleeps, false, &stop, |_| ()).unwrap());
+        let limits = Limits { stop: &NEVER, begin: Instant::now(), time: Duration::from_secs(120) };
+        let nic = nic();
+        let level = Reliability::ReliableDelivery;
+        let end = network::connect(&nic, &Address::local(&name), 64, level, &limits);
+        // Also if the client's assertions fail, so that the test ends.
+        let _stop = Stop(&stop);
+        client(&mut end.unwrap(), &limits);
+    });
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn measurements_longer_than_the_work_queues_complete_in_every_way_of_waiting() {
+    for (client_sleeps, server_sleeps) in [(true, false), (false, true), (true, true)] {
+        let name = format!("long-{client_sleeps}-{server_sleeps}");
+        with_server(&name, server_sleeps, |end, limits| {
+            end.sleeps = client_sleeps;
+            let ping = Order { measure: Measure::Ping, bytes: 8, messages: 1500, warm_up: 100, window: 1 };
+            assert_eq!(network::measure(end, ping, limits).unwrap().len(), 1500);
+            let stream = Order { measure: Measure::Bandwidth, messages: 150_000, window: 256, ..ping };
+            assert_eq!(network::measure(end, stream, limits).unwrap().len(), 1);
+        });
+    }
+}
+
+/// The processor time of this process.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_client_that_falls_silent_costs_a_polling_server_little_processor_time() {
+    // Alone in its process, because the time of the whole process counts.
+    const ALONE: &str = "LONGMA_VIA_SILENT_CLIENT";
+    if std::env::var_os(ALONE).is_none() {
+        let me = std::env::current_exe().unwrap();
+        let name = "a_client_that_falls_silent_costs_a_polling_server_little_processor_time";
+        let outcome =
+            std::process::Command::new(me).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        return assert!(outcome.status.success(), "{said}");
+    }
+    // Silent before its first order, and in the middle of a measurement.
+    let spent = [false, true].map(|ordered| {
+        let mut spent = Duration::ZERO;
+        with_server(&format!("silent-{ordered}"), false, |end, _| {
+            let order = Order { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
+            if ordered {
+                end.give_order(&order).unwrap();
+            }
+            let before = processor_time();
+            std::thread::sleep(Duration::from_secs(3));
+            spent = processor_time() - before;
+        });
+        spent
+    });
+    assert!(spent.iter().all(|spent| *spent < Duration::from_secs(1)), "{spent:?} in 3 s each");
+}

@@ -1,0 +1,225 @@
+//! What the survivor of a connection learns: waiters with nothing posted end, and the VI keeps the reason.
+
+use longma_via::provider::udp::Udp;
+use longma_via::*;
+use std::future::Future;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+const SOON: Option<Duration> = Some(Duration::from_secs(20));
+/// Much longer than any wait in this file takes.
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+fn nics() -> [[Nic; 2]; 2] {
+    let udp = || Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
+    [[(); 2].map(|()| Nic::open().unwrap()), [(); 2].map(|()| udp())]
+}
+
+fn vi(nic: &Nic) -> Vi {
+    let tag = nic.create_protection_tag().unwrap();
+    nic.create_vi(ViAttributes::new(tag), None, None).unwrap()
+}
+
+/// A connected VI of each NIC.
+fn pair(client: &Nic, server: &Nic, name: &str) -> (Vi, Vi) {
+    let name = format!("end-{name}-{}", std::process::id());
+    let vis = (vi(client), vi(server));
+    let _ = server.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let remote = Address::new(&server.attributes().local_address, &name);
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vis.1).unwrap());
+        vis.0.connect(&Address::local("client"), &remote, SOON).unwrap();
+    });
+    vis
+}
+
+#[test]
+fn a_waiter_with_nothing_posted_ends_when_the_peer_disconnects() {
+    for [client, server] in nics() {
+        let (client, server) = pair(&client, &server, "waiter");
+        std::thread::scope(|scope| {
+            let waiters = [scope.spawn(|| server.receive_wait(LONG)), scope.spawn(|| server.send_wait(LONG))];
+            std::thread::sleep(Duration::from_millis(50));
+            drop(client);
+            for waiter in waiters {
+                assert_eq!(reason(waiter.join().unwrap()), EndReason::Disconnected);
+            }
+        });
+        // A wait that begins later ends too.
+        assert_eq!(reason(server.receive_wait(LONG)), EndReason::Disconnected);
+        assert_eq!(server.end_reason(), Some(EndReason::Disconnected));
+    }
+}
+
+fn reason(outcome: Result<Completion, Error>) -> EndReason {
+    match outcome {
+        Err(Error::ConnectionEnded(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+struct Tell(std::sync::Mutex<std::sync::mpsc::Sender<()>>);
+
+impl Wake for Tell {
+    fn wake(self: std::sync::Arc<Self>) {
+        let _ = self.0.lock().unwrap().send(());
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let (tell, told) = channel();
+    let waker = Waker::from(std::sync::Arc::new(Tell(tell.into())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        told.recv_timeout(LONG.unwrap()).expect("the future is woken");
+    }
+}
+
+#[test]
+fn a_future_with_nothing_posted_ends_when_the_peer_or_this_side_disconnects() {
+    for [client, server] in nics() {
+        for here in [false, true] {
+            let (client, server) = pair(&client, &server, &format!("future-{here}"));
+            std::thread::scope(|scope| {
+                let futures = [
+                    scope.spawn(|| block_on(server.receive_completion())),
+                    scope.spawn(|| block_on(server.send_completion())),
+                ];
+                std::thread::sleep(Duration::from_millis(50));
+                if here { &server } else { &client }.disconnect().unwrap();
+                let expected = if here { EndReason::DisconnectedHere } else { EndReason::Disconnected };
+                futures.into_iter().for_each(|future| assert_eq!(reason(future.join().unwrap()), expected));
+            });
+        }
+    }
+}
+
+#[test]
+fn posted_descriptors_are_collected_before_the_reason() {
+    for [client, server] in nics() {
+        let (client, server) = pair(&client, &server, "posted");
+        server.post_receive(&Descriptor::receive(&[])).unwrap();
+        drop(client);
+        assert_eq!(server.receive_wait(LONG).unwrap().status, Status::FLUSHED.with(Status::DONE));
+        assert_eq!(reason(server.receive_wait(LONG)), EndReason::Disconnected);
+    }
+}
+
+#[test]
+fn both_sides_know_that_a_message_was_refused() {
+    for [client, server] in nics() {
+        let (client, server) = pair(&client, &server, "refused");
+        client.post_send(&Descriptor::send(&[])).unwrap();
+        assert_eq!(reason(server.receive_wait(LONG)), EndReason::Error(ErrorCode::ReceiveQueueEmpty));
+        let _ = client.send_wait(LONG);
+        assert_eq!(reason(client.receive_wait(LONG)), EndReason::MessageRefused);
+    }
+}
+
+#[test]
+fn a_new_attempt_to_connect_forgets_the_reason() {
+    let [[client, server], _] = nics();
+    let (client, _) = pair(&client, &server, "again");
+    assert_eq!(reason(client.receive_wait(LONG)), EndReason::Disconnected);
+    client.disconnect().unwrap();
+    assert_eq!(client.end_reason(), Some(EndReason::Disconnected));
+    let nowhere = Address::local(format!("end-nowhere-{}", std::process::id()));
+    client.connect(&Address::local("client"), &nowhere, SOON).unwrap_err();
+    assert_eq!(client.end_reason(), None);
+}
+
+const ROLE: &str = "LONGMA_VIA_END_SERVER";
+
+/// A server process that accepts a VI and exits, or never answers.
+fn start_server(name: &str, test: &str, role: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test]).env(ROLE, format!("{role} {name}")).stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Runs the server's role in its process. Returns whether this is that process.
+fn is_server() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let (role, name) = role.split_once(' ').unwrap();
+    let nic = Nic::open().unwrap();
+    if role == "accepts" {
+        let vi = vi(&nic);
+        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(&vi).unwrap();
+        std::thread::sleep(LONG.unwrap());
+    } else {
+        // The request is taken and not answered.
+        let _request = nic.connect_wait(&Address::local(name), SOON).unwrap();
+        std::process::abort();
+    }
+    true
+}
+
+fn connect_patiently(vi: &Vi, name: &str) -> Result<ViAttributes, Error> {
+    let end = Instant::now() + LONG.unwrap();
+    loop {
+        match vi.connect(&Address::local("client"), &Address::local(name), SOON) {
+            Err(Error::NoMatch(_)) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
+    }
+}
+
+#[test]
+fn a_killed_peer_is_told_from_one_that_disconnects() {
+    if is_server() {
+        return;
+    }
+    let name = format!("end-killed-{}", std::process::id());
+    let nic = Nic::open().unwrap();
+    let vi = vi(&nic);
+    let mut server = start_server(&name, "a_killed_peer_is_told_from_one_that_disconnects", "accepts");
+    connect_patiently(&vi, &name).unwrap();
+    server.kill().unwrap();
+    assert_eq!(reason(vi.receive_wait(LONG)), EndReason::PeerExited);
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_server_that_dies_before_it_answers_has_not_rejected() {
+    if is_server() {
+        return;
+    }
+    let name = format!("end-silent-{}", std::process::id());
+    let nic = Nic::open().unwrap();
+    let mut server = start_server(&name, "a_server_that_dies_before_it_answers_has_not_rejected", "dies");
+    let outcome = connect_patiently(&vi(&nic), &name);
+    assert!(matches!(outcome, Err(Error::NotReachable(_))), "{outcome:?}");
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_post_after_the_peers_end_does_not_discard_its_last_message() {
+    const POSTS: usize = 500;
+    let [_, [client, server]] = nics();
+    for round in 0..200 {
+        let (client, server) = pair(&client, &server, &format!("last-{round}"));
+        client.post_receive(&Descriptor::receive(&[])).unwrap();
+        (0..POSTS).for_each(|_| server.post_receive(&Descriptor::receive(&[])).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                server.post_send(&Descriptor::send(&[])).unwrap();
+                server.disconnect().unwrap();
+            });
+            let mut posts = 0;
+            while client.state() == ViState::Connected {
+                if posts < POSTS {
+                    client.post_send(&Descriptor::send(&[])).unwrap();
+                    posts += 1;
+                } else {
+                    client.progress();
+                }
+            }
+        });
+        assert!(client.receive_wait(LONG).unwrap().is_success(), "round {round}");
+    }
+}
