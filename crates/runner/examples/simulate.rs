@@ -43,7 +43,9 @@ struct NanosecondTiming {
 impl TimingBackend for NanosecondTiming {
     fn run(&self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
         let mut save = self.save.lock().ignore_poison();
-        if let Some((_, path)) = save.take_if(|(time, _)| slot.start >= *time) {
+        let due = save.take_if(|(time, _)| slot.start >= *time);
+        drop(save);
+        if let Some((_, path)) = due {
             self.saver.request(path, |saved| match saved {
                 Ok(()) => AfterSave::Exit(0),
                 Err(error) => {

@@ -200,7 +200,7 @@ impl SimulatedRun {
 /// A run at level `functional` on a machine with devices. Devices act in simulated time, so the program runs in
 /// simulated time too, though only the devices are modelled.
 pub struct DeviceRun {
-    machine: Machine,
+    machine: Arc<Machine>,
     wires: BTreeMap<String, WireEnd>,
     seed: u64,
 }
@@ -211,6 +211,7 @@ impl DeviceRun {
     /// # Errors
     /// An option is malformed.
     pub fn of(arguments: &Arguments, machine: Machine) -> Result<Self, Failure> {
+        let machine = Arc::new(machine);
         Ok(Self { machine, wires: wires::parse(&arguments.wire)?, seed: arguments.seed })
     }
 
@@ -222,7 +223,7 @@ impl DeviceRun {
         let Self { machine, wires, seed } = self;
         let scheduler = scheduler(&machine, None, None, say)?;
         let simulation = modelled(TimingSimulationConfig {
-            machine: Arc::new(machine),
+            machine,
             host: 0,
             level: simulation::Level::Functional,
             region: Region::Whole,
