@@ -3,7 +3,7 @@
 use longma_random::SplitMix64;
 use longma_reliable::{Kind, Packet};
 use longma_via::provider::testing::set_max_service_sleep;
-use longma_via::provider::udp::Udp;
+use longma_via::provider::udp::{TimeLimits, Udp};
 use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
 };
@@ -393,4 +393,21 @@ fn the_attack_on_tags_recovers_the_states_of_a_weak_generator() {
     let mut generator = SplitMix64::new(7);
     let (first, second) = (generator.next_u64(), generator.next_u64());
     assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);
+}
+
+#[test]
+fn a_peer_may_be_silent_for_as_long_as_the_time_limits_permit() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = Address::new(silent.local_addr().unwrap().to_string(), "silent");
+    let connect = |limits| {
+        let nic =
+            Nic::with_provider(Box::new(Udp::open_with("127.0.0.1:0".parse().unwrap(), limits).unwrap()));
+        let tag = nic.create_protection_tag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+        vi.connect(&Address::local("client"), &to, Some(Duration::from_secs(4))).unwrap_err()
+    };
+    let limits =
+        |seconds| TimeLimits { give_up_after: Duration::from_secs(seconds), ..TimeLimits::default() };
+    assert!(matches!(connect(limits(60)), Error::Timeout));
+    assert!(matches!(connect(limits(1)), Error::NoMatch(_)));
 }

@@ -22,6 +22,9 @@ const RECEIVE_BUFFER: i32 = 4 << 20;
 /// The size of the IP and UDP headers, for IPv6, which has the longer header.
 const HEADERS: u32 = 40 + 8;
 
+/// The MTU that every IPv6 path supports (RFC 8200, section 5), and practically every IPv4 path.
+const MIN_MTU: u32 = 1280;
+
 /// The maximum datagram size, bytes. With longer datagrams, losses would cost more than fewer packets save.
 const LARGEST_DATAGRAM: u32 = 16 << 10;
 
@@ -105,7 +108,7 @@ impl UdpMedium {
         let mtu = mtu
             .ok()
             .and_then(|mtu| u32::try_from(mtu).ok())
-            .filter(|mtu| *mtu >= 1280)
+            .filter(|mtu| *mtu >= MIN_MTU)
             .unwrap_or(USUAL_PACKET_BYTES);
         (mtu.saturating_sub(HEADERS)).min(LARGEST_DATAGRAM) as u16
     }
@@ -144,6 +147,14 @@ impl Medium for UdpMedium {
         *known.entry(address.ip()).or_insert_with(|| Self::measure(address))
     }
 
+    fn shrink(&mut self, peer: Peer) {
+        if let Peer::Socket(address) = peer {
+            // The kernel may not know the smaller MTU, so do not ask it.
+            let known = self.datagrams.get_mut().unwrap_or_else(PoisonError::into_inner);
+            known.insert(address.ip(), (MIN_MTU - HEADERS) as u16);
+        }
+    }
+
     fn room(&self) -> usize {
         self.room
     }
@@ -169,5 +180,21 @@ impl Medium for UdpMedium {
 impl OverDatagrams for Udp {
     fn nic(&self) -> &DatagramNic {
         &self.nic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_drops_large_datagrams_gets_small_ones_from_the_next_connection_on() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = Peer::Socket(socket.local_addr().unwrap());
+        let (datagrams, buffer) = (Mutex::default(), Vec::new());
+        let mut medium = UdpMedium { socket, room: 0, datagrams, buffer };
+        assert_eq!(medium.max_datagram(peer), LARGEST_DATAGRAM as u16);
+        medium.shrink(peer);
+        assert_eq!(medium.max_datagram(peer), 1232);
     }
 }

@@ -160,30 +160,36 @@ static void *wait_for_queue(void *unused) {
     return (void *)(long)VipCQWait(waited_for, 1000, NULL, NULL);
 }
 
-static void *wait_for_vi(void *unused) {
+static void *wait_for_vi(void *vi) {
     VIP_DESCRIPTOR *done;
-    (void)unused;
-    return (void *)(long)VipRecvWait(one.vi, 1000, &done);
+    return (void *)(long)VipRecvWait(vi, 1000, &done);
 }
 
-/* An object that a thread waits for cannot be destroyed. Its NIC can be closed, and the wait ends at its timeout. */
+/* An object that a thread waits for cannot be destroyed. Its NIC can be closed, and the wait ends at its timeout. Disconnecting a VI
+ * ends a wait at once. */
 static void destroyed_under_a_wait(void) {
-    pthread_t waits[2];
+    pthread_t waits[3];
     void *answer;
     open_and_connect(&waited_for);
+    struct side idle = open_side("shm", VIP_SERVICE_RELIABLE_DELIVERY, NULL);
     pthread_create(&waits[0], NULL, wait_for_queue, NULL);
-    pthread_create(&waits[1], NULL, wait_for_vi, NULL);
+    pthread_create(&waits[1], NULL, wait_for_vi, idle.vi);
+    pthread_create(&waits[2], NULL, wait_for_vi, one.vi);
     usleep(100000);
     CHECK(VipDestroyCQ(waited_for), VIP_ERROR_RESOURCE);
+    CHECK(VipDestroyVi(idle.vi), VIP_ERROR_RESOURCE);
     CHECK(VipDestroyVi(one.vi), VIP_INVALID_STATE);
     CHECK(VipDisconnect(one.vi), VIP_SUCCESS);
-    CHECK(VipDestroyVi(one.vi), VIP_ERROR_RESOURCE);
+    pthread_join(waits[2], &answer);
+    CHECK((long)answer, VIP_INVALID_STATE);
+    CHECK(VipCloseNic(idle.nic), VIP_SUCCESS);
     CHECK(VipCloseNic(one.nic), VIP_SUCCESS);
     CHECK(VipCloseNic(two.nic), VIP_SUCCESS);
     for (int i = 0; i < 2; i++) {
         pthread_join(waits[i], &answer);
         CHECK((long)answer, VIP_TIMEOUT);
     }
+    CHECK(VipDestroyVi(idle.vi), VIP_SUCCESS);
     CHECK(VipDestroyVi(one.vi), VIP_SUCCESS);
     CHECK(VipDestroyCQ(waited_for), VIP_SUCCESS);
     CHECK(VipPostRecv(one.vi, &one.room->receive, one.memory), VIP_INVALID_PARAMETER);

@@ -221,7 +221,12 @@ impl Link for DatagramLink {
                     self.leave();
                     return Err(EndReason::Disconnected);
                 }
-                Event::Lost(loss) => return Err(self.lose(reason_of(&loss))),
+                Event::Lost(loss) => {
+                    if matches!(loss, Loss::Blocked(_)) {
+                        self.node.shrink(self.tag);
+                    }
+                    return Err(self.lose(reason_of(&loss)));
+                }
                 Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
             }
         }

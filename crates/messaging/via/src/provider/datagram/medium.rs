@@ -49,6 +49,11 @@ pub trait Medium: Send {
     /// The maximum size of a datagram to `peer`, bytes.
     fn max_datagram(&self, peer: Peer) -> u16;
 
+    /// Called when datagrams of the maximum size do not reach the peer. Later connections should use smaller ones.
+    fn shrink(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
     /// The size of the receive buffer, bytes. Beyond it, datagrams are dropped.
     fn room(&self) -> usize;
 

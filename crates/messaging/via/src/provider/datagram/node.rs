@@ -232,6 +232,14 @@ impl Node {
         event
     }
 
+    /// Called when the path of a connection drops large datagrams.
+    pub(super) fn shrink(&self, tag: u64) {
+        let State { medium, paths, .. } = &mut *self.lock();
+        if let Some(path) = paths.by_tag.get(&tag) {
+            medium.shrink(path.peer);
+        }
+    }
+
     /// Registers or unregisters a sleeping thread.
     pub(super) fn arm(&self, sleeps: bool) {
         let mut state = self.lock();

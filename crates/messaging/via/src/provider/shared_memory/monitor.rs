@@ -263,6 +263,7 @@ impl Monitor {
                 break;
             }
         }
+        peer.retry_revocations();
         // For a parked VI any message means news: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
         // Even if another process still sends messages over the socket.
@@ -290,15 +291,16 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::super::contact::{Contact, Half};
-    use super::super::control_message::send;
+    use super::super::control_message::{receive, send};
     use super::super::deferred_close::PeerSocket;
-    use super::super::mapping::create_half;
+    use super::super::mapping::{SharedPages, create_half};
     use super::super::peer::PeerParts;
     use super::super::quota::Quotas;
     use super::super::settings::{Allow, Settings};
     use super::*;
     use crate::attributes::ViAttributes;
-    use crate::protection::ProtectionTag;
+    use crate::protection::{MemoryHandle, ProtectionTag};
+    use crate::provider::RegionInfo;
 
     struct NoAttention;
 
@@ -306,8 +308,8 @@ mod tests {
         fn look(&self, _vi: u32) {}
     }
 
-    #[test]
-    fn a_turn_ends_even_if_the_peer_keeps_sending_messages() {
+    /// A connection without a link: our end, and the socket of the other end.
+    fn connection() -> (Arc<Peer>, OwnedFd) {
         let mut ends: [RawFd; 2] = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: writes two descriptors to the array.
@@ -328,6 +330,12 @@ mod tests {
             ours: halves.0,
             theirs: halves.1,
         }));
+        (peer, theirs)
+    }
+
+    #[test]
+    fn a_turn_ends_even_if_the_peer_keeps_sending_messages() {
+        let (peer, theirs) = connection();
         let sent = (0..MESSAGES_PER_TURN + 5)
             .filter(|_| send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).is_ok())
             .count();
@@ -338,5 +346,38 @@ mod tests {
         assert!(peer.loss().is_none());
         let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
         assert_eq!(left, 5);
+    }
+
+    #[test]
+    fn a_revocation_that_finds_the_socket_full_is_sent_later() {
+        let (peer, theirs) = connection();
+        let pages = SharedPages::new(4096).unwrap();
+        pages.share(Some(true), false).unwrap();
+        let region = RegionInfo {
+            handle: MemoryHandle(7),
+            address: 0x1000,
+            length: 4096,
+            tag: 0,
+            rdma_write: true,
+            rdma_read: true,
+            memory: Some(Arc::new(pages)),
+        };
+        let heard = || -> Vec<ControlMessage> {
+            std::iter::from_fn(|| receive(&theirs, None).ok()).map(|(message, _)| message).collect()
+        };
+        let is_revocation = |message: &ControlMessage| *message == ControlMessage::Revoke { handle: 7 };
+        peer.show(&region);
+        assert!(matches!(heard()[..], [ControlMessage::Export(_)]));
+        while send(peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None).is_ok() {}
+        peer.hide(7);
+        assert!(!heard().iter().any(is_revocation));
+        // The peer is alive: it sends a message.
+        send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).unwrap();
+        let attention: Arc<dyn Attention> = Arc::new(NoAttention);
+        let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
+        monitor.serve_peer(&peer, &Arc::downgrade(&attention));
+        assert!(heard().iter().any(is_revocation));
+        monitor.serve_peer(&peer, &Arc::downgrade(&attention));
+        assert!(heard().is_empty());
     }
 }

@@ -255,14 +255,23 @@ impl Peer {
         self.complete_revocations(&mut shown);
     }
 
-    /// Completes the revocations that no longer wait for messages.
+    /// Sends the revocations for which the socket had no space. Called when the peer has shown that it is alive.
+    pub(super) fn retry_revocations(&self) {
+        if self.is_revoking.load(Ordering::SeqCst) {
+            self.complete_revocations(&mut self.shown());
+        }
+    }
+
+    /// Completes the revocations that no longer wait for messages. If the socket has no space, they are retried later.
     fn complete_revocations(&self, shown: &mut [ExportEntry]) {
         // Set before `taken` is loaded. The link that consumes the last message then sees the flag and waits for the
         // lock.
         self.is_revoking.store(true, Ordering::SeqCst);
         let taken = self.taken.load(Ordering::SeqCst);
         for place in shown.iter_mut().filter(|place| place.is_due(taken)) {
-            self.tell(&ControlMessage::Revoke { handle: place.handle }, None);
+            if !self.tell(&ControlMessage::Revoke { handle: place.handle }, None) {
+                break;
+            }
             *place = ExportEntry::default();
         }
         if shown.iter().all(|place| place.revoking.is_none()) {
@@ -279,9 +288,7 @@ impl Peer {
     /// Counts an in-place message that was consumed. Called only by the link, as above.
     pub(super) fn count_in_place_consumed(&self) {
         self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
-        if self.is_revoking.load(Ordering::SeqCst) {
-            self.complete_revocations(&mut self.shown());
-        }
+        self.retry_revocations();
     }
 
     /// Whether the peer has mapped our region.
