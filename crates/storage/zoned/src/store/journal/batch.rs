@@ -19,7 +19,7 @@ const CHANGE_BYTES: usize = 1 + 4 + 4;
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change<'a> {
+pub(crate) struct Change<'a> {
     pub key: &'a [u8],
     /// [`Value::Deleted`] for a deletion.
     pub value: Value<'a>,
@@ -44,7 +44,7 @@ impl Batch {
     }
 
     /// Appends a change.
-    pub(super) fn change(&mut self, Change { key, value }: Change<'_>) {
+    pub(crate) fn change(&mut self, Change { key, value }: Change<'_>) {
         match value {
             Value::Inline(value) => _ = self.put(key, value),
             Value::Extent(extent) => self.put_extent(key, extent),
@@ -52,7 +52,7 @@ impl Batch {
         }
     }
 
-    pub(super) fn put_extent(&mut self, key: &[u8], extent: Extent) {
+    pub(crate) fn put_extent(&mut self, key: &[u8], extent: Extent) {
         self.push(PUT_EXTENT, key, &extent.to_bytes());
     }
 
@@ -82,12 +82,12 @@ impl Batch {
     }
 
     /// Appends the changes of another batch.
-    pub(super) fn append(&mut self, other: &Batch) {
+    pub(crate) fn append(&mut self, other: &Batch) {
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -95,7 +95,7 @@ impl Batch {
     ///
     /// # Errors
     /// A description of the problem, to be appended to a message.
-    pub(super) fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
         let (mut count, mut rest) = (0, &bytes[..]);
         while !rest.is_empty() {
             let (_, left) = parse(rest).ok_or("it contains a truncated change or one of an unknown kind")?;
@@ -106,7 +106,7 @@ impl Batch {
     }
 
     /// Iterates over the changes in order.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             let (change, left) = parse(rest)?;

@@ -3,17 +3,17 @@
 //!
 //! Source: keeping changes apart from the page is from Levandoski, Lomet and Sengupta, "The Bw-Tree", ICDE 2013.
 
-use super::batch::{Batch, Change};
-use super::io::{Io, Resident, damaged};
-use super::leaf::{LeafAddresses, LeafBody, LeafSlot, merged};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Value};
+use crate::store::io::{Io, Resident, damaged};
+use crate::store::journal::batch::{Batch, Change};
+use crate::store::tree::leaf::{LeafAddresses, LeafBody, LeafSlot, merged};
 use std::sync::Arc;
 
 /// The part of a leaf that its changes apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChangedPart {
+pub(crate) enum ChangedPart {
     /// The leaf page itself. The leaf has no log, or its log has been merged.
     Leaf,
     /// The log page. The device copy of the leaf page is current.
@@ -32,7 +32,7 @@ impl ChangedPart {
 
 /// The state that the changes apply to.
 #[derive(Clone)]
-pub(super) enum Base {
+pub(crate) enum Base {
     /// A leaf page and its log on the device. The blocks stay valid until the next checkpoint to begin has completed.
     LeafAddresses(LeafAddresses),
     /// A leaf that the running checkpoint has not written yet.
@@ -41,7 +41,7 @@ pub(super) enum Base {
 
 /// The ordered changes of one leaf.
 #[derive(Clone)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     base: Base,
     pub place: ChangedPart,
     /// The generation of the last checkpoint that had begun when the first change was made.

@@ -3,56 +3,41 @@
 //!
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index". Each module names its further sources.
 
-mod balance;
-mod batch;
-mod cache;
-mod changes;
-mod check;
-mod checkpoint;
-mod edit;
+/// Encoded reads and writes, and their counts.
 mod io;
-mod iter;
 mod journal;
-mod keys;
-mod leaf;
-mod leaf_cell;
-mod load;
+/// Format, open and recovery.
 mod open;
-mod output;
-mod published;
-mod reclaim;
-mod repair;
-mod replay;
-mod reservation;
-mod snapshot;
+mod read;
 mod space;
-mod statistics;
+/// The superblocks that commit checkpoints, and the space tables.
 mod superblock;
+mod tools;
 mod tree;
-mod writer;
+mod write;
 
 pub use crate::error::LostBatches;
-pub use batch::Batch;
-pub use check::{CheckReport, Problem};
-pub use edit::TreeCounts;
 pub use io::{Traffic, TrafficCounts};
-pub use iter::{Iter, Record};
+pub use journal::batch::Batch;
 pub use open::Info;
-pub use reclaim::ReclaimCounts;
-pub use repair::{LostRange, RepairReport};
-pub use snapshot::Snapshot;
-pub use statistics::Statistics;
+pub use read::iter::{Iter, Record};
+pub use read::snapshot::Snapshot;
+pub use space::reclaim::ReclaimCounts;
+pub use tools::check::{CheckReport, Problem};
+pub use tools::repair::{LostRange, RepairReport};
+pub use tools::statistics::Statistics;
+pub use tree::edit::TreeCounts;
 
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
-use load::BulkLoad;
-use published::Published;
+use read::published::Published;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use writer::Writer;
+use write::load::BulkLoad;
+use write::writer::WriterLock;
 
 /// When a change becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +91,11 @@ pub struct Applied {
     pub deleted: u64,
 }
 
-/// State shared by the readers and the writer.
-struct Shared<D> {
+/// State that readers and the writer share.
+pub(crate) struct Shared<D> {
     io: Io<D>,
     options: Options,
     published: Published,
-    writer: Mutex<Writer>,
     /// The clock hand of the leaf cache: the key at which the next sweep starts. Leaves may be evicted only while this
     /// lock is held.
     clock_hand: Mutex<Vec<u8>>,
@@ -128,30 +112,19 @@ struct Shared<D> {
 /// version. Writers wait for each other but never for readers.
 pub struct Store<D> {
     shared: Arc<Shared<D>>,
+    writer: Arc<WriterLock>,
 }
 
 impl<D> Clone for Store<D> {
     /// Another handle to the same map.
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), writer: Arc::clone(&self.writer) }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Poisoning is ignored here. `Shared::writer` handles it where a panic matters.
+    // Poisoning is ignored here. `WriterLock` handles it where a panic matters.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<D> Shared<D> {
-    /// Locks the writer. If a thread panicked while it held the lock, a batch may be half applied: the writer is then
-    /// stopped, as after a failed write.
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(|poisoned| {
-            let mut writer = poisoned.into_inner();
-            writer.stopped.get_or_insert_with(|| "an operation panicked during a change".into());
-            writer
-        })
-    }
 }
 
 impl<D: ZonedDevice> Store<D> {
@@ -160,7 +133,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        snapshot::get(&self.shared, &self.shared.published.load().tree, key)
+        read::snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
     /// Inserts `key` or replaces its value. Returns true if the key is new.
@@ -191,7 +164,7 @@ impl<D: ZonedDevice> Store<D> {
     /// unchanged. After a write error the map accepts no more changes ([`crate::Error::Stopped`]) until it is opened
     /// again; the failed batch may or may not be present then.
     pub fn apply(&self, batch: &Batch) -> Result<Applied> {
-        let applied = self.shared.writer().apply(&self.shared, batch)?;
+        let applied = self.writer.lock().apply(&self.shared, batch)?;
         self.shared.shrink_cache();
         Ok(applied)
     }
@@ -237,7 +210,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`]; the map is stopped then.
     pub fn sync(&self) -> Result<()> {
-        self.shared.writer().sync(&self.shared)
+        self.writer.lock().sync(&self.shared)
     }
 
     /// Writes a complete checkpoint, so that opening the map again replays nothing.
@@ -245,7 +218,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`]; the map is stopped then.
     pub fn checkpoint(&self) -> Result<()> {
-        self.shared.writer().checkpoint_now(&self.shared)
+        self.writer.lock().checkpoint_now(&self.shared)
     }
 
     /// Writes a checkpoint, unless the map is open for reading only, and drops this handle. Skipping `close` loses no
@@ -254,7 +227,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// Those of [`Store::checkpoint`].
     pub fn close(self) -> Result<()> {
-        let mut writer = self.shared.writer();
+        let mut writer = self.writer.lock();
         if writer.is_read_only { Ok(()) } else { writer.checkpoint_now(&self.shared) }
     }
 
@@ -269,7 +242,7 @@ impl<D: ZonedDevice> Store<D> {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let mut loading = BulkLoad::begin(&self.shared)?;
+        let mut loading = BulkLoad::begin(&self.shared, &self.writer)?;
         let (mut count, mut last): (u64, Option<Vec<u8>>) = (0, None);
         for (key, value) in records {
             let key = key.as_ref();

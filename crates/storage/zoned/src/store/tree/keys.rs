@@ -5,7 +5,7 @@
 
 /// Keys in ascending order. The first key acts as minus infinity whatever its bytes are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     heads: Vec<u64>,
     /// The end offset of each key in `bytes`.
     ends: Vec<u32>,

@@ -4,13 +4,13 @@
 //! Source: the ZB+-tree paper's hot and cold zones, made wear-aware: among the emptiest zones, hot data goes to the
 //! least worn and cold data to the most worn.
 
-use super::superblock::SpaceTable;
 use crate::device::{Condition, Geometry, Zone, ZoneNumber};
 use crate::error::{Error, Result};
+use crate::store::superblock::SpaceTable;
 
 /// A class of appended data. Each stream has its own zone, if the device allows that many active zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     /// Changed leaves.
     Hot,
     /// Heads and interior nodes. Most of them change between two checkpoints, so their zones become empty without
@@ -24,7 +24,7 @@ pub(super) enum Stream {
 
 /// The intended use of a conventional slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     /// Heads, and interior nodes that are not full.
     Inner,
     /// Logs of leaves. A log in a sequential zone would cost as much space as its leaf.
@@ -35,7 +35,7 @@ pub(super) enum Slot {
 
 /// The use of a sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The zone is empty or holds only garbage.
     Free,
     /// Nodes and large values.
@@ -48,7 +48,7 @@ pub(super) enum Role {
 
 /// A sequential zone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SequentialZone {
+pub(crate) struct SequentialZone {
     pub number: ZoneNumber,
     pub role: Role,
     /// The next block to write, relative to the start of the zone.
@@ -84,7 +84,7 @@ impl SequentialZone {
 
 /// The allocation state of a device.
 #[derive(Clone)]
-pub(super) struct Space {
+pub(crate) struct Space {
     device: String,
     pub geometry: Geometry,
     node_blocks: u64,
@@ -482,13 +482,13 @@ impl Space {
 const SECOND_SUPERBLOCKS: u64 = 2;
 
 /// The number of node-sized slots in the conventional zones, after the fixed blocks.
-pub(super) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64) -> u64 {
+pub(crate) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64) -> u64 {
     let first = geometry.zone_blocks.saturating_sub(fixed_blocks + SECOND_SUPERBLOCKS) / node_blocks;
     let others = u64::from(geometry.conventional_zones).saturating_sub(1);
     if geometry.conventional_zones == 0 { 0 } else { first + others * (geometry.zone_blocks / node_blocks) }
 }
 
 /// Whether a zone in this condition accepts writes.
-pub(super) const fn takes_writes(condition: Condition) -> bool {
+pub(crate) const fn takes_writes(condition: Condition) -> bool {
     !matches!(condition, Condition::ReadOnly | Condition::Offline)
 }

@@ -1,7 +1,7 @@
 //! Statistics of a map: operations since it was opened, and its current size.
 
-use super::{ReclaimCounts, Store, TrafficCounts, TreeCounts};
 use crate::device::ZonedDevice;
+use crate::store::{ReclaimCounts, Store, TrafficCounts, TreeCounts};
 use serde::Serialize;
 
 /// Operations since the map was opened, and its current size.
@@ -60,7 +60,7 @@ impl Statistics {
 impl<D: ZonedDevice> Store<D> {
     /// Returns the current statistics.
     pub fn statistics(&self) -> Statistics {
-        let writer = self.shared.writer();
+        let writer = self.writer.lock();
         let tree = self.shared.published.tree();
         let zones = &writer.space.zones;
         let (leaves_remade, logs_remade) = self.shared.io.rebuilt();

@@ -4,17 +4,17 @@
 //! Source: shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977), with the ZB+-tree
 //! paper's placement of nodes.
 
-use super::edit::Retired;
-use super::io::{Io, Traffic};
-use super::journal::Position;
-use super::leaf::{LeafBody, LeafSlot, NO_LOG};
-use super::output::Output;
-use super::space::{SequentialZone, Slot, Space, Stream};
-use super::superblock::{SpaceTable, Superblock, ZoneEntry};
-use super::tree::{InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::InnerRecord;
+use crate::store::io::{Io, Traffic};
+use crate::store::journal::parts::Position;
+use crate::store::space::allocation::{SequentialZone, Slot, Space, Stream};
+use crate::store::superblock::{SpaceTable, Superblock, ZoneEntry};
+use crate::store::tree::edit::Retired;
+use crate::store::tree::leaf::{LeafBody, LeafSlot, NO_LOG};
+use crate::store::tree::nodes::{InnerSlot, Tree, UNWRITTEN};
+use crate::store::write::output::Output;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ const FULL_FACTOR: f64 = 0.97;
 
 /// Blocks that become free when a checkpoint is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freed {
+pub(crate) enum Freed {
     Node(u64),
     /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
@@ -31,7 +31,7 @@ pub(super) enum Freed {
 
 /// An amount of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ChangeVolume {
+pub(crate) struct ChangeVolume {
     /// An upper bound of the nodes to be written.
     pub nodes: u64,
     /// Memory of changed leaves that cannot be evicted: the leaves themselves, or their lists of changes.
@@ -39,7 +39,7 @@ pub(super) struct ChangeVolume {
 }
 
 /// A checkpoint in progress.
-pub(super) struct Checkpoint {
+pub(crate) struct Checkpoint {
     tree: Tree,
     /// The path from the root to the current node: each node with the index of its next child to visit.
     path: Vec<(Arc<InnerSlot>, usize)>,
@@ -61,7 +61,7 @@ pub(super) struct Checkpoint {
 
 /// Converts retired items of the newest tree to blocks. No checkpoint may be running, so that every node has its final
 /// address.
-pub(super) fn resolve(retired: Vec<Retired>) -> Vec<Freed> {
+pub(crate) fn resolve(retired: Vec<Retired>) -> Vec<Freed> {
     let mut freed = Vec::with_capacity(retired.len());
     for one in retired {
         match one {
@@ -270,7 +270,7 @@ impl Checkpoint {
 }
 
 /// Marks blocks as free.
-pub(super) fn release(space: &mut Space, freed: Freed) {
+pub(crate) fn release(space: &mut Space, freed: Freed) {
     match freed {
         Freed::Node(block) => space.release_node(block),
         Freed::Extent(block, blocks) => space.release_extent(block, blocks),

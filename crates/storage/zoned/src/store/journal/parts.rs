@@ -4,17 +4,17 @@
 //! Source: the write-ahead rule of Mohan et al., "ARIES", TODS 1992. Records are logical, because the tree on the
 //! device is never updated in place.
 
-use super::io::{Io, Traffic};
-use super::space::Space;
-use super::superblock::Superblock;
 use crate::device::{AlignedBuffer, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{HEADER_BYTES, Header, Kind, checksum};
+use crate::store::io::{Io, Traffic};
+use crate::store::space::allocation::Space;
+use crate::store::superblock::Superblock;
 use std::collections::VecDeque;
 
 /// A position in the journal, with the numbers of the part and the record at that position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// The zone number. 0, a conventional zone, means that nothing has been written yet.
     pub zone: u32,
     /// Blocks from the start of the zone.
@@ -29,7 +29,7 @@ pub(super) struct Position {
 
 /// The header of a journal part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(crate) struct Part {
     pub block: u64,
     pub sequence: u64,
     /// The checksum of the previous part.
@@ -140,7 +140,7 @@ impl Part {
 }
 
 /// The append end of the journal.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     pub end: Position,
     /// Blocks appended since the last checkpoint began.
     pub blocks: u64,

@@ -1,20 +1,20 @@
 //! Snapshots and single-key reads. While a snapshot lives, the writer copies the nodes it shares and does not release
 //! the blocks it may need.
 
-use super::iter::Iter;
-use super::published::Version;
-use super::tree::Tree;
-use super::{Shared, load_value};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::map::KeyRange;
 use crate::node::{Extent, Value};
+use crate::store::read::iter::Iter;
+use crate::store::read::published::Version;
+use crate::store::tree::nodes::Tree;
+use crate::store::{Shared, load_value};
 use std::sync::Arc;
 
 /// The map at one point in time. Readers of a snapshot never wait for the writer, nor the writer for them.
 pub struct Snapshot<D> {
-    pub(super) shared: Arc<Shared<D>>,
-    pub(super) version: Arc<Version>,
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) version: Arc<Version>,
 }
 
 impl<D> Clone for Snapshot<D> {
@@ -25,7 +25,7 @@ impl<D> Clone for Snapshot<D> {
 }
 
 impl<D: ZonedDevice> Snapshot<D> {
-    pub(super) fn new(shared: &Arc<Shared<D>>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared<D>>) -> Self {
         Self { shared: Arc::clone(shared), version: shared.published.load().keep() }
     }
 
@@ -93,7 +93,7 @@ enum Lookup {
 }
 
 /// Returns the value of `key` in a tree.
-pub(super) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let io = &shared.io;
     let leaf = tree.leaf_of(io, key)?;
     leaf.prefetch();

@@ -3,7 +3,7 @@
 //!
 //! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004), by the crate crossbeam-epoch.
 
-use super::leaf::LeafBody;
+use crate::store::tree::leaf::LeafBody;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
 /// A cell that either holds a leaf or is empty.
-pub(super) struct LeafCell {
+pub(crate) struct LeafCell {
     /// Null, or a pointer from `Arc::into_raw` that owns a reference.
     body: AtomicPtr<LeafBody>,
     /// The address of the key bytes where a search in the last stored leaf starts. It may dangle: it is used only for
@@ -22,7 +22,7 @@ pub(super) struct LeafCell {
 
 /// Prefetches the cache line at an address. The address need not be valid.
 #[inline]
-pub(super) fn prefetch<T>(address: *const T) {
+pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint; it does not fault on an invalid address.
     unsafe {

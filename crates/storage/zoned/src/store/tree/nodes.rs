@@ -3,20 +3,20 @@
 //!
 //! Source: the layers of the ZB+-tree paper. Path copying for snapshots is not in the paper.
 
-use super::io::{Io, damaged};
-use super::keys::Keys;
-use super::leaf::LeafSlot;
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{Page, Pointer};
+use crate::store::io::{Io, damaged};
+use crate::store::tree::keys::Keys;
+use crate::store::tree::leaf::LeafSlot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The address of a node that exists only in memory. Block 0 holds a superblock, never a node.
-pub(super) const UNWRITTEN: u64 = 0;
+pub(crate) const UNWRITTEN: u64 = 0;
 
 /// A reference to an inner node. Once read, an inner node stays in memory.
-pub(super) struct InnerSlot {
+pub(crate) struct InnerSlot {
     pub home: AtomicU64,
     /// The expected checksum of the node.
     pub checksum: AtomicU32,
@@ -27,7 +27,7 @@ pub(super) struct InnerSlot {
 
 /// A head (odd levels) or an interior node (even levels).
 #[derive(Clone)]
-pub(super) struct Inner {
+pub(crate) struct Inner {
     pub level: u16,
     pub keys: Keys,
     pub children: Children,
@@ -35,7 +35,7 @@ pub(super) struct Inner {
 
 /// The children of a head or an interior node.
 #[derive(Clone)]
-pub(super) enum Children {
+pub(crate) enum Children {
     /// Children of level 1.
     Leaves(Vec<Arc<LeafSlot>>),
     /// Children of all higher levels.
@@ -44,7 +44,7 @@ pub(super) enum Children {
 
 /// One version of the tree.
 #[derive(Clone)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     pub root: Arc<InnerSlot>,
     pub len: u64,
 }

@@ -3,23 +3,23 @@
 //!
 //! Source: leaves and logs are the ZB+-tree paper's. Evicting them from memory is not in the paper.
 
-use super::changes::Changes;
-use super::io::{Io, Resident};
-use super::leaf_cell::{LeafCell, prefetch};
-use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
 use crate::error::{Result, ensure};
 use crate::node::{Page, Pointer, Value};
+use crate::store::io::{Io, Resident};
+use crate::store::tree::changes::Changes;
+use crate::store::tree::leaf_cell::{LeafCell, prefetch};
+use crate::store::tree::nodes::UNWRITTEN;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The log address of a leaf without a log.
-pub(super) const NO_LOG: u64 = crate::node::LARGEST;
+pub(crate) const NO_LOG: u64 = crate::node::LARGEST;
 
 /// The block addresses of a leaf and of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LeafAddresses {
+pub(crate) struct LeafAddresses {
     pub leaf: u64,
     pub log: u64,
     /// The expected checksum of the log, or of the leaf if it has no log.
@@ -42,7 +42,7 @@ impl LeafAddresses {
 
 /// A leaf and its log in memory.
 #[derive(Clone)]
-pub(super) struct LeafBody {
+pub(crate) struct LeafBody {
     pub leaf: Page,
     pub log: Option<Page>,
     /// Accounts for the memory of the pages.
@@ -51,7 +51,7 @@ pub(super) struct LeafBody {
 
 /// A reference to a leaf. Once a snapshot shares the slot, only the addresses (when a checkpoint writes the leaf) and
 /// the cache state change.
-pub(super) struct LeafSlot {
+pub(crate) struct LeafSlot {
     pub home: AtomicU64,
     pub log: AtomicU64,
     /// The expected checksum of the log, or of the leaf if it has no log.
@@ -335,7 +335,7 @@ impl LeafBody {
 ///
 /// # Errors
 /// [`crate::Error::Inconsistent`] if the result does not fit into one page. `change_in_log` rules this out.
-pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
+pub(crate) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
     let mut page = Page::new(leaf.size());
     let (mut own, mut logged) = (0, 0);
     let end = if full { 0 } else { leaf.count() };

@@ -1,13 +1,13 @@
 //! Ordered iteration over a snapshot, from either end.
 
-use super::leaf::{LeafBody, merged};
-use super::load_value;
-use super::snapshot::Snapshot;
-use super::tree::{Children, InnerSlot};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::map::{Direction, KeyRange};
 use crate::node::Value;
+use crate::store::load_value;
+use crate::store::read::snapshot::Snapshot;
+use crate::store::tree::leaf::{LeafBody, merged};
+use crate::store::tree::nodes::{Children, InnerSlot};
 use std::cmp::Ordering;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -143,7 +143,7 @@ impl Cursor {
 }
 
 impl<D: ZonedDevice> Iter<D> {
-    pub(super) fn new(snapshot: Snapshot<D>, KeyRange { start, end }: KeyRange<'_>) -> Self {
+    pub(crate) fn new(snapshot: Snapshot<D>, KeyRange { start, end }: KeyRange<'_>) -> Self {
         let bounds = Bounds { start: start.map(<[u8]>::to_vec), end: end.map(<[u8]>::to_vec) };
         Self {
             snapshot,

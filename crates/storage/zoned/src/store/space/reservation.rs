@@ -4,18 +4,18 @@
 //! Source: a cleaner needs reserved segments so that it never waits for the space it frees (Rosenblum and Ousterhout,
 //! LFS, TOCS 1992).
 
-use super::Shared;
-use super::batch::{Batch, Change};
-use super::checkpoint::Freed;
-use super::edit::Retired;
-use super::journal::Journal;
-use super::leaf::{LeafBody, LeafSlot};
-use super::reclaim::{CollectStep, is_data_loss};
-use super::tree::{Children, Inner};
-use super::writer::Writer;
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{EXTENT_BYTES, HEADER_BYTES, Page, Value};
+use crate::store::Shared;
+use crate::store::journal::batch::{Batch, Change};
+use crate::store::journal::parts::Journal;
+use crate::store::space::reclaim::{CollectStep, is_data_loss};
+use crate::store::tree::edit::Retired;
+use crate::store::tree::leaf::{LeafBody, LeafSlot};
+use crate::store::tree::nodes::{Children, Inner};
+use crate::store::write::checkpoint::Freed;
+use crate::store::write::writer::Writer;
 
 /// Zones that are never filled with data, in addition to one per stream: two for the journal (the current zone and the
 /// previous one, whose end a checkpoint needs), one for relocated data, and one for deletions and their checkpoint.
@@ -60,7 +60,9 @@ impl Writer {
     /// The number of blocks in sequential zones that can be in use. A map below this limit is not full, unless large
     /// values leave the ends of zones unused.
     pub fn usable_blocks(&self) -> u64 {
-        let able = |zone: &&super::space::SequentialZone| zone.role != super::space::Role::Unusable;
+        let able = |zone: &&crate::store::space::allocation::SequentialZone| {
+            zone.role != crate::store::space::allocation::Role::Unusable
+        };
         let zones = self.space.zones.iter().filter(able).count() as u64;
         let reserved = RESERVED_ZONES + self.space.stream_count();
         zones.saturating_sub(reserved) * self.space.geometry.zone_capacity_blocks

@@ -1,16 +1,16 @@
 //! Offline check: reads every node and every large value, and compares the blocks in use with the space table. Changes
 //! that are only in the journal are counted but not applied.
 
-use super::Store;
-use super::io::Io;
-use super::open::empty_space;
-use super::replay::replay;
-use super::space::Space;
-use super::superblock::{SpaceTable, Superblock, ZoneEntry};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{InnerRecord, Page, Pointer, Value};
 use crate::states::NodeStates;
+use crate::store::Store;
+use crate::store::io::Io;
+use crate::store::journal::replay::replay;
+use crate::store::open::empty_space;
+use crate::store::space::allocation::Space;
+use crate::store::superblock::{SpaceTable, Superblock, ZoneEntry};
 use serde::Serialize;
 
 /// A problem found by a check.
@@ -47,7 +47,7 @@ pub struct CheckReport {
 
 /// The range of keys that the subtree of a node may contain: from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Copy)]
-pub(super) struct Bounds<'a> {
+pub(crate) struct Bounds<'a> {
     pub low: &'a [u8],
     pub high: Option<&'a [u8]>,
 }
@@ -81,7 +81,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// Those of [`Store::checkpoint`].
     pub fn check_now(&self) -> Result<CheckReport> {
-        let mut writer = self.shared.writer();
+        let mut writer = self.writer.lock();
         writer.checkpoint_now(&self.shared)?;
         run(&self.shared.io, &writer.superblock)
     }
@@ -184,7 +184,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
                 self.report_problem(at, "a log has a record that is missing in its leaf");
             }
             deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
-            let merged = super::leaf::merged(&leaf, &log, false);
+            let merged = crate::store::tree::leaf::merged(&leaf, &log, false);
             let Some(whole) = self.ok_or_report(at, merged) else { return };
             leaf = whole;
         }

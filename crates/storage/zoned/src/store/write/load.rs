@@ -2,18 +2,18 @@
 //!
 //! Source: the standard bottom-up bulk load of a B+-tree.
 
-use super::Shared;
-use super::checkpoint::{Freed, release};
-use super::edit::{Editor, NodeBalance, Retired};
-use super::io::Traffic;
-use super::leaf::LeafSlot;
-use super::output::Output;
-use super::space::Stream;
-use super::tree::{Children, InnerSlot, Tree};
-use super::writer::Writer;
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Pointer, Value};
+use crate::store::Shared;
+use crate::store::io::Traffic;
+use crate::store::space::allocation::Stream;
+use crate::store::tree::edit::{Editor, NodeBalance, Retired};
+use crate::store::tree::leaf::LeafSlot;
+use crate::store::tree::nodes::{Children, InnerSlot, Tree};
+use crate::store::write::checkpoint::{Freed, release};
+use crate::store::write::output::Output;
+use crate::store::write::writer::{Writer, WriterLock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,8 +29,9 @@ struct Staged {
 }
 
 /// A bulk load in progress. Dropping it before `end` leaves the map unchanged.
-pub(super) struct BulkLoad<'a, D: ZonedDevice> {
+pub(crate) struct BulkLoad<'a, D: ZonedDevice> {
     shared: &'a Shared<D>,
+    writer: &'a WriterLock,
     /// The number of this load. Several loads may run at once.
     number: u64,
     page: Page,
@@ -40,14 +41,22 @@ pub(super) struct BulkLoad<'a, D: ZonedDevice> {
 }
 
 impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
-    pub fn begin(shared: &'a Shared<D>) -> Result<Self> {
-        let mut writer = shared.writer();
+    pub fn begin(shared: &'a Shared<D>, lock: &'a WriterLock) -> Result<Self> {
+        let mut writer = lock.lock();
         writer.check_running(shared)?;
         writer.loads += 1;
         let number = writer.loads;
         writer.staged.insert(number, Vec::new());
         let page = Page::new(shared.io.node_bytes);
-        Ok(Self { shared, number, page, full: Vec::new(), staged: Vec::new(), payload_bytes: 0 })
+        Ok(Self {
+            shared,
+            writer: lock,
+            number,
+            page,
+            full: Vec::new(),
+            staged: Vec::new(),
+            payload_bytes: 0,
+        })
     }
 
     /// Adds a record. Its key must be greater than the previous one.
@@ -55,7 +64,7 @@ impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
         let blocks = self.shared.blocks_outside(key, Value::Inline(value))?;
         let value = match blocks {
             0 => Value::Inline(value),
-            _ => Value::Extent(self.shared.writer().stage_extent(self.shared, self.number, key, value)?),
+            _ => Value::Extent(self.writer.lock().stage_extent(self.shared, self.number, key, value)?),
         };
         self.payload_bytes += (key.len() + value.bytes()) as u64;
         if !self.page.insert(self.page.count(), key, value) {
@@ -72,7 +81,7 @@ impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
 
     /// Writes the full leaves to the device.
     fn write(&mut self) -> Result<()> {
-        let mut writer = self.shared.writer();
+        let mut writer = self.writer.lock();
         for (page, slot) in writer.stage_leaves(self.shared, self.number, std::mem::take(&mut self.full))? {
             let (first, last) = (page.key(0).to_vec(), page.key(page.count() - 1).to_vec());
             self.staged.push(Staged { slot: Arc::clone(&slot), first, last, records: page.count() as u64 });
@@ -93,7 +102,7 @@ impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
             self.full.push(page);
         }
         self.write()?;
-        let mut writer = self.shared.writer();
+        let mut writer = self.writer.lock();
         writer.link_staged(self.shared, self.number, &self.staged)?;
         writer.payload_bytes += self.payload_bytes;
         Ok(())
@@ -103,7 +112,7 @@ impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
 impl<D: ZonedDevice> Drop for BulkLoad<'_, D> {
     /// Releases the blocks of an unfinished load.
     fn drop(&mut self) {
-        let mut writer = self.shared.writer();
+        let mut writer = self.writer.lock();
         for freed in writer.staged.remove(&self.number).unwrap_or_default() {
             release(&mut writer.space, freed);
         }

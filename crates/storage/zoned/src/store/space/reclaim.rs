@@ -4,18 +4,18 @@
 //!
 //! Source: segment cleaning with cost-benefit victim selection, from Rosenblum and Ousterhout (LFS, TOCS 1992).
 
-use super::batch::Batch;
-use super::checkpoint::Freed;
-use super::edit::Editor;
-use super::io::Traffic;
-use super::leaf::{LeafAddresses, LeafSlot, NO_LOG};
-use super::space::{Role, Stream};
-use super::tree::{Inner, InnerSlot, Tree};
-use super::writer::Writer;
-use super::{Shared, lock};
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, checksum};
+use crate::store::io::Traffic;
+use crate::store::journal::batch::Batch;
+use crate::store::space::allocation::{Role, Stream};
+use crate::store::tree::edit::Editor;
+use crate::store::tree::leaf::{LeafAddresses, LeafSlot, NO_LOG};
+use crate::store::tree::nodes::{Inner, InnerSlot, Tree};
+use crate::store::write::checkpoint::Freed;
+use crate::store::write::writer::Writer;
+use crate::store::{Shared, lock};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ const WEAR_SPREAD: u64 = 8;
 
 /// The state of the garbage collector.
 #[derive(Default)]
-pub(super) struct Reclaim {
+pub(crate) struct Reclaim {
     /// The current victim, and the next block to scan in it.
     current: Option<(usize, u64)>,
     /// Victims in three stages: scanned completely and waiting for a checkpoint to begin; being relocated by the
@@ -92,7 +92,7 @@ impl Reclaim {
 
 /// The result of a collection step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CollectStep {
+pub(crate) enum CollectStep {
     /// The step scanned this many blocks.
     Done(u64),
     /// No zone is worth collecting.
@@ -122,8 +122,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
             }
             let index = inner.keys.child(key);
             match &mut inner.children {
-                super::tree::Children::Inners(inners) => slot = &mut inners[index],
-                super::tree::Children::Leaves(leaves) => {
+                crate::store::tree::nodes::Children::Inners(inners) => slot = &mut inners[index],
+                crate::store::tree::nodes::Children::Leaves(leaves) => {
                     let leaf = self.own_leaf(&mut leaves[index])?;
                     return self.move_leaf(leaf);
                 }
@@ -161,7 +161,7 @@ fn inner_of<'t, D: ZonedDevice>(
 
 /// Whether an error means lost data in a single place. Collection then leaves the zone alone, and a reader of the data
 /// gets the error.
-pub(super) const fn is_data_loss(error: &Error) -> bool {
+pub(crate) const fn is_data_loss(error: &Error) -> bool {
     matches!(
         error,
         Error::Damaged { .. } | Error::Device(DeviceError::Media { operation: Operation::Read, .. })
@@ -346,7 +346,8 @@ impl Writer {
     fn move_extent<D: ZonedDevice>(&mut self, shared: &Shared<D>, block: u64, blocks: u64) -> Result<bool> {
         let bytes = blocks as usize * shared.io.geometry.block_bytes as usize;
         let node = shared.io.read(Traffic::Extent, block, bytes)?;
-        let header = Header::peek(&node, Kind::Extent).map_err(|what| super::io::damaged(block, what))?;
+        let header =
+            Header::peek(&node, Kind::Extent).map_err(|what| crate::store::io::damaged(block, what))?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let (key, value) = content.split_at(header.small[0].into());
         let extent = Extent { block, bytes: value.len() as u32, checksum: checksum(&node) };
@@ -361,7 +362,7 @@ impl Writer {
             return Ok(true);
         }
         // Do not relocate a corrupt value under a new checksum: a reader must get the error.
-        Header::open(&node, Kind::Extent, block).map_err(|what| super::io::damaged(block, what))?;
+        Header::open(&node, Kind::Extent, block).map_err(|what| crate::store::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();
         if self.space.available() < nodes + blocks || !self.space.can_append(Stream::ExtentsState, blocks) {
@@ -425,7 +426,12 @@ fn scan_blocks<D: ZonedDevice>(
 }
 
 /// Decodes the node or large value at the start of `bytes`, which were read from `block`.
-fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, end: u64) -> Option<Candidate> {
+fn recognize<D: ZonedDevice>(
+    io: &crate::store::io::Io<D>,
+    bytes: &[u8],
+    block: u64,
+    end: u64,
+) -> Option<Candidate> {
     if let Ok(header) = Header::peek(bytes, Kind::Extent) {
         let block_bytes = io.geometry.block_bytes as usize;
         let blocks = (HEADER_BYTES + header.bytes as usize).div_ceil(block_bytes) as u64;

@@ -1,9 +1,9 @@
 //! The write buffer of a checkpoint: adjacent nodes are combined into one write.
 
-use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};
 use crate::error::Result;
 use crate::node::checksum;
+use crate::store::io::{Io, Traffic};
 
 /// The maximum length of a write, bytes. On a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and
 /// longer writes gain nothing; a file benefits from fewer calls.
@@ -24,7 +24,7 @@ struct Run {
 
 /// Nodes that have an address but are not written yet.
 #[derive(Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     runs: Vec<Run>,
     /// Buffers of [`MAX_RUN_BYTES`] for reuse. A new buffer costs as much as filling it.
     spare: Vec<AlignedBuffer>,

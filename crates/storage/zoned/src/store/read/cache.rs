@@ -2,9 +2,9 @@
 //!
 //! Source: Corbató, "A Paging Experiment with the Multics System", 1968 (the clock algorithm).
 
-use super::Shared;
-use super::tree::InnerSlot;
 use crate::device::ZonedDevice;
+use crate::store::Shared;
+use crate::store::tree::nodes::InnerSlot;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};

@@ -6,17 +6,17 @@
 //! detected by later parts: each one records which parts were durable and which checkpoint was complete when it was
 //! written.
 
-use super::batch::Batch;
-use super::io::{Io, Traffic};
-use super::journal::{Part, Position};
-use super::space::{Role, Space, takes_writes};
-use super::superblock::Superblock;
 use crate::device::{Block, Condition, DeviceError, Operation, ZoneNumber, ZonedDevice};
 use crate::error::{Error, LostBatches, Result};
 use crate::node::{Extent, Value};
+use crate::store::io::{Io, Traffic};
+use crate::store::journal::batch::Batch;
+use crate::store::journal::parts::{Part, Position};
+use crate::store::space::allocation::{Role, Space, takes_writes};
+use crate::store::superblock::Superblock;
 
 /// An intact batch.
-pub(super) struct Record {
+pub(crate) struct Record {
     /// The sequence numbers of its first and its last part.
     parts: (u64, u64),
     number: u64,
@@ -31,7 +31,7 @@ impl Record {
 }
 
 /// The contents of the journal.
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// The intact batches, in order.
     pub records: Vec<Record>,
     /// The batches lost between or after them.
@@ -97,7 +97,7 @@ impl Replay {
     pub fn newer_checkpoint(&self, superblock: &Superblock) -> Option<Error> {
         let (published, found) = (self.checkpoint, superblock.generation);
         (published > found).then(|| {
-            super::io::damaged(
+            crate::store::io::damaged(
                 published % 2,
                 format!("the superblock of checkpoint {published}, which the journal mentions, is lost; the newest one found is of checkpoint {found}"),
             )
@@ -115,7 +115,7 @@ enum ExtentsState {
 }
 
 /// The large values that a batch refers to.
-pub(super) fn large(batch: &Batch) -> impl Iterator<Item = (&[u8], Extent)> {
+pub(crate) fn large(batch: &Batch) -> impl Iterator<Item = (&[u8], Extent)> {
     batch.changes().filter_map(|change| match change.value {
         Value::Extent(extent) => Some((change.key, extent)),
         _ => None,
@@ -168,7 +168,7 @@ struct JournalReader<'a, D> {
 ///
 /// # Errors
 /// [`Error::Device`] if the device does not respond. Damage is reported in the result.
-pub(super) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Superblock) -> Result<Replay> {
+pub(crate) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Superblock) -> Result<Replay> {
     let found = Replay {
         records: Vec::new(),
         lost: Vec::new(),
@@ -378,7 +378,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
     /// Of the zones that the tree does not use, finds the one that begins with the earliest later part.
     fn first_elsewhere(&self) -> Result<Option<(u32, Part)>> {
         let mut first: Option<(u32, Part)> = None;
-        let unused = |zone: &&super::space::SequentialZone| {
+        let unused = |zone: &&crate::store::space::allocation::SequentialZone| {
             zone.written > 0 && zone.live() == 0 && zone.role != Role::Unusable
         };
         for zone in self.space.zones.iter().filter(unused).map(|zone| zone.number.0) {
@@ -447,7 +447,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
 }
 
 /// Describes an unreadable block. Device errors other than media errors are passed on.
-pub(super) fn unreadable(error: Error) -> Result<String> {
+pub(crate) fn unreadable(error: Error) -> Result<String> {
     match error {
         Error::Device(
             DeviceError::Media { operation: Operation::Read, .. } | DeviceError::Unusable { .. },
@@ -457,7 +457,7 @@ pub(super) fn unreadable(error: Error) -> Result<String> {
 }
 
 /// Marks the zones that hold the journal.
-pub(super) fn claim(space: &mut Space, zones: &[u32]) {
+pub(crate) fn claim(space: &mut Space, zones: &[u32]) {
     for zone in &mut space.zones {
         if zones.contains(&zone.number.0) && zone.role != Role::Unusable {
             zone.role = Role::Journal;

@@ -4,13 +4,13 @@
 //! Source: the ZB+-tree paper. A leaf is steady if its copy in a sequential zone is current. The design page of the
 //! book lists the departures from the paper.
 
-use super::changes::{Base, ChangedPart, Changes};
-use super::io::{Io, damaged};
-use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
-use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result, ensure};
 use crate::node::{Extent, Page, Value};
+use crate::store::io::{Io, damaged};
+use crate::store::tree::changes::{Base, ChangedPart, Changes};
+use crate::store::tree::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
+use crate::store::tree::nodes::{Inner, InnerSlot, Tree, UNWRITTEN};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn inconsistent<T>(what: &str) -> Result<T> {
 }
 
 /// A node or large value on the device that the newest tree no longer needs.
-pub(super) enum Retired {
+pub(crate) enum Retired {
     /// A node.
     Node(u64),
     /// A large value: its first block and its number of blocks.
@@ -73,7 +73,7 @@ pub struct TreeCounts {
 
 /// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     Inserted,
     Updated,
     Deleted,
@@ -82,7 +82,7 @@ pub(super) enum Effect {
 }
 
 /// The state of an inner node after a change below it.
-pub(super) enum NodeBalance {
+pub(crate) enum NodeBalance {
     Done,
     /// The node split. Boxed because splits are rare: the common results fit into a register or two.
     Split(Box<Split>),
@@ -91,14 +91,14 @@ pub(super) enum NodeBalance {
 }
 
 /// The new right half of a split inner node, to be added to its parent.
-pub(super) struct Split {
+pub(crate) struct Split {
     /// The smallest key of the right half.
     pub separator: Vec<u8>,
     pub right: Arc<InnerSlot>,
 }
 
 /// Applies changes to the tree and updates the writer's counters.
-pub(super) struct Editor<'a, D> {
+pub(crate) struct Editor<'a, D> {
     pub io: &'a Io<D>,
     pub retired: &'a mut Vec<Retired>,
     pub counts: &'a mut TreeCounts,
@@ -155,7 +155,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             let effect = self.change_leaf(inner, index, key, value)?;
             return Ok((effect, self.settle(inner)));
         }
-        let super::tree::Children::Inners(inners) = &mut inner.children else {
+        let crate::store::tree::nodes::Children::Inners(inners) = &mut inner.children else {
             return inconsistent("a node above the heads has leaves as children");
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
@@ -302,7 +302,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
         key: &[u8],
         value: Value<'_>,
     ) -> Result<Effect> {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
         leaves[index].prefetch();
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
@@ -384,7 +386,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
     /// Removes an empty leaf from its head. The last leaf of a head stays, empty.
     fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         self.counts.emptied += 1;
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
         let only = leaves.len() == 1;
         // `own_leaf` has made the slot private.
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
@@ -432,7 +436,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Merges a leaf with its right neighbour if both fit into one page.
     fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
         let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
         let slot = self.own_leaf(&mut leaves[left])?;
         let mut page = slot.body_mut().leaf.clone();
@@ -461,7 +467,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
         key: &[u8],
         value: Value<'_>,
     ) -> Result<()> {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
         let last = index + 1 == leaves.len();
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.stop_recording(slot);

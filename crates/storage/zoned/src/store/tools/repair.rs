@@ -1,19 +1,19 @@
 //! Offline repair: keeps what can be read, prunes damaged nodes from the tree, recovers records from older copies on
 //! the device where there are any, and reports all losses.
 
-use super::batch::Batch;
-use super::check::Bounds;
-use super::edit::Retired;
-use super::io::{Io, Traffic};
-use super::open::{assemble, empty_space};
-use super::replay::replay;
-use super::space::{Space, takes_writes};
-use super::superblock::{SpaceTable, Superblock};
-use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
-use super::{LostBatches, Options, Store};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, Kind, Page, Pointer, Value};
+use crate::store::io::{Io, Traffic};
+use crate::store::journal::batch::Batch;
+use crate::store::journal::replay::replay;
+use crate::store::open::{assemble, empty_space};
+use crate::store::space::allocation::{Space, takes_writes};
+use crate::store::superblock::{SpaceTable, Superblock};
+use crate::store::tools::check::Bounds;
+use crate::store::tree::edit::Retired;
+use crate::store::tree::nodes::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
+use crate::store::{LostBatches, Options, Store};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,8 +130,7 @@ impl<D: ZonedDevice> Store<D> {
             Some(root) => Tree { root, len: keys },
             None => Tree::empty(&io),
         };
-        let shared = assemble(io, options, superblock, space, tree);
-        let mut writer = shared.writer();
+        let (shared, mut writer) = assemble(io, options, superblock, space, tree);
         report.older_copies = copies.values().filter(|copy| copy.value.is_some()).count() as u64;
         writer.retired.append(&mut needed);
         writer.rebuild(&shared, copies, &mut report)?;
@@ -213,7 +212,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         let leaf_checksum = log.as_ref().map_or(pointer.checksum, |(_, _, base)| *base);
         let leaf = readable(self.io.read_page(pointer.home, leaf_checksum))?.filter(|leaf| inside(leaf));
         let merged = leaf.and_then(|leaf| match &log {
-            Some((_, log, _)) => super::leaf::merged(&leaf, log, false).ok(),
+            Some((_, log, _)) => crate::store::tree::leaf::merged(&leaf, log, false).ok(),
             None => Some(leaf),
         });
         let Some(leaf) = merged.filter(|_| self.space.claim_node(pointer.home)) else {
@@ -296,7 +295,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         }
         let (value, extent) = match page.value(index) {
             Value::Deleted => (None, None),
-            value => match readable(super::load_value(self.io, key, value))? {
+            value => match readable(crate::store::load_value(self.io, key, value))? {
                 Some(loaded) => (loaded, if let Value::Extent(extent) = value { Some(extent) } else { None }),
                 None => return Ok(()),
             },
@@ -310,7 +309,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error @ Error::Device(_)) => super::replay::unreadable(error).map(|_| None),
+        Err(error @ Error::Device(_)) => crate::store::journal::replay::unreadable(error).map(|_| None),
         Err(_) => Ok(None),
     }
 }
@@ -351,7 +350,7 @@ fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
             continue;
         };
         let node_bytes = header.bytes.saturating_add(HEADER_BYTES as u32);
-        if header.block == block && super::superblock::check_node_bytes(device, node_bytes).is_ok() {
+        if header.block == block && crate::store::superblock::check_node_bytes(device, node_bytes).is_ok() {
             return Ok(node_bytes);
         }
     }
@@ -359,12 +358,12 @@ fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
     Err(Error::NotFormatted { device: device.name(), what })
 }
 
-impl super::writer::Writer {
+impl crate::store::write::writer::Writer {
     /// Adds the recovered records and the journal to a pruned tree and writes a checkpoint. Journal losses are added to
     /// the report.
     fn rebuild<D: ZonedDevice>(
         &mut self,
-        shared: &super::Shared<D>,
+        shared: &crate::store::Shared<D>,
         copies: Copies,
         report: &mut RepairReport,
     ) -> Result<()> {
@@ -373,7 +372,7 @@ impl super::writer::Writer {
         // Find the journal's zones before anything is written.
         let mut replay = replay(&shared.io, &self.space, &self.superblock)?;
         let (_, unreadable) = replay.settle(&shared.io, &self.space);
-        super::replay::claim(&mut self.space, &replay.zones);
+        crate::store::journal::replay::claim(&mut self.space, &replay.zones);
         report.lost_batches = std::mem::take(&mut replay.lost);
         report.superblock_old = replay.newer_checkpoint(&self.superblock).is_some();
         let published = replay.checkpoint;
@@ -421,10 +420,11 @@ impl super::writer::Writer {
     /// by the journal are not marked as in use yet, so they are excluded explicitly.
     fn empty_unclaimed<D: ZonedDevice>(
         &mut self,
-        shared: &super::Shared<D>,
-        replay: &super::replay::Replay,
+        shared: &crate::store::Shared<D>,
+        replay: &crate::store::journal::replay::Replay,
     ) -> Result<()> {
-        let values = replay.records.iter().flat_map(|record| super::replay::large(&record.batch));
+        let values =
+            replay.records.iter().flat_map(|record| crate::store::journal::replay::large(&record.batch));
         let needed: BTreeSet<usize> =
             values.filter_map(|(_, extent)| self.space.zone_index(extent.block)).collect();
         for index in self.space.dead_zones(|_| true).into_iter().filter(|index| !needed.contains(index)) {
@@ -434,7 +434,7 @@ impl super::writer::Writer {
         Ok(())
     }
 
-    fn delete<D: ZonedDevice>(&mut self, shared: &super::Shared<D>, keys: &[Vec<u8>]) -> Result<()> {
+    fn delete<D: ZonedDevice>(&mut self, shared: &crate::store::Shared<D>, keys: &[Vec<u8>]) -> Result<()> {
         let mut batch = Batch::new();
         keys.iter().for_each(|key| _ = batch.delete(key));
         self.change_tree(shared, &batch).map(|_| ())

@@ -3,12 +3,12 @@
 //! Source: the ZB+-tree paper. Heads stay at least half full or are evened out with a neighbour; interior nodes merge
 //! only when the result fits into one node.
 
-use super::edit::{Editor, NodeBalance, Retired, Split};
-use super::keys::Keys;
-use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::InnerRecord;
+use crate::store::tree::edit::{Editor, NodeBalance, Retired, Split};
+use crate::store::tree::keys::Keys;
+use crate::store::tree::nodes::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use std::sync::Arc;
 
 impl<D: ZonedDevice> Editor<'_, D> {

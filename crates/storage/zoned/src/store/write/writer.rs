@@ -1,25 +1,45 @@
 //! The single writer: journals each batch, applies it to the tree, and then performs a bounded share of checkpoint and
 //! garbage-collection work.
 
-use super::batch::{Batch, Change};
-use super::checkpoint::{ChangeVolume, Checkpoint, Freed, release, resolve};
-use super::edit::{Editor, Effect, Retired, TreeCounts};
-use super::io::Traffic;
-use super::journal::Journal;
-use super::output::Output;
-use super::reclaim::Reclaim;
-use super::space::{Space, Stream};
-use super::superblock::Superblock;
-use super::tree::UNWRITTEN;
-use super::{Applied, Durability, Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{Extent, Page, Value, checksum};
+use crate::store::io::Traffic;
+use crate::store::journal::batch::{Batch, Change};
+use crate::store::journal::parts::Journal;
+use crate::store::space::allocation::{Space, Stream};
+use crate::store::space::reclaim::Reclaim;
+use crate::store::superblock::Superblock;
+use crate::store::tree::edit::{Editor, Effect, Retired, TreeCounts};
+use crate::store::tree::nodes::UNWRITTEN;
+use crate::store::write::checkpoint::{ChangeVolume, Checkpoint, Freed, release, resolve};
+use crate::store::write::output::Output;
+use crate::store::{Applied, Durability, Shared, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+
+/// The writer's lock.
+pub(crate) struct WriterLock(Mutex<Writer>);
+
+impl WriterLock {
+    pub const fn new(writer: Writer) -> Self {
+        Self(Mutex::new(writer))
+    }
+
+    /// Locks the writer. If a thread panicked while it held the lock, a batch may be half applied: the writer is then
+    /// stopped, as after a failed write.
+    pub fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.0.lock().unwrap_or_else(|poisoned| {
+            let mut writer = poisoned.into_inner();
+            writer.stopped.get_or_insert_with(|| "an operation panicked during a change".into());
+            writer
+        })
+    }
+}
 
 /// The state that only the writer uses.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     pub space: Space,
     pub journal: Journal,
     pub superblock: Superblock,

@@ -4,8 +4,8 @@
 //! Source: read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), with reference counts by the
 //! crate arc-swap.
 
-use super::lock;
-use super::tree::Tree;
+use crate::store::lock;
+use crate::store::tree::nodes::Tree;
 use arc_swap::{ArcSwapOption, Guard};
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An immutable version of the tree. No block that it refers to is released while it is alive.
-pub(super) struct Version {
+pub(crate) struct Version {
     pub tree: Tree,
     /// Held only to keep the epoch alive; see [`Published::oldest`].
     _epoch: Arc<Epoch>,
@@ -25,7 +25,7 @@ struct Epoch {
 }
 
 /// The newest tree.
-pub(super) struct Published {
+pub(crate) struct Published {
     /// The version that readers see. `None` if the writer has changed the tree in place and no reader has needed one
     /// since; the next reader then creates it.
     version: ArcSwapOption<Version>,
@@ -43,7 +43,7 @@ struct WriterTree {
 }
 
 /// A short-lived reference to a version.
-pub(super) enum VersionRef {
+pub(crate) enum VersionRef {
     /// The shared version, protected by an arc-swap guard instead of a reference count.
     Published(Guard<Option<Arc<Version>>>),
     /// A private version for the thread that made the last change.
@@ -174,7 +174,7 @@ impl Published {
 }
 
 /// An update of the tree in progress.
-pub(super) struct TreeUpdate<'a> {
+pub(crate) struct TreeUpdate<'a> {
     published: &'a Published,
     working: MutexGuard<'a, WriterTree>,
     /// The version that readers see during the update.
