@@ -44,8 +44,9 @@ use write::writer::WriterLock;
 pub enum Durability {
     /// When the call that made it returns: each batch ends with a flush.
     EachBatch,
-    /// At the next [`Store::sync`] or checkpoint. A power cut loses a suffix of the batch sequence: if a batch is lost,
-    /// all later batches are lost too.
+    /// At the next [`Store::sync`] or checkpoint. Until then a batch is with the device, or in the page cache of a file:
+    /// it survives a killed process. A power cut loses a suffix of the batch sequence: if a batch is lost, all later
+    /// batches are lost too.
     Relaxed,
 }
 
@@ -221,14 +222,22 @@ impl<D: ZonedDevice> Store<D> {
         self.writer.lock().checkpoint_now(&self.shared)
     }
 
-    /// Writes a checkpoint, unless the map is open for reading only, and drops this handle. Skipping `close` loses no
-    /// data, but the next open has to replay the journal.
+    /// Writes a checkpoint, unless the map is open for reading only, and drops this handle. The device is free for
+    /// another use when the call returns `Ok`. Skipping `close` loses no data, but the next open has to replay the
+    /// journal.
     ///
     /// # Errors
-    /// Those of [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`]; [`crate::Error::StillOpen`] if other handles, snapshots or iterators keep the map
+    /// open. The checkpoint is written then.
     pub fn close(self) -> Result<()> {
         let mut writer = self.writer.lock();
-        if writer.is_read_only { Ok(()) } else { writer.checkpoint_now(&self.shared) }
+        if !writer.is_read_only {
+            writer.checkpoint_now(&self.shared)?;
+        }
+        match Arc::strong_count(&self.shared) - 1 {
+            0 => Ok(()),
+            handles => Err(crate::Error::StillOpen { device: self.shared.io.device.name(), handles }),
+        }
     }
 
     /// Bulk-loads records in ascending key order. This is faster than batches: the records bypass the journal and fill
@@ -247,7 +256,7 @@ impl<D: ZonedDevice> Store<D> {
         for (key, value) in records {
             let key = key.as_ref();
             if last.as_ref().is_some_and(|last| key <= &last[..]) {
-                return Err(crate::Error::Unsorted { record: count });
+                return Err(crate::Error::Unsorted { record: count + 1 });
             }
             let keep = last.get_or_insert_default();
             keep.clear();

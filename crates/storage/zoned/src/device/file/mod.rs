@@ -1,10 +1,12 @@
-//! A zoned device in a sparse file: the default where no zoned device is available. It enforces the zone rules and
-//! makes zone states durable. I/O goes through the page cache.
+//! A zoned device in a file: the default where no zoned device is available. It enforces the zone rules and makes zone
+//! states durable. I/O goes through the page cache: a killed process loses nothing that it wrote, and a power cut only
+//! what was not flushed.
 //!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
 mod layout;
+mod pointers;
 mod state_log;
 #[cfg(test)]
 mod tests;
@@ -13,7 +15,7 @@ use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use backing::Backing;
-use layout::{FileLayout, Header, PAGE_BYTES};
+use layout::{FileLayout, Header, PAGE_BYTES, VERSION};
 use serde::Serialize;
 use state_log::StateLog;
 use std::collections::BTreeMap;
@@ -89,7 +91,29 @@ impl FileDevice {
     /// Those of [`FileDevice::admits`]; [`DeviceError::NotUsable`] if the path exists and is not a regular file, or is
     /// in use; [`DeviceError::Host`] if the file exists, cannot be created, or cannot have the required length. An
     /// existing file is then unchanged, unless a write failed.
+    ///
+    /// The file is sparse: it takes space as zones are written, and gives it back when they are reset. A write fails if
+    /// the file system is full then. [`FileDevice::create_allocated`] avoids that.
     pub fn create(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
+        Self::create_file(path, geometry, replace, false)
+    }
+
+    /// Creates a device like [`FileDevice::create`] and allocates space for all zones, which resets keep. A full file
+    /// system then affects no later operation, unless it copies data on every write.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::create`]; [`DeviceError::Host`] if the file system has too little space;
+    /// [`DeviceError::NotUsable`] if it cannot allocate space in advance.
+    pub fn create_allocated(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
+        Self::create_file(path, geometry, replace, true)
+    }
+
+    fn create_file(
+        path: &Path,
+        geometry: Geometry,
+        replace: bool,
+        is_allocated: bool,
+    ) -> Result<Self, DeviceError> {
         Self::admits(&geometry)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -101,7 +125,7 @@ impl FileDevice {
             }
             made => (made?, true),
         };
-        let device = Self::create_in(backing, geometry).inspect_err(|_| {
+        let device = Self::create_in(backing, geometry, is_allocated).inspect_err(|_| {
             if is_new {
                 // The incomplete file holds no device that could be opened.
                 let _ = std::fs::remove_file(path);
@@ -111,22 +135,43 @@ impl FileDevice {
         Ok(device)
     }
 
-    fn create_in(backing: Backing, geometry: Geometry) -> Result<Self, DeviceError> {
+    fn create_in(backing: Backing, geometry: Geometry, is_allocated: bool) -> Result<Self, DeviceError> {
         let table = ZoneTable::new(geometry)?;
-        let layout = FileLayout::of(&geometry);
-        let header = Header { identity: backing.identity()?, geometry };
-        // If the file system does not support this length, fail before the old device is erased.
+        let layout = FileLayout::of(&geometry, VERSION);
+        let header = Header { identity: backing.identity()?, geometry, is_allocated };
+        // If the file system does not support this length or has too little space, fail before the old device is
+        // erased.
+        let is_empty = backing.length()? == 0;
         if backing.length()? < layout.end {
             backing.resize(layout.end)?;
+        }
+        if is_allocated && !is_empty {
+            Self::allocate(&backing, &layout)?;
         }
         // Discard all old contents, so that none of them can be mistaken for those of the new device.
         backing.resize(0)?;
         backing.resize(layout.end)?;
+        if is_allocated {
+            Self::allocate(&backing, &layout)?;
+        } else {
+            // Keep at least the metadata writable when the file system is full.
+            backing.allocate(0..layout.zones)?;
+            backing.allocate(layout.tail())?;
+        }
         let log = StateLog::create(&backing, &layout, &table)?;
         // Write the header last: a file with a valid header is complete.
-        backing.write(0, &header.encode())?;
+        log.write_headers(&backing, &header)?;
         backing.sync()?;
         Ok(Self::new(header, layout, backing, table, log, Access::Write))
+    }
+
+    fn allocate(backing: &Backing, layout: &FileLayout) -> Result<(), DeviceError> {
+        if backing.allocate(0..layout.end)? {
+            return Ok(());
+        }
+        let what =
+            "is on a file system that cannot allocate space in advance: create a sparse file (--sparse)";
+        Err(backing.not_usable(what.into()))
     }
 
     /// Opens a device created by [`FileDevice::create`]. Opening writes nothing; changes needed after a power cut are
@@ -182,17 +227,32 @@ impl FileDevice {
 
     /// Reads the header and checks the length of the file.
     fn examine(backing: Backing) -> Result<(FileLayout, Header, Backing, Access), DeviceError> {
-        let mut page = vec![0; PAGE_BYTES];
         let length = backing.length()?;
-        page.truncate(usize::try_from(length).unwrap_or(PAGE_BYTES).min(PAGE_BYTES));
-        backing.read(0, &mut page)?;
-        let (header, is_whole) = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
-        let layout = FileLayout::of(&header.geometry);
+        let first = Header::decode(&backing.read_part(0, length.min(PAGE_BYTES as u64))?);
+        let (header, version, mut is_whole) = match first {
+            Ok(found) => found,
+            Err(what) => Self::header_copy(&backing, length)?.ok_or_else(|| backing.not_usable(what))?,
+        };
+        let layout = FileLayout::of(&header.geometry, version);
         if length < layout.end {
             let what = format!("is {length} bytes long instead of {}: it was truncated", layout.end);
             return Err(backing.not_usable(what));
         }
+        if let Some(at) = layout.header_copy {
+            is_whole &= backing.read_part(at, PAGE_BYTES as u64)? == header.encode();
+        }
         Ok((layout, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
+    }
+
+    /// Reads the copy of the header in the last page of the file, if there is one.
+    fn header_copy(backing: &Backing, length: u64) -> Result<Option<(Header, u32, bool)>, DeviceError> {
+        let Some(at) = length.checked_sub(PAGE_BYTES as u64) else { return Ok(None) };
+        let found = Header::decode(&backing.read_part(at, PAGE_BYTES as u64)?).ok();
+        let is_here =
+            |header: &Header, version| FileLayout::of(&header.geometry, version).header_copy == Some(at);
+        Ok(found
+            .filter(|(header, version, _)| is_here(header, *version))
+            .map(|(header, version, _)| (header, version, false)))
     }
 
     fn new(
@@ -250,7 +310,7 @@ impl FileDevice {
     fn may(&self, operation: Operation) -> Result<(), DeviceError> {
         match self.access {
             Access::ReadOnly => Err(DeviceError::ReadOnly { name: self.name(), operation }),
-            Access::Write | Access::WriteHeader => Ok(()),
+            Access::Write | Access::WriteHeader => self.backing.check_process(),
         }
     }
 
@@ -270,10 +330,10 @@ impl FileDevice {
     /// write.
     fn save(&self, rules: &mut Rules) -> Result<(), DeviceError> {
         if self.access == Access::WriteHeader && rules.log.is_unmodified() {
-            self.backing.write(0, &self.header.encode())?;
+            rules.log.write_headers(&self.backing, &self.header)?;
         }
         let changed = std::mem::take(&mut rules.changed);
-        let saved = rules.log.save(&self.backing, &rules.table, changed);
+        let saved = rules.log.save(&self.backing, &self.header, &rules.table, changed);
         if saved.is_err() {
             self.broken.store(true, Ordering::Relaxed);
         }
@@ -296,7 +356,7 @@ impl FileDevice {
         let unsaved = rules.changed.entry(span.zone).or_default();
         unsaved.blocks += span.count;
         unsaved.crc = crc32c::crc32c_append(unsaved.crc, data);
-        Ok(())
+        rules.log.write_pointer(&self.backing, &rules.table, &rules.changed, span.zone)
     }
 }
 
@@ -368,7 +428,8 @@ impl ZonedDevice for FileDevice {
         self.save(&mut rules)?;
         let geometry = &self.header.geometry;
         let whole = Span { zone, offset: 0, count: geometry.zone_blocks };
-        self.backing.punch_hole(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
+        let bytes = geometry.zone_blocks * u64::from(geometry.block_bytes);
+        self.backing.discard(self.byte(whole), bytes, self.header.is_allocated)
     }
 
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
@@ -399,7 +460,7 @@ impl ZonedDevice for FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Saves what was written since the last flush. As with any file, it survives if the machine keeps running.
+    /// Saves what was written since the last flush.
     fn drop(&mut self) {
         if let Ok(mut rules) = self.changing(Operation::Flush) {
             if rules.changed.is_empty() && rules.log.is_unmodified() {

@@ -192,7 +192,7 @@ impl Journal {
         while let Some(record) = rest {
             if self.is_at_end(io) {
                 // `Writer::make_room` prevents this.
-                return Err(Error::Full { device: io.device.name(), needed: 1, free: 0 });
+                return Err(Error::Full { device: io.device.name(), needed: 1, free: 0, held: 0 });
             }
             let room =
                 (io.geometry.zone_capacity_blocks - self.end.offset) as usize * block_bytes - PART_BYTES;
@@ -217,7 +217,7 @@ impl Journal {
         if !self.is_at_end(io) {
             return Ok(());
         }
-        let full = || Error::Full { device: io.device.name(), needed: 1, free: 0 };
+        let full = || Error::Full { device: io.device.name(), needed: 1, free: 0, held: 0 };
         let zone = space.take_journal_zone().ok_or_else(full)?;
         (self.end.zone, self.end.offset) = (space.zones[zone].number.0, 0);
         self.zones.push_back(self.end.zone);

@@ -311,6 +311,7 @@ impl Space {
                 device: self.device.clone(),
                 needed: blocks,
                 free: self.available(),
+                held: 0,
             })?,
         };
         self.streams[place] = Some(zone);

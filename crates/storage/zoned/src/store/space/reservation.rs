@@ -156,7 +156,9 @@ impl Writer {
                 demand = demand_of(self, false)?;
                 continue;
             }
-            let full = |(needed, free)| Err(Error::Full { device: shared.io.device.name(), needed, free });
+            let held = self.held_blocks(shared);
+            let full =
+                |(needed, free)| Err(Error::Full { device: shared.io.device.name(), needed, free, held });
             if let Some(beyond) = beyond {
                 return full(beyond);
             }
@@ -196,6 +198,15 @@ impl Writer {
         let going = self.blocks_to_be_freed(shared.io.node_blocks());
         let free = usable.saturating_sub((written + coming).saturating_sub(going));
         (growth > free || (!is_measured && free == 0)).then_some((growth, free))
+    }
+
+    /// Blocks that were released but that snapshots and iterators still need.
+    fn held_blocks<D: ZonedDevice>(&self, shared: &Shared<D>) -> u64 {
+        let blocks = |freed: &Freed| match freed {
+            Freed::Extent(_, blocks) => *blocks,
+            Freed::Node(_) => shared.io.node_blocks(),
+        };
+        self.waiting.iter().flat_map(|(_, freed)| freed).map(blocks).sum()
     }
 
     /// Blocks in sequential zones that the running and the next checkpoint will release.
@@ -248,7 +259,7 @@ impl Writer {
             if idle_rounds_left + 1 < MAX_IDLE_ROUNDS
                 && (idle_rounds_left == 0 || !self.collect_round(shared)?)
             {
-                return Err(Error::Full { device: shared.io.device.name(), needed, free });
+                return Err(Error::Full { device: shared.io.device.name(), needed, free, held: 0 });
             }
             demand = self.measure(shared, &all, 0)?;
         }

@@ -70,6 +70,8 @@ pub(crate) struct Writer {
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
+    /// The process that opened the map.
+    process: u32,
     /// The map is open for reading only: nothing is written.
     pub is_read_only: bool,
     /// The reason why writing has stopped, if it has.
@@ -99,6 +101,7 @@ impl Writer {
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
+            process: std::process::id(),
             is_read_only: false,
             stopped: None,
         }
@@ -136,6 +139,9 @@ impl Writer {
     pub fn check_running<D: ZonedDevice>(&self, shared: &Shared<D>) -> Result<()> {
         if self.is_read_only {
             return Err(Error::ReadOnly { device: shared.io.device.name() });
+        }
+        if self.process != std::process::id() {
+            return Err(Error::Forked { device: shared.io.device.name(), process: self.process });
         }
         match &self.stopped {
             Some(what) => Err(Error::Stopped { device: shared.io.device.name(), what: what.clone() }),
