@@ -49,7 +49,7 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
     let here = folder.path();
     assert!(printed(here, FORMAT).contains("12 of 1 MiB"));
     printed(here, "put drive river map");
-    assert_eq!(printed(here, "get drive river"), "map\n");
+    assert_eq!(printed(here, "get drive river"), "map");
     let lines: String = (0..2_000).map(|n| format!("key{n:05}\tvalue {n}\n")).collect();
     std::fs::write(here.join("lines"), lines).unwrap();
     printed(here, "load drive lines --sorted");
@@ -63,6 +63,12 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
         printed(here, "scan drive --to key00001 --format json"),
         "{\"key\":\"key00000\",\"value\":\"value 0\"}\n"
     );
+    printed(here, "put drive tab a\\b");
+    assert_eq!(
+        printed(here, "scan drive --from tab --format json"),
+        "{\"key\":\"tab\",\"value\":\"a\\\\b\"}\n"
+    );
+    printed(here, "delete drive tab");
     printed(here, "delete drive river");
     assert!(refused(here, "get drive river").contains("there is no key river"));
     printed(here, "put drive ff00 0a --hex");
@@ -91,6 +97,7 @@ fn invalid_requests_are_rejected_with_a_remedy() {
     );
     assert!(!here.join("small").exists());
     assert!(refused(here, "format odd --zone-size 5000").contains("whole number of blocks"));
+    assert!(refused(here, "format odd --zone-size 8EiB").contains("\"8EiB\" is too large"));
     assert!(refused(here, "get drive abc --hex").contains("hexadecimal"));
     assert!(refused(here, "info /dev/null").contains("is a character device, not a regular file"));
     assert!(refused(here, "info .").contains("is a folder, not a regular file"));
@@ -129,7 +136,7 @@ fn a_map_is_kept_if_the_new_one_would_not_fit() {
     let words = "format drive --force --zones 96 --conventional-zones 4 --zone-size 1MiB";
     let limit = "trap '' XFSZ; ulimit -f 60000";
     assert!(refused_after(here, limit, words).contains("File too large"));
-    assert_eq!(printed(here, "get drive river"), "map\n");
+    assert_eq!(printed(here, "get drive river"), "map");
     assert!(refused_after(here, limit, &words.replace("drive", "new")).contains("File too large"));
     assert!(!here.join("new").exists());
     printed(here, &format!("{FORMAT} --force"));
@@ -165,7 +172,7 @@ fn load_accepts_the_output_of_scan() {
     std::fs::write(here.join("plain"), "a\\\\\t1\nb\t\\q\n").unwrap();
     let complaint = refused(here, "load copy plain");
     assert!(complaint.contains("plain, line 2: `\\q`") && complaint.contains("--hex"), "{complaint}");
-    assert_eq!(printed(here, "get copy a\\"), "1\n");
+    assert_eq!(printed(here, "get copy a\\"), "1");
 }
 
 /// A file without line breaks is not read into memory as a whole.

@@ -6,7 +6,7 @@ use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::{Batch, Durability, KeyRange, Options, Store, ZonedDevice};
 use serde_json::json;
-use std::io::{BufRead, ErrorKind, Read, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub struct GetArguments {
     key: String,
     #[command(flatten)]
     text: Text,
-    /// Output format: the raw bytes of the value, or a JSON object with the escapes that `scan` uses.
+    /// Output format: the bytes of the value, followed by a newline only on a terminal, or a JSON object as in `scan`.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -74,8 +74,8 @@ pub struct ScanArguments {
     text: Text,
     /// Output format: `KEY<tab>VALUE` lines, or one JSON object per line.
     ///
-    /// Without --hex, both formats escape control characters and invalid UTF-8 as `\t`, `\n`, `\r` or `\xNN`, and a
-    /// backslash as `\\`.
+    /// Lines escape control characters and invalid UTF-8 as `\t`, `\n`, `\r` or `\xNN`, and a backslash as `\\`. In JSON,
+    /// keys and values are strings, or `{"hex": "..."}` if they are not UTF-8. With --hex, both are hexadecimal digits.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -102,14 +102,16 @@ pub fn get(arguments: &GetArguments) -> Outcome {
     let map = arguments.device.map_to_read()?;
     let value = map.get(&arguments.text.typed(&arguments.key)?)?;
     if arguments.format == Format::Json {
-        let printed = value.as_ref().map(|value| arguments.text.print(value));
+        let printed = value.as_ref().map(|value| arguments.text.json(value));
         print_json(&json!({ "key": arguments.key, "value": printed }))?;
     } else if let Some(value) = &value {
         if arguments.text.is_hex() {
             print(&format!("{}\n", arguments.text.print(value)))?;
         } else {
             let mut out = std::io::stdout().lock();
-            out.write_all(value).and_then(|()| out.write_all(b"\n")).or_else(unless_closed)?;
+            let end: &[u8] = if out.is_terminal() { b"\n" } else { b"" };
+            let written = out.write_all(value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+            written.or_else(unless_closed)?;
         }
     } else {
         eprintln!("longma: there is no key {}", arguments.key);
@@ -172,10 +174,10 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
 }
 
 fn line(out: &mut impl Write, arguments: &ScanArguments, key: &[u8], value: &[u8]) -> std::io::Result<()> {
-    let (key, value) = (arguments.text.print(key), arguments.text.print(value));
+    let text = &arguments.text;
     match arguments.format {
-        Format::Table => writeln!(out, "{key}\t{value}"),
-        Format::Json => writeln!(out, "{}", json!({ "key": key, "value": value })),
+        Format::Table => writeln!(out, "{}\t{}", text.print(key), text.print(value)),
+        Format::Json => writeln!(out, "{}", json!({ "key": text.json(key), "value": text.json(value) })),
     }
 }
 
@@ -186,7 +188,8 @@ fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
 
 /// Loads a file.
 pub fn load(arguments: &LoadArguments) -> Outcome {
-    // Do not flush each batch: batches are atomic without it, and the final sync makes all of them durable.
+    // Do not flush each batch: a killed command loses only the lines of the current batch without it, and the final
+    // sync makes all batches durable.
     let map = arguments.device.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
     let stop = interruption();
     let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {

@@ -118,7 +118,10 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let spaced = format!("{} {}", number.trim_end(), if unit.is_empty() { "B" } else { unit });
-    spaced.parse::<Size>().map(Size::bytes).map_err(|error| format!("{}; {}", error.message, error.help))
+    spaced.parse::<Size>().map(Size::bytes).map_err(|error| match unit {
+        "PiB" | "EiB" | "PB" | "EB" => format!("\"{text}\" is too large: TiB is the largest unit"),
+        _ => format!("{}; {}", error.message, error.help),
+    })
 }
 
 impl GeometryOptions {
@@ -152,8 +155,9 @@ impl GeometryOptions {
 impl NewDevice {
     /// Creates the emulated device or opens the block device. An existing file is replaced only after checking that the
     /// new device can hold a map with nodes of this size.
-    pub fn create(&self, node_bytes: Option<u32>) -> Result<Device, Box<dyn Error>> {
-        self.device.create(&self.geometry_options, node_bytes, self.force)
+    /// Unless `sparse`, space for a file is allocated.
+    pub fn create(&self, node_bytes: Option<u32>, sparse: bool) -> Result<Device, Box<dyn Error>> {
+        self.device.create(&self.geometry_options, node_bytes, self.force, sparse)
     }
 
     /// Creates the device with an empty map, for a load. Overwrites a block device only with `--force`.
@@ -161,7 +165,7 @@ impl NewDevice {
         if self.is_block_device() && !self.force {
             return Err("all data on the block device would be lost: confirm with --force".into());
         }
-        Ok(Store::format(self.create(None)?, None, super::format::identity()?)?)
+        Ok(Store::format(self.create(None, true)?, None, super::format::identity()?)?)
     }
 
     /// Whether it is a block device, not an emulated device.
@@ -249,6 +253,7 @@ impl DeviceOptions {
         shape: &GeometryOptions,
         node_bytes: Option<u32>,
         replace: bool,
+        sparse: bool,
     ) -> Result<Device, Box<dyn Error>> {
         if self.is_block_device() {
             return self.open();
@@ -267,7 +272,8 @@ impl DeviceOptions {
                 .map_err(|error| format!("cannot replace it: {error}"))?;
         }
         self.can_hold_a_map(geometry, node_bytes)?;
-        Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))
+        let create = if sparse { FileDevice::create } else { FileDevice::create_allocated };
+        Ok(Arc::new(create(&self.device, geometry, replace)?))
     }
 
     /// Checks that a map fits the geometry, by formatting a device that stores nothing. Creating the file first would

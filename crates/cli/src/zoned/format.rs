@@ -9,6 +9,10 @@ use longma_zoned::Store;
 pub struct Arguments {
     #[command(flatten)]
     new: NewDevice,
+    /// Do not allocate space for a file in advance. It then takes space as it fills, and a full file system stops the
+    /// map, deletions included, until there is space again.
+    #[arg(long)]
+    sparse: bool,
     /// Size of a node, in bytes [default: 4096, or the block size if that is larger].
     #[arg(long, value_name = "BYTES")]
     node_bytes: Option<u32>,
@@ -19,7 +23,7 @@ pub struct Arguments {
 
 /// Creates an empty map and describes its device.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let device = arguments.new.create(arguments.node_bytes)?;
+    let device = arguments.new.create(arguments.node_bytes, arguments.sparse)?;
     if arguments.new.is_block_device() && !arguments.new.force {
         let first_used = device.zones()?.into_iter().find(|zone| zone.write_pointer > 0);
         if let Some(zone) = first_used {

@@ -50,7 +50,8 @@ enum ZonedCommand {
     Delete(content::DeleteArguments),
     /// Print keys and values in order.
     Scan(content::ScanArguments),
-    /// Load keys and values from a file.
+    /// Load keys and values from a file. A kill loses at most the last batch; a power cut may lose all lines until the
+    /// command has ended.
     Load(content::LoadArguments),
 }
 

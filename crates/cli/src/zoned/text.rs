@@ -1,6 +1,7 @@
 //! Converts keys and values between bytes and text: arguments, files to load, and output.
 //! Source: the escapes are a subset of C's (ISO/IEC 9899, 6.4.4.4).
 
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Format of keys and values.
@@ -27,10 +28,23 @@ impl Text {
         if self.hex { from_hex(text) } else { unescape(text) }
     }
 
+    /// A JSON value for bytes: a string, or `{"hex": "..."}` if the bytes are not UTF-8.
+    pub fn json(&self, bytes: &[u8]) -> Value {
+        match std::str::from_utf8(bytes) {
+            _ if self.hex => hex(bytes).into(),
+            Ok(text) => text.into(),
+            Err(_) => json!({ "hex": hex(bytes) }),
+        }
+    }
+
     /// Formats bytes as text without tabs and line breaks. Different bytes give different text.
     pub fn print(&self, bytes: &[u8]) -> String {
-        if self.hex { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { escape(bytes) }
+        if self.hex { hex(bytes) } else { escape(bytes) }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Parses two hexadecimal digits.
@@ -136,6 +150,14 @@ mod tests {
                 prop_assert_eq!(text.stored(text.print(&taken).as_bytes()), Ok(taken));
             }
         }
+    }
+
+    #[test]
+    fn json_has_no_escapes_of_its_own() {
+        let text = Text { hex: false };
+        assert_eq!(text.json(b"a\\b\tc\x01").to_string(), r#""a\\b\tc\u0001""#);
+        assert_eq!(text.json(b"\xff\x00"), json!({ "hex": "ff00" }));
+        assert_eq!(Text { hex: true }.json(b"\xff"), json!("ff"));
     }
 
     #[test]

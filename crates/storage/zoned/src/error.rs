@@ -11,9 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device has no free space left.
-    #[error(
-        "{device} is full: {needed} blocks are needed and {free} are free; delete something, or load into a larger device"
-    )]
+    #[error("{device} is full: {needed} blocks are needed and {free} are free; {}", full_remedy(*held))]
     Full {
         /// The device's name.
         device: String,
@@ -21,6 +19,8 @@ pub enum Error {
         needed: u64,
         /// Blocks that are free.
         free: u64,
+        /// Blocks that only snapshots and iterators hold.
+        held: u64,
     },
     /// The key length is outside the range that this map supports.
     #[error("a key of {bytes} bytes: keys of this map have {shortest} to {longest} bytes")]
@@ -71,8 +71,28 @@ pub enum Error {
         "the key of record {record} is not greater than the one before it: sort the records and remove duplicates"
     )]
     Unsorted {
-        /// The index of the first record out of order, from 0.
+        /// The number of the first record out of order, from 1.
         record: u64,
+    },
+    /// The map was closed through one handle, and others keep it open.
+    #[error(
+        "{device} is checkpointed but still open: {handles} other handles (maps, snapshots or iterators) use it; drop them first"
+    )]
+    StillOpen {
+        /// The device's name.
+        device: String,
+        /// The number of other handles.
+        handles: usize,
+    },
+    /// The map was opened by a process of which this one is a forked child.
+    #[error(
+        "process {process} has opened {device}, and its forked child cannot write to it: open it after the fork"
+    )]
+    Forked {
+        /// The device's name.
+        device: String,
+        /// The process that opened the map.
+        process: u32,
     },
     /// The map is open for reading only.
     #[error("the map on {device} is open for reading only: open it for writing to change it")]
@@ -133,6 +153,15 @@ impl fmt::Display for LostBatches {
             Some(last) => write!(f, "batches {} to {last}", self.first),
             None => write!(f, "batch {} and all later ones, if there are any", self.first),
         }
+    }
+}
+
+fn full_remedy(held: u64) -> String {
+    match held {
+        0 => "delete something, or load into a larger device".into(),
+        _ => format!(
+            "snapshots and iterators hold {held} blocks: drop them, delete something, or load into a larger device"
+        ),
     }
 }
 

@@ -150,7 +150,7 @@ impl Medium for UdpMedium {
     fn shrink(&mut self, peer: Peer) {
         if let Peer::Socket(address) = peer {
             // The kernel may not know the smaller MTU, so do not ask it.
-            let known = self.datagrams.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let known = self.datagrams.get_mut().ignore_poison();
             known.insert(address.ip(), (MIN_MTU - HEADERS) as u16);
         }
     }

@@ -200,7 +200,7 @@ impl<D: ZonedDevice> CowTree<D> {
         let needed = 2 * u64::from(self.root_level) + 3;
         while self.space.room() < needed {
             let free = self.space.room();
-            let full = || Error::Full { device: self.space.device.name(), needed, free };
+            let full = || Error::Full { device: self.space.device.name(), needed, free, held: 0 };
             let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }

@@ -139,7 +139,7 @@ impl<D: ZonedDevice> Space<D> {
             return Ok(block);
         }
         if self.unused == u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks {
-            return Err(Error::Full { device: self.device.name(), needed: 1, free: 0 });
+            return Err(Error::Full { device: self.device.name(), needed: 1, free: 0, held: 0 });
         }
         self.unused += 1;
         Ok(Block(self.unused - 1))
@@ -174,7 +174,7 @@ impl<D: ZonedDevice> Space<D> {
             Temperature::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
             Temperature::Cold => usable.min_by_key(|zone| zone.1.room),
         };
-        let full = || Error::Full { device: self.device.name(), needed: 1, free: 0 };
+        let full = || Error::Full { device: self.device.name(), needed: 1, free: 0, held: 0 };
         chosen.map(|zone| zone.0).ok_or_else(full)
     }
 

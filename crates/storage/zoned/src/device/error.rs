@@ -29,6 +29,8 @@ pub enum Operation {
     Flush,
     /// Reporting zones.
     Report,
+    /// Allocating space in the file system.
+    Allocate,
 }
 
 impl fmt::Display for Operation {
@@ -43,6 +45,7 @@ impl fmt::Display for Operation {
             Self::Close => "close",
             Self::Flush => "flush",
             Self::Report => "report the zones of",
+            Self::Allocate => "allocate space for",
         })
     }
 }

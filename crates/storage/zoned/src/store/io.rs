@@ -1,9 +1,9 @@
 //! Node I/O with traffic counts by kind, and the account of leaf bytes in memory.
 
-use super::changes::ChangedPart;
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page};
+use crate::store::tree::changes::ChangedPart;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl Traffic {
     pub const ALL: [Traffic; 7] =
         [Self::Leaf, Self::Log, Self::Head, Self::Interior, Self::Extent, Self::Journal, Self::Superblock];
 
-    pub(super) const fn of_level(level: u16) -> Self {
+    pub(crate) const fn of_level(level: u16) -> Self {
         if level % 2 == 1 { Self::Head } else { Self::Interior }
     }
 }
@@ -64,7 +64,7 @@ struct Counters {
 }
 
 /// A number of leaf bytes in memory. It is subtracted from the total when released or dropped.
-pub(super) struct Resident {
+pub(crate) struct Resident {
     all: Arc<AtomicU64>,
     bytes: AtomicU64,
 }
@@ -99,7 +99,7 @@ impl Drop for Resident {
 }
 
 /// The device, its geometry and counters, shared by the readers and the writer.
-pub(super) struct Io<D> {
+pub(crate) struct Io<D> {
     pub device: D,
     pub geometry: Geometry,
     pub node_bytes: usize,
@@ -276,6 +276,6 @@ impl<D: ZonedDevice> Io<D> {
     }
 }
 
-pub(super) fn damaged(block: u64, what: String) -> Error {
+pub(crate) fn damaged(block: u64, what: String) -> Error {
     Error::Damaged { block: Block(block), what }
 }

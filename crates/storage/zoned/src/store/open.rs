@@ -1,19 +1,21 @@
 //! Formats and opens a map. Opening replays the changes in the journal after a power cut.
 
-use super::batch::Batch;
-use super::edit::Retired;
-use super::io::Io;
-use super::journal::{Journal, Position};
-use super::published::Published;
-use super::replay::{Replay, claim, large, replay};
-use super::space::{Space, Stream, slots_of};
-use super::superblock::{FixedLayout, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
-use super::tree::{InnerSlot, Tree};
-use super::writer::Writer;
-use super::{Options, Shared, Store};
 use crate::device::{AlignedBuffer, Block, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{LARGEST, Value};
+use crate::store::io::Io;
+use crate::store::journal::batch::Batch;
+use crate::store::journal::parts::{Journal, Position};
+use crate::store::journal::replay::{Replay, claim, large, replay};
+use crate::store::read::published::Published;
+use crate::store::space::allocation::{Space, Stream, slots_of};
+use crate::store::superblock::{
+    FixedLayout, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots,
+};
+use crate::store::tree::edit::Retired;
+use crate::store::tree::nodes::{InnerSlot, Tree};
+use crate::store::write::writer::{Writer, WriterLock};
+use crate::store::{Options, Shared, Store};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,7 +55,7 @@ impl<D: ZonedDevice> Store<D> {
         device.flush()?;
         let mut journal = Position { sequence: 1, batch: 1, ..Position::default() };
         for zone in device.zones()?.into_iter().skip(geometry.conventional_zones as usize) {
-            if !super::space::takes_writes(zone.condition) {
+            if !crate::store::space::allocation::takes_writes(zone.condition) {
                 continue;
             }
             if zone.room_blocks() < zone.capacity_blocks {
@@ -103,7 +105,7 @@ impl<D: ZonedDevice> Store<D> {
     /// [`Error::JournalDamaged`] if completely written batches cannot be read; [`Error::Damaged`]; [`Error::Device`].
     /// The device is unchanged then.
     pub fn open(device: D, options: Options) -> Result<Self> {
-        let (shared, replay, cut) = Self::last_checkpoint(device, options)?;
+        let (shared, mut writer, replay, cut) = Self::last_checkpoint(device, options)?;
         // Read all leaves that the replay needs before anything is written, so that a failing open leaves the device
         // unchanged.
         let tree = shared.published.tree();
@@ -111,7 +113,6 @@ impl<D: ZonedDevice> Store<D> {
             tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
         }
         drop(tree);
-        let mut writer = shared.writer();
         // Rewrite the superblock: one of its copies may be lost. And after a failed flush it may be readable but not
         // durable, in which case a power cut would bring the previous one back.
         writer.superblock.write(&shared.io)?;
@@ -120,8 +121,7 @@ impl<D: ZonedDevice> Store<D> {
             writer.superblock.cut_journal(&shared.io, cut)?;
         }
         writer.recover(&shared, replay)?;
-        drop(writer);
-        Ok(Self { shared })
+        Ok(Self { shared, writer: Arc::new(WriterLock::new(writer)) })
     }
 
     /// Opens the map on a device for reading. It has the same contents as with [`Store::open`], but nothing is written
@@ -131,20 +131,18 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// Those of [`Store::open`].
     pub fn open_read_only(device: D, options: Options) -> Result<Self> {
-        let (shared, replay, _) = Self::last_checkpoint(device, options)?;
+        let (shared, mut writer, replay, _) = Self::last_checkpoint(device, options)?;
         // Record the journal's changes, so that the leaves they affect can be evicted.
         shared.all_resident.store(false, Ordering::Release);
-        let mut writer = shared.writer();
         writer.replay_batches(&shared, replay, false)?;
         writer.is_read_only = true;
-        drop(writer);
         shared.shrink_cache();
-        Ok(Self { shared })
+        Ok(Self { shared, writer: Arc::new(WriterLock::new(writer)) })
     }
 
-    /// Reads the last checkpoint and the journal after it. The third value is the first part that no longer counts, if
+    /// Reads the last checkpoint and the journal after it. The last value is the first part that no longer counts, if
     /// the journal must be cut. Writes nothing.
-    fn last_checkpoint(device: D, options: Options) -> Result<(Arc<Shared<D>>, Replay, Option<u64>)> {
+    fn last_checkpoint(device: D, options: Options) -> Result<Opened<D>> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
         let mut space = empty_space(&io)?;
@@ -161,27 +159,31 @@ impl<D: ZonedDevice> Store<D> {
         if let Some(error) = replay.newer_checkpoint(&superblock).or_else(|| replay.damage()) {
             return Err(error);
         }
-        Ok((assemble(io, options, superblock, space, tree), replay, cut))
+        let (shared, writer) = assemble(io, options, superblock, space, tree);
+        Ok((shared, writer, replay, cut))
     }
 }
 
+/// The parts of a map that is being opened, its journal, and the first part of the journal to cut off.
+type Opened<D> = (Arc<Shared<D>>, Writer, Replay, Option<u64>);
+
 /// Assembles a map from its components.
-pub(super) fn assemble<D: ZonedDevice>(
+pub(crate) fn assemble<D: ZonedDevice>(
     io: Io<D>,
     options: Options,
     superblock: Superblock,
     space: Space,
     tree: Tree,
-) -> Arc<Shared<D>> {
-    Arc::new(Shared {
+) -> (Arc<Shared<D>>, Writer) {
+    let shared = Shared {
         io,
         options,
         published: Published::new(tree, superblock.generation),
-        writer: Mutex::new(Writer::new(space, Journal::new(&superblock), superblock)),
         clock_hand: Mutex::default(),
         all_resident: AtomicBool::new(superblock.root == 0),
         shrink_from: AtomicU64::new(0),
-    })
+    };
+    (Arc::new(shared), Writer::new(space, Journal::new(&superblock), superblock))
 }
 
 /// Checks that the device has room for a map and its reserve.
@@ -222,7 +224,7 @@ fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
 }
 
 /// The space of a device on which nothing is in use.
-pub(super) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
+pub(crate) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
     let places = FixedLayout::of(&io.geometry, io.node_blocks());
     let zones = io.device.zones()?;
     Ok(Space::new(io.device.name(), io.geometry, io.node_blocks(), places.blocks, &zones))
@@ -317,7 +319,7 @@ impl Writer {
         let fresh = Position { zone: 0, offset: 0, sequence, ..end };
         let Some(zone) = last else { return Ok(Position { sequence: end.sequence, ..fresh }) };
         let report = shared.io.device.zone(crate::device::ZoneNumber(zone))?;
-        if !super::space::takes_writes(report.condition) || report.room_blocks() == 0 {
+        if !crate::store::space::allocation::takes_writes(report.condition) || report.room_blocks() == 0 {
             return Ok(fresh);
         }
         if (Position { zone, offset: report.write_pointer, ..end }) == end {

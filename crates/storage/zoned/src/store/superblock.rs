@@ -2,19 +2,19 @@
 //! a power cut during a write leaves the other one intact. Each has two copies, because falling back to the older
 //! superblock after a media error would lose data. Each superblock has its own space table.
 
-use super::io::{Io, Traffic};
-use super::journal::Position;
-use super::space::slots_of;
 use crate::device::{AlignedBuffer, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{HEADER_BYTES, Header, Kind, checksum};
+use crate::store::io::{Io, Traffic};
+use crate::store::journal::parts::Position;
+use crate::store::space::allocation::slots_of;
 
 /// The on-device format version. Version 2 added the checksums in pointers and the separate headers of journal parts.
 const VERSION: u32 = 2;
 
 /// The root of a complete checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Superblock {
+pub(crate) struct Superblock {
     /// The generation of the checkpoint.
     pub generation: u64,
     /// The identifier given when the map was formatted.
@@ -52,7 +52,7 @@ fn copy_at<D: ZonedDevice>(device: &D, block: u64) -> Result<Option<Superblock>>
 }
 
 /// The addresses of the fixed structures, in blocks.
-pub(super) struct FixedLayout {
+pub(crate) struct FixedLayout {
     pub superblock: [[u64; 2]; 2],
     pub table: [u64; 2],
     pub table_blocks: u64,
@@ -279,7 +279,7 @@ impl Superblock {
 }
 
 /// Checks the node size against the device.
-pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
+pub(crate) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let block_bytes = device.geometry().block_bytes;
     let fits = (512..=65536).contains(&node_bytes)
         && node_bytes.is_power_of_two()
@@ -298,7 +298,7 @@ pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> R
 const MAX_SLOTS: u64 = 1 << 31;
 
 /// Checks that the conventional zones have at most [`MAX_SLOTS`] slots.
-pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
+pub(crate) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let slots = slots_of(&geometry, u64::from(node_bytes / geometry.block_bytes), 0);
     if slots <= MAX_SLOTS {
@@ -313,7 +313,7 @@ pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result
 
 /// The state of a sequential zone after a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ZoneEntry {
+pub(crate) struct ZoneEntry {
     /// Live node blocks.
     pub nodes: u32,
     /// Live large-value blocks.
@@ -331,7 +331,7 @@ const IS_WRITTEN: u32 = 1 << 31;
 const ZONE_BYTES: usize = 3 * 4;
 
 /// The blocks in use after a checkpoint.
-pub(super) struct SpaceTable {
+pub(crate) struct SpaceTable {
     /// One entry for each sequential zone.
     pub zones: Vec<ZoneEntry>,
     /// The allocation bitmap of the conventional slots.
@@ -370,7 +370,7 @@ impl SpaceTable {
         let block = places.table[(superblock.generation % 2) as usize];
         let bytes = (places.table_blocks * u64::from(io.geometry.block_bytes)) as usize;
         let node = io.read(Traffic::Superblock, block, bytes)?;
-        let damaged = |what: String| super::io::damaged(block, what);
+        let damaged = |what: String| crate::store::io::damaged(block, what);
         let header = Header::open_verified(&node, Kind::SpaceTable, block, superblock.table_checksum)
             .map_err(damaged)?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];

@@ -52,7 +52,7 @@ fn a_load_that_fails_loads_nothing() {
         let (store, model) = filled(Arc::new(memory(256, 2, 24)));
         let again = first().last().unwrap_or((key(9), Vec::new()));
         let unsorted = store.load(first().chain([again.clone(), again]));
-        let expected = fails_at.max(1) as u64;
+        let expected = fails_at.max(1) as u64 + 1;
         assert!(matches!(unsorted, Err(Error::Unsorted { record }) if record == expected), "{unsorted:?}");
         assert_as_before(store, model, &format!("unsorted, {what}"));
 

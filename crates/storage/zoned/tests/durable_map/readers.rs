@@ -98,7 +98,7 @@ fn an_iterator_outlives_its_store_moves_between_threads_and_keeps_its_version() 
     for number in 0..1_000 {
         store.delete(&key(2 * number)).unwrap();
     }
-    store.close().unwrap();
+    assert!(matches!(store.close(), Err(Error::StillOpen { handles: 1, .. })));
     let rows = std::thread::spawn(move || rows.map(|row| row.unwrap().to_pair()).collect::<Model>());
     assert_eq!(rows.join().unwrap(), model);
 }
@@ -235,7 +235,8 @@ fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, rng: &mut Rng,
     // It stays full as long as the snapshot exists.
     let _ = store.checkpoint();
     let again = store.put(&keys[0], &vec![1; bytes]);
-    assert!(matches!(again, Err(Error::Full { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Full { held: 1.., .. })), "{again:?}");
+    assert!(again.unwrap_err().to_string().contains("snapshots and iterators hold"));
     drop(kept);
 }
 
@@ -317,6 +318,7 @@ fn a_map_that_is_open_for_reading_has_the_journals_changes_and_writes_nothing() 
             assert!(matches!(result, Err(Error::ReadOnly { .. })), "{result:?}");
         }
         assert_same(&snapshot, &model, "after what was refused");
+        drop(snapshot);
         store.close().unwrap();
         let after = device.counts();
         let expected = Counts { reads: after.reads, blocks_read: after.blocks_read, ..before };

@@ -25,7 +25,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let needed = u64::from(self.root_level) + 3;
         while self.space.room() < needed {
             let free = self.space.room();
-            let full = || Error::Full { device: self.space.device.name(), needed, free };
+            let full = || Error::Full { device: self.space.device.name(), needed, free, held: 0 };
             let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }

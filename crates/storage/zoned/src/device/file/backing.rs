@@ -6,13 +6,15 @@ use crate::device::{DeviceError, Operation};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A locked file.
 pub struct Backing {
     store: Store,
     path: PathBuf,
+    /// The process that opened the file. A forked child shares the lock, but does not know what its parent writes later.
+    process: u32,
 }
 
 /// The storage behind a [`Backing`].
@@ -54,7 +56,7 @@ impl Backing {
             FlockOperation::NonBlockingLockExclusive
         };
         match flock(&file, lock) {
-            Ok(()) => Ok(Self { store: Store::File(file), path: path.into() }),
+            Ok(()) => Ok(Self { store: Store::File(file), path: path.into(), process: std::process::id() }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(not_usable("is in use by another process")),
             Err(errno) => Err(failed(errno.into())),
         }
@@ -62,14 +64,32 @@ impl Backing {
 
     #[cfg(test)]
     pub fn faulty(device: std::sync::Arc<crate::device::FaultyDevice>) -> Self {
-        Self { store: Store::Faulty(device), path: "faulty".into() }
+        Self { store: Store::Faulty(device), path: "faulty".into(), process: std::process::id() }
     }
 
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
+    /// Fails in a forked child of the process that opened the file.
+    pub fn check_process(&self) -> Result<(), DeviceError> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(self.not_usable(format!(
+            "was opened by process {} before a fork, and only that process can write to it: open it after the fork",
+            self.process
+        )))
+    }
+
     pub fn host(&self, operation: Operation, source: io::Error) -> DeviceError {
+        let source = match (source.kind(), operation) {
+            (io::ErrorKind::StorageFull, Operation::Write | Operation::Flush | Operation::Reset) => {
+                let what = format!("{source}: free space in the file system, then open the device again");
+                io::Error::new(io::ErrorKind::StorageFull, what)
+            }
+            _ => source,
+        };
         DeviceError::Host { name: self.name(), operation, source }
     }
 
@@ -96,6 +116,41 @@ impl Backing {
                 assert!(bytes <= tests::bytes(device));
                 Ok(())
             }
+        }
+    }
+
+    /// The file, unless a test has replaced it.
+    const fn file(&self) -> Option<&File> {
+        match &self.store {
+            Store::File(file) => Some(file),
+            #[cfg(test)]
+            Store::Faulty(_) => None,
+        }
+    }
+
+    /// Allocates space for a part of the file. Returns false if the file system does not support it.
+    pub fn allocate(&self, part: std::ops::Range<u64>) -> Result<bool, DeviceError> {
+        let Some(file) = self.file() else { return Ok(true) };
+        let bytes = part.end - part.start;
+        // Ask first: a file system in memory would fill up completely before it fails.
+        let free = rustix::fs::fstatvfs(file).map(|info| info.f_bavail.saturating_mul(info.f_frsize));
+        let taken = file.metadata().map_or(0, |data| data.blocks() * 512);
+        let full = |free: u64| {
+            let what = format!(
+                "{bytes} bytes are needed and the file system has {free} left: choose fewer or smaller zones, or a sparse file"
+            );
+            self.host(Operation::Allocate, io::Error::new(io::ErrorKind::StorageFull, what))
+        };
+        if let Ok(free) = free
+            && bytes > free.saturating_add(taken)
+        {
+            return Err(full(free));
+        }
+        match fallocate(file, FallocateFlags::KEEP_SIZE, part.start, bytes) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            Err(rustix::io::Errno::NOSPC) => Err(full(free.unwrap_or_default())),
+            Err(errno) => Err(self.host(Operation::Allocate, errno.into())),
         }
     }
 
@@ -159,17 +214,17 @@ impl Backing {
         synced.map_err(|e| self.host(Operation::Flush, e))
     }
 
-    /// Frees the space of a part of the file, if the file system supports it. Its contents are undefined afterwards.
-    pub fn punch_hole(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+    /// Discards a part of the file, if the file system supports it. Its contents are undefined afterwards. With
+    /// `keep_space` it stays allocated.
+    pub fn discard(&self, at: u64, bytes: u64, keep_space: bool) -> Result<(), DeviceError> {
+        let how = if keep_space { FallocateFlags::ZERO_RANGE } else { FallocateFlags::PUNCH_HOLE };
         let given = match &self.store {
-            Store::File(file) => {
-                fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)
-            }
+            Store::File(file) => fallocate(file, how | FallocateFlags::KEEP_SIZE, at, bytes),
             #[cfg(test)]
             Store::Faulty(_) => Ok(()),
         };
         match given {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSPC) => Ok(()),
             Err(errno) => Err(self.host(Operation::Reset, errno.into())),
         }
     }
@@ -186,7 +241,10 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         // Unlock explicitly: a child process of another thread, between fork and exec, shares the open file and would
-        // keep the lock.
+        // keep the lock. A forked child must not unlock the file of its parent.
+        if self.process != std::process::id() {
+            return;
+        }
         match &self.store {
             Store::File(file) => drop(flock(file, FlockOperation::Unlock)),
             #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The metadata in front of the zones in an emulated device's file: a header, two checkpoints of the zone states, and a
-//! log of their changes. Each of these exists twice, so that a media error in one copy does no harm.
+//! The metadata of an emulated device's file. In front of the zones: a header, two checkpoints of the zone states, and a
+//! log of their changes. Behind the zones: the write-pointer table, and another copy of the header. Copies are in
+//! different pages, so that the loss of a page does no harm.
 //!
 //! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
 //! with its CRC-32C.
@@ -9,18 +10,22 @@ use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
 /// The magic number at the start of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
 
-/// The version of the format. Version 3 added the second copies; before, a single damaged record looked like the end of
-/// the log.
-const VERSION: u32 = 3;
+/// The version of the format. Version 4 moved the second copies of records and of the header to pages of their own and
+/// added the write-pointer table. Files of version 3 are read, and the first flush converts them.
+pub const VERSION: u32 = 4;
+
+/// The oldest version that is read.
+const OLDEST_VERSION: u32 = 3;
 
 /// The alignment and unit of all structures, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The two copies of a header or record are in different halves of their page, and so in different sectors.
-pub const COPY_BYTES: usize = PAGE_BYTES / 2;
+/// The two copies of the header in the first page, and of a record in version 3, are in different halves of the page,
+/// and so in different sectors.
+const COPY_BYTES: usize = PAGE_BYTES / 2;
 
-/// The capacity of the log, records.
-pub const LOG_RECORDS: u64 = 1024;
+/// The size of the log, bytes.
+const LOG_BYTES: u64 = 1024 * PAGE_BYTES as u64;
 
 /// The maximum number of zones. It limits the memory that a corrupt header can make the program allocate. Real drives
 /// have up to a few hundred thousand zones.
@@ -29,8 +34,11 @@ const MAX_ZONES: u32 = 1 << 22;
 /// The alignment of the first zone, bytes.
 const ZONES_ALIGNMENT: u64 = 1 << 20;
 
+/// The size of a header of version 3 without its CRC, bytes.
+const HEADER_3_BYTES: usize = 8 + 4 + 16 + 4 + 8 + 8 + 4 * 4;
+
 /// The size of a header without its CRC, bytes.
-const HEADER_BYTES: usize = 8 + 4 + 16 + 4 + 8 + 8 + 4 * 4;
+const HEADER_BYTES: usize = HEADER_3_BYTES + 4;
 
 /// The size of a zone state, bytes.
 const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
@@ -38,8 +46,11 @@ const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
 /// The size of the sequence number and the count in front of the entries, bytes.
 const LIST_HEAD_BYTES: usize = 8 + 4;
 
-/// The number of zone states that fit into one record.
-pub const RECORD_ENTRIES: usize = (COPY_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
+/// The size of a slot of the write-pointer table, bytes.
+pub const SLOT_BYTES: usize = 64;
+
+/// The size of a slot without its CRC and the padding, bytes.
+const SLOT_CONTENT_BYTES: usize = 4 + 8 + 8 + 8 + 4;
 
 /// The identity and the geometry of an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +59,8 @@ pub struct Header {
     pub identity: u128,
     /// The geometry of the device.
     pub geometry: Geometry,
+    /// Whether the file system has allocated space for all zones, which resets keep.
+    pub is_allocated: bool,
 }
 
 /// The state of a sequential zone in a checkpoint or record.
@@ -64,6 +77,21 @@ pub struct Entry {
     /// The number of blocks written since the previous entry for the zone.
     pub data_blocks: u64,
     /// The CRC-32C of these blocks. It is needed because the record may reach the medium before the data.
+    pub data_crc: u32,
+}
+
+/// The write pointer of a sequential zone, written with each append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The zone.
+    pub zone: ZoneNumber,
+    /// The number of resets.
+    pub resets: u64,
+    /// The write pointer, blocks from the start of the zone.
+    pub write_pointer: u64,
+    /// The write pointer at the last flush. The data before it is durable.
+    pub durable: u64,
+    /// The CRC-32C of the data between `durable` and `write_pointer`.
     pub data_crc: u32,
 }
 
@@ -92,29 +120,79 @@ pub struct Listing {
 /// The offsets of the structures, bytes from the start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLayout {
+    /// The version of the format.
+    pub version: u32,
     /// The two checkpoints, written alternately. The second copy of each directly follows the first.
     pub checkpoints: [u64; 2],
     /// The size of one copy of a checkpoint.
     pub checkpoint_bytes: u64,
     /// The log.
     pub log: u64,
+    /// The size of a record with both copies.
+    pub record_bytes: u64,
     /// The zones.
     pub zones: u64,
+    /// The write-pointer table, from version 4 on.
+    pub pointers: Option<u64>,
+    /// The copy of the header in the last page, from version 4 on.
+    pub header_copy: Option<u64>,
     /// The end of the file.
     pub end: u64,
 }
 
 impl FileLayout {
-    /// Computes the layout for a valid geometry.
-    pub fn of(geometry: &Geometry) -> Self {
+    /// Computes the layout of a version for a valid geometry.
+    pub fn of(geometry: &Geometry, version: u32) -> Self {
         let entries = u64::from(geometry.sequential_zones);
         let page = PAGE_BYTES as u64;
         let checkpoint_bytes =
             (LIST_HEAD_BYTES as u64 + entries * ENTRY_BYTES as u64 + 4).next_multiple_of(page);
         let log = page + 4 * checkpoint_bytes;
-        let zones = (log + LOG_RECORDS * page).next_multiple_of(ZONES_ALIGNMENT);
-        let end = zones + geometry.blocks() * u64::from(geometry.block_bytes);
-        Self { checkpoints: [page, page + 2 * checkpoint_bytes], checkpoint_bytes, log, zones, end }
+        let zones = (log + LOG_BYTES).next_multiple_of(ZONES_ALIGNMENT);
+        let zones_end = zones + geometry.blocks() * u64::from(geometry.block_bytes);
+        let before = Self {
+            version,
+            checkpoints: [page, page + 2 * checkpoint_bytes],
+            checkpoint_bytes,
+            log,
+            record_bytes: page,
+            zones,
+            pointers: None,
+            header_copy: None,
+            end: zones_end,
+        };
+        if version < 4 {
+            return before;
+        }
+        let pointers = zones_end.next_multiple_of(page);
+        let header_copy = pointers + (entries * SLOT_BYTES as u64).next_multiple_of(page);
+        Self {
+            record_bytes: 2 * page,
+            pointers: Some(pointers),
+            header_copy: Some(header_copy),
+            end: header_copy + page,
+            ..before
+        }
+    }
+
+    /// The capacity of the log, records.
+    pub const fn log_records(&self) -> u64 {
+        LOG_BYTES / self.record_bytes
+    }
+
+    /// The number of zone states that fit into one record.
+    pub const fn record_entries(&self) -> usize {
+        (self.record_bytes as usize / 2 - LIST_HEAD_BYTES - 4) / ENTRY_BYTES
+    }
+
+    /// The part of the file behind the zones.
+    pub fn tail(&self) -> std::ops::Range<u64> {
+        self.pointers.unwrap_or(self.end)..self.end
+    }
+
+    /// The size of the write-pointer table, bytes.
+    pub fn pointers_bytes(&self) -> u64 {
+        self.pointers.zip(self.header_copy).map_or(0, |(start, end)| end - start)
     }
 }
 
@@ -142,8 +220,13 @@ impl Reader<'_> {
 }
 
 impl Header {
-    /// Encodes the page with both copies.
+    /// Encodes a header page, which contains two copies.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_version(VERSION)
+    }
+
+    /// Encodes a header page of a version that is still read.
+    pub fn encode_version(&self, version: u32) -> Vec<u8> {
         let Geometry {
             block_bytes,
             zone_blocks,
@@ -154,7 +237,7 @@ impl Header {
             max_active_zones,
         } = self.geometry;
         let mut page = MAGIC.to_vec();
-        page.extend(VERSION.to_le_bytes());
+        page.extend(version.to_le_bytes());
         page.extend(self.identity.to_le_bytes());
         page.extend(block_bytes.to_le_bytes());
         page.extend(zone_blocks.to_le_bytes());
@@ -162,42 +245,46 @@ impl Header {
         for number in [conventional_zones, sequential_zones, max_open_zones, max_active_zones] {
             page.extend(number.to_le_bytes());
         }
+        if version >= 4 {
+            page.extend(u32::from(self.is_allocated).to_le_bytes());
+        }
         two_copies(seal(page, COPY_BYTES))
     }
 
-    /// Decodes the header in the first page of a file. Also returns whether both copies are intact. The error is a
+    /// Decodes a header page. Also returns the version of the file and whether both copies are intact. The error is a
     /// description to be appended to the path.
-    pub fn decode(page: &[u8]) -> Result<(Self, bool), String> {
+    pub fn decode(page: &[u8]) -> Result<(Self, u32, bool), String> {
         let (first, second) = page.split_at(page.len().min(COPY_BYTES));
         match (Self::decode_copy(first), Self::decode_copy(second)) {
-            (Ok(header), second) => Ok((header, second == Ok(header))),
-            (Err(_), Ok(header)) => Ok((header, false)),
+            (Ok((header, version)), second) => Ok((header, version, second == Ok((header, version)))),
+            (Err(_), Ok((header, version))) => Ok((header, version, false)),
             // Report the error of the copy that at least has the magic number.
             (Err(_), Err(what)) if second.starts_with(&MAGIC) && !first.starts_with(&MAGIC) => Err(what),
             (Err(what), Err(_)) => Err(what),
         }
     }
 
-    fn decode_copy(page: &[u8]) -> Result<Self, String> {
+    fn decode_copy(page: &[u8]) -> Result<(Self, u32), String> {
         if !page.starts_with(&MAGIC) {
             return Err("is not an emulated zoned device: create one with `longma zoned format`".into());
         }
         let mut reader = Reader(&page[MAGIC.len()..]);
         let short = || "ends inside its header".to_owned();
         let version = reader.u32().ok_or_else(short)?;
-        if page.len() < HEADER_BYTES + 4 {
+        let used = if version < 4 { HEADER_3_BYTES } else { HEADER_BYTES };
+        if page.len() < used + 4 {
             return Err(short());
         }
-        if !is_sealed(page, HEADER_BYTES) {
+        if !is_sealed(page, used) {
             return Err(
-                "has a damaged header in both copies: the device geometry is lost, so nothing can be read"
+                "has a damaged header in all copies: the device geometry is lost, so nothing can be read"
                     .into(),
             );
         }
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             let which = if version < VERSION { "an older" } else { "a newer" };
             return Err(format!(
-                "has layout version {version}, written by {which} longma; this longma reads only version {VERSION}: export the map with \
+                "has layout version {version}, written by {which} longma; this longma reads versions {OLDEST_VERSION} to {VERSION}: export the map with \
                  `longma zoned scan --hex` of that version, and import it with `longma zoned load --hex` of this one"
             ));
         }
@@ -213,11 +300,40 @@ impl Header {
                     max_open_zones: reader.u32()?,
                     max_active_zones: reader.u32()?,
                 },
+                is_allocated: version >= 4 && reader.u32()? & 1 == 1,
             })
         };
         let header = read().ok_or_else(short)?;
         check(&header.geometry).map_err(|error| format!("has an invalid header: {error}"))?;
-        Ok(header)
+        Ok((header, version))
+    }
+}
+
+impl Slot {
+    /// Encodes a slot into [`SLOT_BYTES`] bytes.
+    pub fn encode(&self, slot: &mut [u8]) {
+        let mut out = Vec::with_capacity(SLOT_BYTES);
+        out.extend(self.zone.0.to_le_bytes());
+        for number in [self.resets, self.write_pointer, self.durable] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(self.data_crc.to_le_bytes());
+        slot.copy_from_slice(&seal(out, SLOT_BYTES));
+    }
+
+    /// Decodes a slot. Returns `None` if it was never written or is damaged.
+    pub fn decode(slot: &[u8]) -> Option<Self> {
+        if slot.len() < SLOT_BYTES || !is_sealed(slot, SLOT_CONTENT_BYTES) {
+            return None;
+        }
+        let mut reader = Reader(slot);
+        Some(Self {
+            zone: ZoneNumber(reader.u32()?),
+            resets: reader.u64()?,
+            write_pointer: reader.u64()?,
+            durable: reader.u64()?,
+            data_crc: reader.u32()?,
+        })
     }
 }
 
@@ -237,9 +353,9 @@ impl Listing {
         seal(out, bytes)
     }
 
-    /// Encodes a record page with both copies.
-    pub fn encode_record(&self) -> Vec<u8> {
-        two_copies(self.encode(COPY_BYTES))
+    /// Encodes a record of `bytes` bytes, which contains two copies.
+    pub fn encode_record(&self, bytes: u64) -> Vec<u8> {
+        two_copies(self.encode(bytes as usize / 2))
     }
 
     /// Decodes both copies of a listing and returns the intact ones.
@@ -324,21 +440,21 @@ mod tests {
             max_open_zones: 4,
             max_active_zones: 6,
         };
-        Header { identity: 77, geometry }
+        Header { identity: 77, geometry, is_allocated: false }
     }
 
     #[test]
     fn a_header_survives_the_loss_of_one_copy_but_not_of_both() {
         let page = header().encode();
-        assert_eq!(Header::decode(&page), Ok((header(), true)));
+        assert_eq!(Header::decode(&page), Ok((header(), VERSION, true)));
         for byte in 0..HEADER_BYTES + 4 {
             let mut damaged = page.clone();
             damaged[byte] ^= 4;
-            assert_eq!(Header::decode(&damaged), Ok((header(), false)), "byte {byte}");
+            assert_eq!(Header::decode(&damaged), Ok((header(), VERSION, false)), "byte {byte}");
             damaged[COPY_BYTES + 30] ^= 1;
             assert!(Header::decode(&damaged).is_err(), "byte {byte}");
             damaged[byte] ^= 4;
-            assert_eq!(Header::decode(&damaged), Ok((header(), false)), "byte {byte}");
+            assert_eq!(Header::decode(&damaged), Ok((header(), VERSION, false)), "byte {byte}");
         }
         assert!(Header::decode(&page[..40]).unwrap_err().contains("ends inside"));
         assert!(Header::decode(b"").unwrap_err().contains("longma zoned format"));
@@ -346,8 +462,9 @@ mod tests {
 
     #[test]
     fn a_file_of_another_version_is_refused_with_advice() {
-        for (version, which) in [(2, "an older"), (4, "a newer")] {
-            let mut page = header().encode()[..HEADER_BYTES].to_vec();
+        for (version, which) in [(2, "an older"), (5, "a newer")] {
+            let used = if version < 4 { HEADER_3_BYTES } else { HEADER_BYTES };
+            let mut page = header().encode()[..used].to_vec();
             page[8..12].copy_from_slice(&u32::to_le_bytes(version));
             let what = Header::decode(&seal(page, PAGE_BYTES)).unwrap_err();
             assert!(what.contains(which) && what.contains("longma zoned load --hex"), "{what}");
@@ -367,41 +484,52 @@ mod tests {
                 sequential_zones,
                 ..header().geometry
             };
-            let what = Header::decode(&Header { identity: 1, geometry }.encode()).unwrap_err();
+            let what =
+                Header::decode(&Header { identity: 1, geometry, is_allocated: false }.encode()).unwrap_err();
             assert!(what.contains(&format!("{} zones", geometry.zones())), "{what}");
             let fewer = Geometry { conventional_zones: 1, sequential_zones: MAX_ZONES - 1, ..geometry };
-            let most = Header { identity: 1, geometry: fewer };
-            assert_eq!(Header::decode(&most.encode()), Ok((most, true)));
+            let most = Header { identity: 1, geometry: fewer, is_allocated: true };
+            assert_eq!(Header::decode(&most.encode()), Ok((most, VERSION, true)));
         }
     }
 
     #[test]
     fn parts_do_not_overlap() {
-        let layout = FileLayout::of(&header().geometry);
-        assert_eq!(layout.checkpoints[1] - layout.checkpoints[0], 2 * layout.checkpoint_bytes);
-        assert_eq!(layout.log - layout.checkpoints[1], 2 * layout.checkpoint_bytes);
-        assert!(layout.zones >= layout.log + LOG_RECORDS * PAGE_BYTES as u64);
-        assert_eq!(layout.end - layout.zones, 301 * 512 * 4096);
+        for version in OLDEST_VERSION..=VERSION {
+            let layout = FileLayout::of(&header().geometry, version);
+            assert_eq!(layout.checkpoints[1] - layout.checkpoints[0], 2 * layout.checkpoint_bytes);
+            assert_eq!(layout.log - layout.checkpoints[1], 2 * layout.checkpoint_bytes);
+            assert!(layout.zones >= layout.log + layout.log_records() * layout.record_bytes);
+            let zones_end = layout.zones + 301 * 512 * 4096;
+            let Some((pointers, header_copy)) = layout.pointers.zip(layout.header_copy) else {
+                assert_eq!((version, layout.end), (3, zones_end));
+                continue;
+            };
+            assert!(pointers >= zones_end && header_copy >= pointers + 300 * SLOT_BYTES as u64);
+            assert_eq!(layout.end, header_copy + PAGE_BYTES as u64);
+        }
     }
 
     proptest! {
         #[test]
         fn listings_round_trip_and_any_bytes_are_parsed_without_a_panic(
-            sequence in any::<u64>(), count in 0..RECORD_ENTRIES, noise in prop::collection::vec(any::<u8>(), 0..200),
-            flipped in 0..PAGE_BYTES * 8,
+            sequence in any::<u64>(), count in 0..123usize, noise in prop::collection::vec(any::<u8>(), 0..200),
+            flipped in 0..2 * PAGE_BYTES * 8,
         ) {
             let entry = |i: usize| Entry {
                 zone: ZoneNumber(i as u32), condition: CODES[i % 5].1, write_pointer: i as u64 * 3, resets: 9, data_blocks: 2, data_crc: 5,
             };
             let listing = Listing { sequence, entries: (0..count).map(entry).collect() };
-            let mut bytes = listing.encode_record();
-            prop_assert_eq!(bytes.len(), PAGE_BYTES);
+            let layout = FileLayout::of(&header().geometry, VERSION);
+            prop_assert_eq!(layout.record_entries(), 123);
+            let mut bytes = listing.encode_record(layout.record_bytes);
+            prop_assert_eq!(bytes.len(), 2 * PAGE_BYTES);
             prop_assert_eq!(Listing::decode_both(&bytes).collect::<Vec<_>>(), vec![listing.clone(), listing.clone()]);
             bytes[flipped / 8] ^= 1 << (flipped % 8);
             let used = LIST_HEAD_BYTES + count * ENTRY_BYTES + 4;
-            let is_hit = flipped / 8 % COPY_BYTES < used;
+            let is_hit = flipped / 8 % PAGE_BYTES < used;
             prop_assert_eq!(Listing::decode_both(&bytes).collect::<Vec<_>>(), vec![listing; if is_hit { 1 } else { 2 }]);
-            let _ = (Listing::decode(&noise), Header::decode(&noise));
+            let _ = (Listing::decode(&noise), Header::decode(&noise), Slot::decode(&noise));
         }
     }
 }

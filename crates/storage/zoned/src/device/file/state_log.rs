@@ -9,10 +9,11 @@
 //! since; after that, a mismatch is known to be damage.
 //!
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
-//! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair.
+//! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair. The write-pointer
+//! table ([`super::pointers`]) restores what the last records contained, and what was written after them.
 
-use super::layout::{Entry, FileLayout, LOG_RECORDS, Listing, PAGE_BYTES, RECORD_ENTRIES, two_copies};
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
+use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
+use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable, pointers};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -101,6 +102,7 @@ impl StateLog {
             }
             apply(backing, table, &entries)?;
         }
+        log.recover_pointers(backing, table)?;
         // A record with a higher sequence number shows that the missing record or checkpoint was durable.
         if records(backing, layout)?.iter().any(|record| record.sequence > log.sequence) {
             return Err(damaged(backing));
@@ -126,6 +128,11 @@ impl StateLog {
             known.insert(entry.zone, *entry);
         }
         let geometry = *table.geometry();
+        let mut recorded = ZoneTable::new(geometry)?;
+        apply(backing, &mut recorded, &known.values().copied().collect::<Vec<_>>())?;
+        for (zone, _) in pointers::recover(backing, layout, &mut recorded)? {
+            known.insert(zone, entry(&recorded.zone(zone)?, Unsaved::default()));
+        }
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
         for zone in geometry.sequential() {
             let end = end_of_content(backing, layout, table, zone)?;
@@ -158,26 +165,74 @@ impl StateLog {
     pub fn save(
         &mut self,
         backing: &Backing,
+        header: &Header,
         table: &ZoneTable,
         changed: BTreeMap<ZoneNumber, Unsaved>,
     ) -> Result<(), DeviceError> {
         if changed.is_empty() && !self.is_open && !self.is_unmodified {
             return backing.sync();
         }
-        if self.is_unmodified || self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
+        let is_too_long = changed.len() > self.layout.record_entries();
+        if self.is_unmodified || self.records == self.layout.log_records() || is_too_long {
             self.write_again(backing)?;
             backing.sync()?;
-            return self.write_checkpoint(backing, table);
+            self.write_checkpoint(backing, table)?;
+            return if self.layout.version < VERSION { self.upgrade(backing, header) } else { Ok(()) };
         }
         let is_open = changed.values().any(|unsaved| unsaved.blocks > 0);
         let entries = changed.into_iter().map(|(zone, unsaved)| Ok(entry(&table.zone(zone)?, unsaved)));
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
-        let at = self.layout.log + self.records * PAGE_BYTES as u64;
-        backing.write(at, &record.encode_record())?;
+        let at = self.layout.log + self.records * self.layout.record_bytes;
+        backing.write(at, &record.encode_record(self.layout.record_bytes))?;
         (self.sequence, self.records) = (record.sequence, self.records + 1);
         backing.sync()?;
         self.is_open = is_open;
+        Ok(())
+    }
+
+    /// Converts the file to the current version. A new checkpoint has just restarted the log, which is empty in both
+    /// versions until the first page has the new header.
+    fn upgrade(&mut self, backing: &Backing, header: &Header) -> Result<(), DeviceError> {
+        let layout = FileLayout::of(&header.geometry, VERSION);
+        backing.resize(self.layout.end)?;
+        backing.resize(layout.end)?;
+        if backing.allocate(layout.tail()).is_err() {
+            // The file system is full: go on with the old version.
+            return Ok(());
+        }
+        write_header_copy(backing, &layout, header)?;
+        backing.sync()?;
+        backing.write(0, &header.encode())?;
+        backing.sync()?;
+        self.layout = layout;
+        Ok(())
+    }
+
+    /// Moves write pointers to where the write-pointer table proves that there is data.
+    fn recover_pointers(&mut self, backing: &Backing, table: &mut ZoneTable) -> Result<(), DeviceError> {
+        let moved = pointers::recover(backing, &self.layout, table)?;
+        self.unverified.extend(moved.into_iter().map(|(_, data)| data));
+        Ok(())
+    }
+
+    /// Updates the write-pointer table after an append to `zone`.
+    pub fn write_pointer(
+        &self,
+        backing: &Backing,
+        table: &ZoneTable,
+        changed: &BTreeMap<ZoneNumber, Unsaved>,
+        zone: ZoneNumber,
+    ) -> Result<(), DeviceError> {
+        pointers::write(backing, &self.layout, table, changed, zone)
+    }
+
+    /// Writes all copies of the header. A file of an older version gets them when it is converted.
+    pub fn write_headers(&self, backing: &Backing, header: &Header) -> Result<(), DeviceError> {
+        if self.layout.version == VERSION {
+            write_header_copy(backing, &self.layout, header)?;
+            backing.write(0, &header.encode())?;
+        }
         Ok(())
     }
 
@@ -206,12 +261,12 @@ impl StateLog {
 
     /// Reads record `index` of the log. Returns `None` if it is not the next record in sequence.
     fn record(&self, backing: &Backing, index: u64) -> Result<Option<Listing>, DeviceError> {
-        if index == LOG_RECORDS {
+        if index == self.layout.log_records() {
             return Ok(None);
         }
-        let mut page = vec![0; PAGE_BYTES];
-        backing.read(self.layout.log + index * PAGE_BYTES as u64, &mut page)?;
-        Ok(Listing::decode_both(&page).find(|record| record.sequence == self.sequence + 1))
+        let mut both = vec![0; self.layout.record_bytes as usize];
+        backing.read(self.layout.log + index * self.layout.record_bytes, &mut both)?;
+        Ok(Listing::decode_both(&both).find(|record| record.sequence == self.sequence + 1))
     }
 
     /// Writes all zone states over the older checkpoint and restarts the log.
@@ -229,6 +284,10 @@ impl StateLog {
         (self.sequence, self.records, self.checkpoint, self.is_open) = (listing.sequence, 0, older, false);
         Ok(())
     }
+}
+
+fn write_header_copy(backing: &Backing, layout: &FileLayout, header: &Header) -> Result<(), DeviceError> {
+    layout.header_copy.map_or(Ok(()), |at| backing.write(at, &header.encode()))
 }
 
 fn damaged(backing: &Backing) -> DeviceError {
@@ -260,9 +319,10 @@ fn newest_checkpoint(backing: &Backing, layout: &FileLayout) -> Result<usize, De
 
 /// All intact records, including leftovers of earlier rounds.
 fn records(backing: &Backing, layout: &FileLayout) -> Result<Vec<Listing>, DeviceError> {
-    let mut bytes = vec![0; LOG_RECORDS as usize * PAGE_BYTES];
+    let record_bytes = layout.record_bytes as usize;
+    let mut bytes = vec![0; layout.log_records() as usize * record_bytes];
     backing.read(layout.log, &mut bytes)?;
-    Ok(bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Listing::decode_both(page).next()).collect())
+    Ok(bytes.chunks_exact(record_bytes).filter_map(|both| Listing::decode_both(both).next()).collect())
 }
 
 /// Guesses the state of a zone from its last known state, if any, and from the end of its contents, block `end`.
@@ -372,7 +432,7 @@ fn in_pieces(
     Ok(())
 }
 
-fn crc_of(backing: &Backing, part: Range<u64>) -> Result<u32, DeviceError> {
+pub fn crc_of(backing: &Backing, part: Range<u64>) -> Result<u32, DeviceError> {
     let (mut crc, mut buffer) = (0, vec![0; 1 << 20]);
     in_pieces(part, |at, bytes| {
         backing.read(at, &mut buffer[..bytes])?;

@@ -54,7 +54,7 @@ fn store() -> Arc<FaultyDevice> {
 }
 
 fn store_of(geometry: &Geometry) -> Arc<FaultyDevice> {
-    let blocks = FileLayout::of(geometry).end / BLOCK as u64;
+    let blocks = FileLayout::of(geometry, VERSION).end / BLOCK as u64;
     let one_zone = Geometry {
         zone_blocks: blocks,
         zone_capacity_blocks: blocks,
@@ -101,7 +101,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40), seed in any::<u64>(),
     ) {
         let store = store();
-        let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
+        let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
         let mut expected: [Expected; 4] = Default::default();
         let mut byte = 0u8;
         for (number, step) in steps.into_iter().enumerate() {
@@ -141,8 +141,8 @@ proptest! {
 #[test]
 fn a_long_state_log_is_compacted_without_losing_anything() {
     let store = store();
-    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
-    for round in 0..layout::LOG_RECORDS + 10 {
+    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
+    for round in 0..FileLayout::of(&geometry(), VERSION).log_records() + 10 {
         let zone = ZoneNumber(1 + round as u32 % 3);
         if device.append(zone, &[round as u8; BLOCK]).is_err() {
             device.reset(zone).unwrap();
@@ -160,7 +160,7 @@ fn a_long_state_log_is_compacted_without_losing_anything() {
 #[test]
 fn after_a_failed_flush_the_device_accepts_no_writes() {
     let store = store();
-    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
+    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
     device.append(ZoneNumber(1), &[1; BLOCK]).unwrap();
     store.inject(crate::device::Fault::FlushError { after: 0 });
     assert!(device.flush().is_err());
@@ -175,7 +175,7 @@ fn after_a_failed_flush_the_device_accepts_no_writes() {
 fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_a_close() {
     for closed in [false, true] {
         let store = store();
-        let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry()).unwrap();
+        let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry(), false).unwrap();
         let start = geometry().start(ZoneNumber(1));
         device.write(start, &[7; 2 * BLOCK]).unwrap();
         device.flush().unwrap();
@@ -186,7 +186,7 @@ fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_
             // Simulates a killed process.
             std::mem::forget(device);
         }
-        let place = FileLayout::of(&geometry()).zones / BLOCK as u64 + start.0;
+        let place = FileLayout::of(&geometry(), VERSION).zones / BLOCK as u64 + start.0;
         store.flip_bit(Block(place), 5).unwrap();
         let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
         assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "closed: {closed}");
@@ -205,7 +205,7 @@ fn data_visible_after_a_failed_flush_is_durable_after_reopening() {
     for failing in 0..6 {
         let store = store_of(&geometry);
         let again = || FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
-        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry).unwrap();
+        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry, false).unwrap();
         drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
         let map = crate::Store::open(again(), options).unwrap();
         map.put(b"key", &[1; 400]).unwrap();
@@ -240,7 +240,7 @@ fn a_failed_flush_and_a_power_cut_while_opening_lose_no_acknowledged_data() {
     let mut cuts = 0;
     for (failing, after) in (0..6).flat_map(|failing| (0..12).map(move |after| (failing, after))) {
         let store = store_of(&geometry);
-        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry).unwrap();
+        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry, false).unwrap();
         drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
         let map = opened(&store).unwrap();
         map.put(b"key", &[1; 400]).unwrap();
@@ -260,4 +260,106 @@ fn a_failed_flush_and_a_power_cut_while_opening_lose_no_acknowledged_data() {
         }
     }
     assert!(cuts > 20, "{cuts}");
+}
+
+/// Writes a file of version 3 with two blocks in zone 1, covered by a log record.
+fn write_version_3(store: &Arc<FaultyDevice>) {
+    let backing = Backing::faulty(Arc::clone(store));
+    let layout = FileLayout::of(&geometry(), 3);
+    let header = Header { identity: 5, geometry: geometry(), is_allocated: false };
+    let entry = |zone: u32| layout::Entry {
+        zone: ZoneNumber(zone),
+        condition: Condition::Empty,
+        write_pointer: 0,
+        resets: 3,
+        data_blocks: 0,
+        data_crc: 0,
+    };
+    let checkpoint = layout::Listing { sequence: 8, entries: vec![entry(1), entry(2), entry(3)] };
+    let data = [7; 2 * BLOCK];
+    let written = layout::Entry {
+        condition: Condition::Closed,
+        write_pointer: 2,
+        data_blocks: 2,
+        data_crc: crc32c::crc32c(&data),
+        ..entry(1)
+    };
+    let record = layout::Listing { sequence: 9, entries: vec![written] };
+    backing.write(0, &header.encode_version(3)).unwrap();
+    let both = layout::two_copies(checkpoint.encode(layout.checkpoint_bytes as usize));
+    backing.write(layout.checkpoints[1], &both).unwrap();
+    backing.write(layout.log, &record.encode_record(layout.record_bytes)).unwrap();
+    backing.write(layout.zones + geometry().start(ZoneNumber(1)).0 * BLOCK as u64, &data).unwrap();
+    backing.sync().unwrap();
+}
+
+fn version_of(store: &Arc<FaultyDevice>) -> u32 {
+    let page = Backing::faulty(Arc::clone(store)).read_part(0, PAGE_BYTES as u64).unwrap();
+    Header::decode(&page).unwrap().1
+}
+
+#[test]
+fn a_file_of_version_3_is_read_and_the_first_flush_converts_it() {
+    let store = store();
+    write_version_3(&store);
+    let open = || FileDevice::open_in(Backing::faulty(Arc::clone(&store)));
+    let check = |device: &FileDevice, blocks: u64| {
+        let zone = device.zone(ZoneNumber(1)).unwrap();
+        assert_eq!((zone.write_pointer, zone.resets), (blocks, Some(3)));
+        let mut read = [0; BLOCK];
+        device.read(Block(zone.start.0 + blocks - 1), &mut read).unwrap();
+        assert_eq!(read, [5 + blocks as u8; BLOCK]);
+    };
+    let device = open().unwrap();
+    check(&device, 2);
+    assert_eq!(version_of(&store), 3, "opening writes nothing");
+    device.append(ZoneNumber(1), &[8; BLOCK]).unwrap();
+    device.flush().unwrap();
+    std::mem::forget(device);
+    assert_eq!(version_of(&store), VERSION);
+    let device = open().unwrap();
+    check(&device, 3);
+    device.append(ZoneNumber(1), &[9; BLOCK]).unwrap();
+    std::mem::forget(device);
+    check(&open().unwrap(), 4);
+}
+
+#[test]
+fn a_power_cut_during_the_conversion_loses_nothing() {
+    let mut versions = std::collections::BTreeSet::new();
+    for after in 0..24 {
+        let store = store();
+        write_version_3(&store);
+        let before = store.changes();
+        let device = FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
+        store.inject(crate::device::Fault::PowerCut { after: before + after });
+        let _ = device.flush();
+        std::mem::forget(device);
+        for image in store.cut().images(8, after) {
+            let image = Arc::new(FaultyDevice::over(image));
+            versions.insert(version_of(&image));
+            let device = FileDevice::open_in(Backing::faulty(image)).unwrap();
+            assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "cut after {after}");
+        }
+    }
+    assert_eq!(versions.into_iter().collect::<Vec<_>>(), [3, VERSION]);
+}
+
+#[test]
+fn writes_without_a_flush_survive_a_killed_process() {
+    let store = store();
+    let open = || FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
+    let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry(), false).unwrap();
+    device.append(ZoneNumber(1), &[1; 2 * BLOCK]).unwrap();
+    device.append(ZoneNumber(2), &[2; 6 * BLOCK]).unwrap();
+    std::mem::forget(device);
+    let pointers = |device: &FileDevice| {
+        [1, 2, 3].map(|zone| device.zone(ZoneNumber(zone)).map(|zone| zone.write_pointer).unwrap())
+    };
+    let device = open();
+    assert_eq!(pointers(&device), [2, 6, 0]);
+    assert_eq!(device.zone(ZoneNumber(2)).unwrap().condition, Condition::Full);
+    device.reset(ZoneNumber(2)).unwrap();
+    std::mem::forget(device);
+    assert_eq!(pointers(&open()), [2, 0, 0], "a slot from before a reset is out of date");
 }
