@@ -14,6 +14,7 @@ use super::reach::{Block, Reach};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
+use crate::service::rounds;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
@@ -335,6 +336,7 @@ impl<'a> Lowering<'a> {
                 // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
+            _ if self.reach.options.exact_floats && rounds(i) => self.serve(i),
             _ => {
                 let done = self.compare(i)
                     || self.integer(i)

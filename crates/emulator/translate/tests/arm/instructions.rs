@@ -3,10 +3,10 @@
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
-use super::machine::{Case, can_compare, differences};
+use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status};
 
 /// Returns `of_each` cases for each row that can be compared, and the number of such rows.
-fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
+fn cases(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Case>, usize) {
     let mut random = Random(seed);
     let (mut cases, mut rows) = (Vec::new(), 0);
     for (matched, mask) in patterns() {
@@ -18,6 +18,7 @@ fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
             if let Some(register) = index {
                 limit_index(&mut state, register, i.word, &mut random);
             }
+            state[CONTROL] = control(&mut random);
             cases.push(Case { words: vec![i.word], state });
             has_some = true;
         }
@@ -33,22 +34,64 @@ fn text(case: &Case) -> String {
         let vector = 32 + 2 * register as usize;
         format!("{register}: {:#x}, {:#x}", case.state[register as usize], case.state[vector])
     });
-    format!("{} ({}, nzcv {:x})", i.text(0), values.join("; "), case.state[31] >> 28)
+    let (flags, control) = (case.state[31] >> 28, case.state[CONTROL]);
+    format!("{:#010x} {} ({}, nzcv {flags:x}, fpcr {control:x})", i.word, i.text(0), values.join("; "))
+}
+
+fn of_each() -> usize {
+    std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("LONGMA_ARM_SEED").ok().and_then(|text| text.parse().ok());
+    seed.unwrap_or(0x1234_5678_9abc_def1)
+}
+
+/// Whether the difference is one that the book lists: FRINT raises the inexact flag in translated code.
+fn is_known(difference: &str) -> bool {
+    difference.contains(" frint") && difference.contains(": fpsr is ")
+}
+
+fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
+    if !can_compare() {
+        return;
+    }
+    let (cases, rows) = cases(of_each, seed, control);
+    println!("{rows} rows, {} cases", cases.len());
+    assert!(rows > 680, "{rows}");
+    let mut wrong = differences_and_status(&cases, &text);
+    wrong.retain(|difference| !is_known(difference));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
 }
 
 #[test]
 fn every_instruction_matches_qemu_on_random_states() {
+    check(of_each(), seed(), |_| 0);
+}
+
+#[test]
+fn every_instruction_matches_qemu_in_any_rounding_mode() {
+    check(of_each().div_ceil(2), seed() + 1, |random| random.below(4) << 22);
+}
+
+#[test]
+fn every_instruction_matches_qemu_with_flushing_and_default_nans() {
+    // FZ, DN, FZ16 and the rounding mode.
+    check(of_each().div_ceil(2), seed() + 2, |random| random.next() & 0x03c8_0000);
+}
+
+#[test]
+fn the_status_keeps_flags_until_it_is_written() {
     if !can_compare() {
         return;
     }
-    let often: usize = std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
-    let seed = std::env::var("LONGMA_ARM_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0x1234_5678_9abc_def1);
-    let (cases, rows) = cases(often, seed);
-    println!("{rows} rows, {} cases", cases.len());
-    assert!(rows > 330, "{rows}");
-    let wrong = differences(&cases, None, &text);
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
+    let mut random = Random(5);
+    let mut state = state(&mut random);
+    (state[32], state[33], state[STATUS]) = (0x7f7f_7f7f_7f7f_7f7f, 0, 0x0800_009f);
+    // sqadd v1.16b, v0.16b, v0.16b; sqadd d1, d0, d0; nop
+    let cases = [0x4e20_0c01, 0x5ee0_0c01, 0xd503_201f].map(|word| Case { words: vec![word], state });
+    let mut cleared = cases.clone();
+    cleared.iter_mut().for_each(|case| case.state[STATUS] = 0);
+    let wrong = differences_and_status(&[cases, cleared].concat(), &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -17,6 +17,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::lower::Lowering;
 use crate::instruction::Instruction;
+use crate::registers::{SLOT_OF_SATURATION, SLOTS};
 
 /// The variants of an operation for 8, 16, 32 and 64-bit lanes.
 type Sizes = [La; 4];
@@ -49,6 +50,17 @@ impl Lowering<'_> {
     /// `vilvl.d`: the low half is that of `k`, and the upper half is the low half of `j`.
     fn join_halves(&mut self, d: u8, j: u8, k: u8) {
         self.assembler.three(La::VilvlD, d, j, k);
+    }
+
+    /// Sets FPSR.QC if `differences` is not zero.
+    fn note_saturation(&mut self, differences: u8, used: &[u8], is_whole: bool) {
+        if !is_whole {
+            self.assembler.immediate(La::Vinsgr2vrD, differences, 0, 1);
+        }
+        let before = self.borrow_vector(used);
+        self.assembler.immediate(La::Vld, before, SLOTS, SLOT_OF_SATURATION);
+        self.assembler.three(La::VorV, before, before, differences);
+        self.assembler.immediate(La::Vst, before, SLOTS, SLOT_OF_SATURATION);
     }
 
     fn four(&mut self, op: La, [d, j, k, a]: [u8; 4]) {
