@@ -40,11 +40,12 @@ impl Lowering<'_> {
 
     fn round_to_signed(&mut self, i: Instruction, ops: [La; 4]) {
         let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
+        let between = self.borrow_scalar(&[n]);
+        // Also without a destination, for the exception flags.
+        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
         if d == NONE {
             return;
         }
-        let between = self.borrow_scalar(&[n]);
-        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
         let to = self.target(d);
         self.assembler.two(if is_wide { La::Movfr2grD } else { La::Movfr2grS }, to, between);
         self.put_sum(d, to, is_wide);

@@ -47,12 +47,16 @@ fn seed() -> u64 {
     seed.unwrap_or(0x1234_5678_9abc_def1)
 }
 
-/// Whether the difference is one that the book lists: FRINT raises the inexact flag in translated code.
+/// Whether the difference is one that the book lists: translated code raises more floating-point exceptions.
 fn is_known(difference: &str) -> bool {
-    difference.contains(" frint") && difference.contains(": fpsr is ")
+    let Some((_, values)) = difference.split_once(": fpsr is 0x") else { return false };
+    let values: Vec<u32> =
+        values.split(", not 0x").map(|value| u32::from_str_radix(value, 16).expect("it is a number")).collect();
+    let (found, wanted) = (values[0], values[1]);
+    found & wanted == wanted && (found ^ wanted) & !0x1f == 0
 }
 
-fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
+fn check(of_each: usize, seed: u64, is_exact: bool, control: fn(&mut Random) -> u64) {
     if !can_compare() {
         return;
     }
@@ -60,24 +64,24 @@ fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
     println!("{rows} rows, {} cases", cases.len());
     assert!(rows > 680, "{rows}");
     let mut wrong = differences_and_status(&cases, &text);
-    wrong.retain(|difference| !is_known(difference));
+    wrong.retain(|difference| is_exact || !is_known(difference));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
 }
 
 #[test]
 fn every_instruction_matches_qemu_on_random_states() {
-    check(of_each(), seed(), |_| 0);
+    check(of_each(), seed(), false, |_| 0);
 }
 
 #[test]
 fn every_instruction_matches_qemu_in_any_rounding_mode() {
-    check(of_each().div_ceil(2), seed() + 1, |random| random.below(4) << 22);
+    check(of_each().div_ceil(2), seed() + 1, false, |random| random.below(4) << 22);
 }
 
 #[test]
 fn every_instruction_matches_qemu_with_flushing_and_default_nans() {
     // FZ, DN, FZ16 and the rounding mode.
-    check(of_each().div_ceil(2), seed() + 2, |random| random.next() & 0x03c8_0000);
+    check(of_each().div_ceil(2), seed() + 2, true, |random| random.next() & 0x03c8_0000);
 }
 
 #[test]

@@ -77,7 +77,8 @@ static KERNELS: LazyLock<Vec<Option<(Form, Kernel)>>> = LazyLock::new(|| {
 pub(crate) fn rounds(i: Instruction) -> bool {
     let name = i.mnemonic();
     let is_exact = matches!(name, "fabs" | "fneg" | "fmov" | "fcsel" | "fcmp" | "fcmpe" | "fccmp" | "fccmpe");
-    name.starts_with('f') && !is_exact
+    // Conversions from integers are exact here as to their exception flags.
+    (name.starts_with('f') || name.ends_with("cvtf")) && !is_exact
 }
 
 /// Executes an instruction. Returns false for instructions not handled here.

@@ -34,7 +34,8 @@ pub(super) fn serve(
             compare(i, state, environment);
             return true;
         }
-        _ if i.bits(24, 7) != 0x1e || i.bits(10, 2) != 0 => return false,
+        // Fixed-point conversions have bit 21 clear.
+        _ if i.bits(24, 7) != 0x1e || i.bits(21, 1) != 0 && i.bits(10, 6) != 0 => return false,
         _ => return with_general(i, state, environment, memory),
     };
     put(i, state, value);
