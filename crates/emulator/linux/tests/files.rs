@@ -116,6 +116,8 @@ fn the_guests_own_maps_are_shown_and_not_the_emulators() {
 #[test]
 fn the_guests_memory_usage_is_shown_and_not_the_emulators() {
     let mut guest = Guest::new();
+    // Neighbours with other permissions keep the mappings apart.
+    let _neighbour = guest.map(0x4000, 1);
     let (written, untouched) = (guest.map(0x8000, 3), guest.map(0x8000, 1));
     guest.process.memory().write(written, &[1; 0x8000]).unwrap();
     for folder in ["/proc/self", "/proc/thread-self", "//proc/self/task/.."] {

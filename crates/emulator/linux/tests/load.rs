@@ -128,7 +128,7 @@ fn zero_initialised_data_is_zero_even_if_the_file_continues() {
 #[test]
 fn the_heap_of_a_static_pie_can_grow() {
     const BRK: u64 = 214;
-    let mut guest = Guest::of(&elf(3, 0x100, &[Load { address: 0, ..code() }], 0x4000));
+    let mut guest = Guest::of(&elf(3, 0x20_0100, &[code()], 0x4000));
     let start = guest.call(BRK, &[0]) as u64;
     let wanted = start + (64 << 20);
     assert_eq!(guest.call(BRK, &[wanted]) as u64, wanted);

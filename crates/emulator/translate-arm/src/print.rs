@@ -32,14 +32,16 @@ impl fmt::Display for Text {
         let i = self.instruction;
         match i.op {
             Op::BCond => write!(f, "b.{}", CONDITIONS[usize::from(i.condition())])?,
-            Op::DcZva | Op::DcCvac | Op::DcCvap | Op::DcCvau | Op::DcCivac | Op::IcIvau => f.write_str(match i.op {
-                Op::DcZva => "dc zva,",
-                Op::DcCvac => "dc cvac,",
-                Op::DcCvap => "dc cvap,",
-                Op::DcCvau => "dc cvau,",
-                Op::DcCivac => "dc civac,",
-                _ => "ic ivau,",
-            })?,
+            Op::DcZva | Op::DcCvac | Op::DcCvap | Op::DcCvau | Op::DcCivac | Op::IcIvau => {
+                f.write_str(match i.op {
+                    Op::DcZva => "dc zva,",
+                    Op::DcCvac => "dc cvac,",
+                    Op::DcCvap => "dc cvap,",
+                    Op::DcCvau => "dc cvau,",
+                    Op::DcCivac => "dc civac,",
+                    _ => "ic ivau,",
+                })?
+            }
             _ => f.write_str(i.mnemonic())?,
         }
         for (index, operand) in i.row().operands.iter().enumerate() {
@@ -171,8 +173,12 @@ impl Text {
             "elements" | "floate" | "floate1" => format!("[{}]", lane_of(i).1),
             "element" => format!("#{}", i.bits(16, 5)),
             "index" => format!("#{}", i.bits(11, 4)),
-            "amount" | "amount1" | "amount3" | "amount64" | "fixed" | "fixed1" => format!("#{}", i.bits(16, 7)),
-            "modified0" | "modified1" | "modified2" => format!("#{:#x}", modified_immediate(i).unwrap_or_default()),
+            "amount" | "amount1" | "amount3" | "amount64" | "fixed" | "fixed1" => {
+                format!("#{}", i.bits(16, 7))
+            }
+            "modified0" | "modified1" | "modified2" => {
+                format!("#{:#x}", modified_immediate(i).unwrap_or_default())
+            }
             "list1" | "list2" | "list3" | "list4" => format!("{{v{}, x {}}}", i.rd(), &name[4..]),
             "zero" => "#0.0".into(),
             "float" if i.op == Op::FmovImmH => format!("#{:#x}", half_immediate(i.bits(13, 8))),

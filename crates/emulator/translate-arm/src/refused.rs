@@ -47,6 +47,9 @@ mod tests {
             assert_eq!(decode(word), None, "{word:#010x}");
             assert_eq!(refused(word), Some((name, feature)), "{word:#010x}");
         }
-        assert_eq!(CLASSES.len(), include_str!("refused.tsv").lines().filter(|l| !l.starts_with('#')).count());
+        assert_eq!(
+            CLASSES.len(),
+            include_str!("refused.tsv").lines().filter(|l| !l.starts_with('#')).count()
+        );
     }
 }

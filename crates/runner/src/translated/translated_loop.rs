@@ -14,7 +14,7 @@ use longma_translate::front_end::{
 };
 
 use super::debugged::DebuggedThread;
-use super::{Translated, Translation};
+use super::{Translated, Translation, must};
 use crate::cores::Cores;
 
 /// The host address at which a thread continues, and its general and vector registers if they differ from the

@@ -85,8 +85,10 @@ impl Guest {
 
     /// Loads this program, without a root.
     pub fn of(program: &[u8]) -> Self {
-        let config =
-            |directory: &Path| ProcessConfig { program: directory.join("program"), ..ProcessConfig::default() };
+        let config = |directory: &Path| ProcessConfig {
+            program: directory.join("program"),
+            ..ProcessConfig::default()
+        };
         Self::of_program(program, config)
     }
 

@@ -188,9 +188,7 @@ impl Lowering<'_> {
 
     fn float_compare(&mut self, i: Instruction) {
         if self.reach.options.exact_floats {
-            self.serve(i);
-            self.known.flags = Flags::Stored;
-            return;
+            return self.exact_compare(i);
         }
         let operands = self.float_operands(i);
         let readers = self.readers();
@@ -204,6 +202,27 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Stored;
             }
         }
+    }
+
+    /// Compares as FPCR asks: the engine does it if an operand is special.
+    fn exact_compare(&mut self, i: Instruction) {
+        if is_of_halves(i) {
+            self.serve(i);
+        } else {
+            self.settle();
+            let [service, end] = [(); 2].map(|()| self.assembler.label());
+            let has_zero = matches!(i.op, Op::FcmpZero | Op::FcmpeZero);
+            let operands = [i.rn(), i.rm()];
+            self.check(i, if has_zero { &operands[..1] } else { &operands }, service);
+            let (operands, readers) = (self.float_operands(i), self.readers());
+            self.store_float_flags(i, operands, &readers);
+            self.give_back_vectors();
+            self.assembler.go(Goal::Label(end));
+            self.assembler.place(service);
+            self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
+            self.assembler.place(end);
+        }
+        self.known.flags = Flags::Stored;
     }
 
     fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &FlagUses) {
@@ -294,7 +313,7 @@ impl Lowering<'_> {
     }
 
     /// Writes the lowest halfword of a scratch register, whose other bits are zero.
-    fn put_half(&mut self, d: u8, value: u8) {
+    pub(super) fn put_half(&mut self, d: u8, value: u8) {
         self.assembler.two(La::Movgr2frD, d, value);
         self.put_scalar(d, true);
     }

@@ -336,7 +336,7 @@ impl<'a> Lowering<'a> {
                 // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
-            _ if self.reach.options.exact_floats && rounds(i) => self.serve(i),
+            _ if self.reach.options.exact_floats && rounds(i) => self.exact(i),
             _ => {
                 let done = self.compare(i)
                     || self.integer(i)
@@ -567,7 +567,14 @@ impl<'a> Lowering<'a> {
         number
     }
 
-    fn give_back_vectors(&mut self) {
+    /// Emits code that restores the borrowed vectors on one of several ways, and keeps them borrowed.
+    pub(super) fn restore_vectors(&mut self) {
+        for (index, number) in self.borrowed.iter().enumerate() {
+            self.assembler.immediate(La::Vld, *number, SLOTS, SLOT_OF_VECTORS + 16 * index as i32);
+        }
+    }
+
+    pub(super) fn give_back_vectors(&mut self) {
         self.uses_lent = false;
         if let Some((number, keeper)) = self.lent.take() {
             self.assembler.two(La::Movgr2frD, number, keeper);

@@ -34,7 +34,19 @@ pub fn is_excluded(i: Instruction) -> bool {
     i.text(0).to_string().contains("0x") && matches!(i.op, B | Bl | BCond | Cbz | Cbnz | Tbz | Tbnz)
         || matches!(
             i.op,
-            Br | Blr | Ret | Svc | Brk | Hint | Mrs | Msr | IcIvau | DcCvac | DcCvap | DcCvau | DcCivac | DcZva
+            Br | Blr
+                | Ret
+                | Svc
+                | Brk
+                | Hint
+                | Mrs
+                | Msr
+                | IcIvau
+                | DcCvac
+                | DcCvap
+                | DcCvau
+                | DcCivac
+                | DcZva
         )
         || ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|start| name.starts_with(start))
 }

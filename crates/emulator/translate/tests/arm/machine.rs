@@ -133,8 +133,7 @@ pub fn qemu() -> String {
 
 /// Whether `qemu-aarch64` is installed; prints a message if not.
 pub fn can_compare() -> bool {
-    let found =
-        Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
+    let found = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
     if !found {
         eprintln!("left out: qemu-aarch64 is not installed (Debian: qemu-user)");
     }
@@ -198,13 +197,18 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Opti
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
                 match serve(instruction, &mut state, &memory) {
-                    ServiceResult::ExactFloats if engine.use_exact_floats(&memory).expect("there is memory") => {
+                    ServiceResult::ExactFloats
+                        if engine.use_exact_floats(&memory).expect("there is memory") =>
+                    {
                         let position = engine.position(state.pc).expect("it is translated code");
                         state.set_r(1, 0);
                         state.pc = engine.code_of(position.pc + 4, &memory).expect("there is code");
                     }
                     result => {
-                        assert!(matches!(result, ServiceResult::Done | ServiceResult::ExactFloats), "{result:?}");
+                        assert!(
+                            matches!(result, ServiceResult::Done | ServiceResult::ExactFloats),
+                            "{result:?}"
+                        );
                         state.pc += 4;
                     }
                 }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod decode;
+mod encodings;
 mod faults;
 mod instructions;
 mod machine;

@@ -89,6 +89,7 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
         FrintpV => [La::VfrintrpS, La::VfrintrpD],
         FrintmV => [La::VfrintrmS, La::VfrintrmD],
         FrintzV => [La::VfrintrzS, La::VfrintrzD],
+        FrintxV | FrintiV => [La::VfrintS, La::VfrintD],
         _ => return None,
     })
 }
@@ -109,7 +110,8 @@ impl Lowering<'_> {
                 self.assembler.three(wrapping[size], differences, n, m);
                 self.assembler.three(ops[size], d, n, m);
                 self.assembler.three(La::VxorV, differences, differences, d);
-                self.note_saturation(differences, &[d], is_whole);
+                let before = self.borrow_vector(&[d]);
+                self.note_saturation(differences, before, is_whole);
             } else {
                 self.assembler.three(ops[size], d, j, k);
             }
@@ -194,7 +196,7 @@ impl Lowering<'_> {
     fn vector_one(&mut self, i: Instruction, is_whole: bool) -> bool {
         use Op::*;
         let (d, n, size) = (i.rd(), i.rn(), i.size());
-        if !matches!(i.op, NotV | CntV | ClzV | ClsV | AbsV | NegV | NegD | FabsV | FnegV) {
+        if !matches!(i.op, NotV | CntV | ClzV | ClsV | AbsV | AbsD | NegV | NegD | FabsV | FnegV) {
             return false;
         }
         let n = self.lanes(n, is_whole);
@@ -202,7 +204,7 @@ impl Lowering<'_> {
             NotV => self.assembler.three(La::VnorV, d, n, n),
             CntV => self.assembler.two(La::VpcntB, d, n),
             ClzV => self.assembler.two(CLZ[size], d, n),
-            AbsV => {
+            AbsV | AbsD => {
                 let ops = [La::VsigncovB, La::VsigncovH, La::VsigncovW, La::VsigncovD];
                 self.assembler.three(ops[size], d, n, n);
             }

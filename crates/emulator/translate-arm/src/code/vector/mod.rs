@@ -6,7 +6,9 @@ mod arithmetic;
 mod long;
 mod lookup;
 mod moves;
+mod narrowing;
 mod reduce;
+pub(crate) mod rounding;
 mod scalar;
 pub(crate) mod shifts;
 pub(crate) mod structures;
@@ -33,6 +35,8 @@ impl Lowering<'_> {
             || self.vector_long(i)
             || self.look_up(i)
             || self.narrow_saturating(i)
+            || self.vector_rounding(i)
+            || self.vector_narrowing(i)
             || self.structures(i)
     }
 
@@ -52,12 +56,11 @@ impl Lowering<'_> {
         self.assembler.three(La::VilvlD, d, j, k);
     }
 
-    /// Sets FPSR.QC if `differences` is not zero.
-    fn note_saturation(&mut self, differences: u8, used: &[u8], is_whole: bool) {
+    /// Sets FPSR.QC if `differences` is not zero. `before` is a borrowed vector.
+    fn note_saturation(&mut self, differences: u8, before: u8, is_whole: bool) {
         if !is_whole {
             self.assembler.immediate(La::Vinsgr2vrD, differences, 0, 1);
         }
-        let before = self.borrow_vector(used);
         self.assembler.immediate(La::Vld, before, SLOTS, SLOT_OF_SATURATION);
         self.assembler.three(La::VorV, before, before, differences);
         self.assembler.immediate(La::Vst, before, SLOTS, SLOT_OF_SATURATION);

@@ -85,7 +85,8 @@ impl Lowering<'_> {
         let differences = self.borrow_vector(&[d, n]);
         self.assembler.immediate(back[i.size()], differences, to, 0);
         self.assembler.three(La::VxorV, differences, differences, n);
-        self.note_saturation(differences, &[d, n], true);
+        let before = self.borrow_vector(&[d, n]);
+        self.note_saturation(differences, before, true);
         if i.is_whole() {
             self.lanes(d, false);
             self.join_halves(d, to, d);

@@ -18,9 +18,7 @@ pub(super) fn serve(i: Instruction, state: &mut State) -> bool {
                 Sha1p => sha1_rounds(d, n[0], m, |x, y, z| x ^ y ^ z),
                 Sha1m => sha1_rounds(d, n[0], m, majority),
                 Sha1h => [n[0].rotate_left(30), 0, 0, 0],
-                Sha1su0 => {
-                    [d[2] ^ d[0] ^ m[0], d[3] ^ d[1] ^ m[1], n[0] ^ d[2] ^ m[2], n[1] ^ d[3] ^ m[3]]
-                }
+                Sha1su0 => [d[2] ^ d[0] ^ m[0], d[3] ^ d[1] ^ m[1], n[0] ^ d[2] ^ m[2], n[1] ^ d[3] ^ m[3]],
                 Sha1su1 => {
                     let t = [d[0] ^ n[1], d[1] ^ n[2], d[2] ^ n[3], d[3]];
                     let mut result = t.map(|word| word.rotate_left(1));
@@ -62,10 +60,7 @@ fn majority(x: u32, y: u32, z: u32) -> u32 {
 
 fn sha1_rounds(mut x: [u32; 4], mut y: u32, words: [u32; 4], of: impl Fn(u32, u32, u32) -> u32) -> [u32; 4] {
     for word in words {
-        y = y
-            .wrapping_add(x[0].rotate_left(5))
-            .wrapping_add(of(x[1], x[2], x[3]))
-            .wrapping_add(word);
+        y = y.wrapping_add(x[0].rotate_left(5)).wrapping_add(of(x[1], x[2], x[3])).wrapping_add(word);
         (x, y) = ([y, x[0], x[1].rotate_left(30), x[2]], x[3]);
     }
     x
@@ -78,10 +73,8 @@ fn sha256_rounds(mut x: [u32; 4], mut y: [u32; 4], words: [u32; 4]) -> ([u32; 4]
         let choice = (y[1] ^ y[2]) & y[0] ^ y[2];
         let first = y[3].wrapping_add(sum_of_y).wrapping_add(choice).wrapping_add(word);
         let second = sum_of_x.wrapping_add(majority(x[0], x[1], x[2]));
-        (x, y) = (
-            [first.wrapping_add(second), x[0], x[1], x[2]],
-            [first.wrapping_add(x[3]), y[0], y[1], y[2]],
-        );
+        (x, y) =
+            ([first.wrapping_add(second), x[0], x[1], x[2]], [first.wrapping_add(x[3]), y[0], y[1], y[2]]);
     }
     (x, y)
 }

@@ -136,10 +136,12 @@ fn arithmetic(mnemonic: &str) -> Option<Kernel> {
         "frsqrte" => |e, l| in_format!(l.bits, F => frsqrte::<F>(e, l.n)),
         "fabs" => |_, l| in_format!(l.bits, F => l.n & (F::SIGN - 1)),
         "fneg" => |_, l| in_format!(l.bits, F => l.n ^ F::SIGN),
-        "fsqrt" => |e, l| in_format!(l.bits, F => {
-            let n = e.operand::<F>(l.n);
-            e.result::<F>(|mode| float::sqrt::<F>(n, mode))
-        }),
+        "fsqrt" => |e, l| {
+            in_format!(l.bits, F => {
+                let n = e.operand::<F>(l.n);
+                e.result::<F>(|mode| float::sqrt::<F>(n, mode))
+            })
+        },
         _ => return None,
     })
 }

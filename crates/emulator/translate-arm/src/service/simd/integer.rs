@@ -170,12 +170,8 @@ fn narrow(mnemonic: &str) -> Option<Kernel> {
         "sqrshrn" => |e, l| narrowed(e, l, kind(true, true, true)),
         "uqshrn" => |e, l| narrowed(e, l, kind(false, false, true)),
         "uqrshrn" => |e, l| narrowed(e, l, kind(false, true, true)),
-        "sqshrun" => |e, l| {
-            narrowed(e, l, Shift { is_signed: true, rounds: false, saturates: Some(false) })
-        },
-        "sqrshrun" => |e, l| {
-            narrowed(e, l, Shift { is_signed: true, rounds: true, saturates: Some(false) })
-        },
+        "sqshrun" => |e, l| narrowed(e, l, Shift { is_signed: true, rounds: false, saturates: Some(false) }),
+        "sqrshrun" => |e, l| narrowed(e, l, Shift { is_signed: true, rounds: true, saturates: Some(false) }),
         "sqxtn" => |e, l| e.saturated(signed(l.n, 2 * l.bits), l.bits, true),
         "uqxtn" => |e, l| e.saturated(unsigned(l.n, 2 * l.bits), l.bits, false),
         "sqxtun" => |e, l| e.saturated(signed(l.n, 2 * l.bits), l.bits, false),
@@ -199,4 +195,3 @@ pub(super) fn dot(d: u32, n: u32, m: u32, is_signed: bool) -> u32 {
         sum.wrapping_add(part(n).wrapping_mul(part(m)))
     })
 }
-

@@ -77,8 +77,7 @@ static KERNELS: LazyLock<Vec<Option<(Form, Kernel)>>> = LazyLock::new(|| {
 pub(crate) fn rounds(i: Instruction) -> bool {
     let name = i.mnemonic();
     let is_exact = matches!(name, "fabs" | "fneg" | "fmov" | "fcsel" | "fcmp" | "fcmpe" | "fccmp" | "fccmpe");
-    // Conversions from integers are exact here as to their exception flags.
-    (name.starts_with('f') || name.ends_with("cvtf")) && !is_exact
+    name.starts_with('f') && !is_exact
 }
 
 /// Executes an instruction. Returns false for instructions not handled here.
