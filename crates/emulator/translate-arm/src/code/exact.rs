@@ -38,6 +38,13 @@ fn checks(op: Op) -> Option<Checks> {
     })
 }
 
+/// Whether the result of an instruction depends on FPCR.FZ, FZ16 or DN. Comparisons of scalars do not count.
+pub(super) fn depends_on_modes(i: Instruction) -> bool {
+    let name = i.mnemonic();
+    let is_exact = matches!(name, "fabs" | "fneg" | "fmov" | "fcsel" | "fcmp" | "fcmpe" | "fccmp" | "fccmpe");
+    name.starts_with('f') && !is_exact
+}
+
 /// The vectors that an instruction reads.
 fn operands(i: Instruction) -> Vec<u8> {
     let vector = |operand: &Operand| match *operand {

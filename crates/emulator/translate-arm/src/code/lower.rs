@@ -8,13 +8,13 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::copies::source;
+use super::exact::depends_on_modes;
 use super::flags::Flags;
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
-use crate::service::rounds;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
@@ -336,7 +336,7 @@ impl<'a> Lowering<'a> {
                 // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
-            _ if self.reach.options.exact_floats && rounds(i) => self.exact(i),
+            _ if self.reach.options.exact_floats && depends_on_modes(i) => self.exact(i),
             _ => {
                 let done = self.compare(i)
                     || self.integer(i)

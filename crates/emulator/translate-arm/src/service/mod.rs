@@ -13,7 +13,6 @@ mod vector;
 use environment::{DEFAULT_NAN, FLUSH, FLUSH_HALF};
 pub(crate) use environment::{control, set_control, set_status, status};
 use longma_translate::front_end::{ServiceResult, UserMemory};
-pub(crate) use simd::rounds;
 
 /// Executes `instruction` on `state`. The caller sets the program counter.
 pub fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {

@@ -73,13 +73,6 @@ static KERNELS: LazyLock<Vec<Option<(Form, Kernel)>>> = LazyLock::new(|| {
     mnemonics().map(find).collect()
 });
 
-/// Whether the result of an instruction depends on FPCR.FZ, FZ16 or DN. Comparisons of scalars do not count.
-pub(crate) fn rounds(i: Instruction) -> bool {
-    let name = i.mnemonic();
-    let is_exact = matches!(name, "fabs" | "fneg" | "fmov" | "fcsel" | "fcmp" | "fcmpe" | "fccmp" | "fccmpe");
-    name.starts_with('f') && !is_exact
-}
-
 /// Executes an instruction. Returns false for instructions not handled here.
 pub(super) fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> bool {
     let mut environment = Environment::of(state, memory);
