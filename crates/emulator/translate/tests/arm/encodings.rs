@@ -10,7 +10,7 @@ use longma_translate_arm::instruction::decode;
 use longma_translate_arm::refused::refused;
 
 use super::cases::Random;
-use super::machine::{can_compare, qemu};
+use super::machine::{can_compare, is_old, qemu};
 
 /// The number of combinations of bits 31 to 10.
 const COMBINATIONS: u32 = 1 << 22;
@@ -33,14 +33,6 @@ fn words() -> Vec<u32> {
     let mut random = Random(17);
     let any = std::iter::repeat_with(|| word(random.below(COMBINATIONS.into()) as u32));
     any.filter(|word| is_swept(*word)).take(20_000).collect()
-}
-
-/// QEMU 7 aborts on some words that are not allocated.
-fn is_old() -> bool {
-    let said = Command::new(qemu()).arg("--version").output().expect("it is installed").stdout;
-    let said = String::from_utf8_lossy(&said);
-    let version = said.split("version ").nth(1).and_then(|rest| rest.split('.').next());
-    version.and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major < 8)
 }
 
 /// An exclusive access whose unused fields are not all ones is unpredictable. It is refused here, and QEMU executes it.

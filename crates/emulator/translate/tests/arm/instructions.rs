@@ -3,7 +3,7 @@
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
-use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status};
+use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status, is_old};
 
 /// Returns `of_each` cases for each row that can be compared, and the number of such rows.
 fn cases(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Case>, usize) {
@@ -67,6 +67,9 @@ fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
     assert!(rows > 680, "{rows}");
     let mut wrong = differences_and_status(&cases, &text);
     wrong.retain(|difference| !is_known(difference));
+    if is_old() {
+        wrong.retain(|difference| !difference.contains(" fcvtzs h"));
+    }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
 }
 

@@ -131,6 +131,15 @@ pub fn qemu() -> String {
     std::env::var("LONGMA_QEMU_AARCH64").unwrap_or_else(|_| "qemu-aarch64".into())
 }
 
+/// Whether QEMU is older than version 8. It aborts on some words that are not allocated, and sign-extends the results
+/// of conversions from half precision to fixed-point numbers.
+pub fn is_old() -> bool {
+    let said = Command::new(qemu()).arg("--version").output().expect("it is installed").stdout;
+    let said = String::from_utf8_lossy(&said);
+    let version = said.split("version ").nth(1).and_then(|rest| rest.split('.').next());
+    version.and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major < 8)
+}
+
 /// Whether `qemu-aarch64` is installed; prints a message if not.
 pub fn can_compare() -> bool {
     let found = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
