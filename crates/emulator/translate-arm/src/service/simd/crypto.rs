@@ -137,7 +137,7 @@ fn aes(i: Instruction, d: [u8; 16], n: [u8; 16]) -> [u8; 16] {
     // Row r of the state is shifted by r columns.
     let step = if is_inverse { 13 } else { 5 };
     std::array::from_fn(|byte| {
-        let from = (byte & !3) + step * (byte % 4) & 15;
+        let from = ((byte & !3) + step * (byte % 4)) % 16;
         SUBSTITUTIONS[usize::from(is_inverse)][usize::from(d[from] ^ n[from])]
     })
 }

@@ -41,8 +41,8 @@ pub(super) fn find(mnemonic: &str) -> Option<(Form, Kernel)> {
     }
     let kernel: Option<(Form, Kernel)> = match mnemonic {
         "faddp" => Some((Form::Pairs, arithmetic("fadd")?)),
-        "fcvtl" => Some((Form::Long, |e, l| widened(e, l))),
-        "fcvtn" => Some((Form::Narrow, |e, l| narrowed(e, l))),
+        "fcvtl" => Some((Form::Long, widened)),
+        "fcvtn" => Some((Form::Narrow, narrowed)),
         "fcvtxn" => Some((Form::Narrow, |e, l| rounded_to_odd(e, l.n))),
         _ => None,
     };
@@ -85,7 +85,8 @@ fn is_invalid_product<F: Format>(n: u64, m: u64) -> bool {
 fn extended_product<F: Format>(e: &mut Environment, l: Lane) -> u64 {
     let (n, m) = (e.operand::<F>(l.n), e.operand::<F>(l.m));
     if is_invalid_product::<F>(n, m) {
-        return (n ^ m) & F::SIGN | F::ONE + (1 << F::FRACTION_BITS);
+        let two = F::ONE + (1 << F::FRACTION_BITS);
+        return (n ^ m) & F::SIGN | two;
     }
     e.result::<F>(|mode| float::mul::<F>(n, m, mode))
 }

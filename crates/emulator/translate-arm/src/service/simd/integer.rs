@@ -141,7 +141,7 @@ fn shift(mnemonic: &str) -> Option<Kernel> {
 
 fn long(mnemonic: &str) -> Option<Kernel> {
     Some(match mnemonic {
-        "sqdmull" => |e, l| doubled(e, l),
+        "sqdmull" => doubled,
         "sqdmlal" => |e, l| {
             let product = doubled(e, l);
             e.saturated(signed(l.d, 2 * l.bits) + signed(product, 2 * l.bits), 2 * l.bits, true)
