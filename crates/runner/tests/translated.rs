@@ -93,31 +93,27 @@ const ARM_COMPILERS: [&[&str]; 3] = [
     &["../../target/guests-venv/bin/python3", "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"],
 ];
 
+/// Compiles a program for AArch64. Returns false if no compiler can.
+fn compile_arm(name: &str, options: &[&str], to: &Path) -> bool {
+    let is_compiled = ARM_COMPILERS.iter().any(|compiler| {
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args(["-w", "-fsigned-char", "-static"]).args(options);
+        let source = source("arm", name).with_extension("c");
+        let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
+        done.is_ok_and(|done| done.status.success())
+    });
+    if !is_compiled {
+        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+    }
+    is_compiled
+}
+
 /// Checks the output and exit status of a program for AArch64, translated, interpreted and under QEMU.
 fn check_arm(name: &str, status: i32) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
     let source = source("arm", name);
-    let is_compiled = ARM_COMPILERS.iter().any(|compiler| {
-        let mut command = Command::new(compiler[0]);
-        command.args(&compiler[1..]).args([
-            "-std=c11",
-            "-O2",
-            "-w",
-            "-ffp-contract=off",
-            "-fsigned-char",
-            "-static",
-        ]);
-        let done = command
-            .arg(source.with_extension("c"))
-            .arg("-o")
-            .arg(&program)
-            .args(["-lm", "-lpthread"])
-            .output();
-        done.is_ok_and(|done| done.status.success())
-    });
-    if !is_compiled {
-        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+    if !compile_arm(name, &["-std=c11", "-O2", "-ffp-contract=off"], &program) {
         return;
     }
     let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
@@ -148,6 +144,37 @@ fn arm_threads_signals_forks_and_changing_code_go_together() {
 #[test]
 fn arm_numeric_results_match_qemu() {
     check_arm("numbers", 0);
+}
+
+#[test]
+fn arm_loops_of_any_compiler_options_match_qemu() {
+    const PLAIN: &[&str] = &["-O2"];
+    const ALL: &[&str] = &["-O3", "-march=armv8.2-a+fp16+dotprod+crypto"];
+    const FAST: &[&str] = &["-O3", "-ffast-math", "-march=armv8.2-a+fp16+dotprod+crypto"];
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("loops");
+    let runner = runner();
+    for options in [PLAIN, ALL, FAST] {
+        if !compile_arm("loops", options, &program) {
+            return;
+        }
+        let wanted = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
+        assert_eq!(ending(wanted.1), 0, "{options:?} (Debian: qemu-user)");
+        assert_eq!(run(&[runner.to_str().unwrap()], &program), wanted, "{options:?}");
+    }
+}
+
+#[test]
+fn an_illegal_instruction_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("illegal");
+    if !compile_arm("illegal", &["-O2"], &program) {
+        return;
+    }
+    let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{said}");
+    assert!(said.contains("fjcvtzs (FEAT_JSCVT)"), "{said}");
 }
 
 /// Checks the output and exit status of a program for x86-64, translated, interpreted and on the host.

@@ -114,6 +114,33 @@ fn the_guests_own_maps_are_shown_and_not_the_emulators() {
 }
 
 #[test]
+fn the_guests_memory_usage_is_shown_and_not_the_emulators() {
+    let mut guest = Guest::new();
+    // Neighbours with other permissions keep the mappings apart.
+    let _neighbour = guest.map(0x4000, 1);
+    let (written, untouched) = (guest.map(0x8000, 3), guest.map(0x8000, 1));
+    guest.process.memory().write(written, &[1; 0x8000]).unwrap();
+    for folder in ["/proc/self", "/proc/thread-self", "//proc/self/task/.."] {
+        let file = guest.open(format!("{folder}/smaps"), READ);
+        let text = String::from_utf8(guest.read(file)).unwrap();
+        assert!(text.contains("[stack]") && !text.contains("libc.so"), "{folder}: {text}");
+        let field = |address: u64, name: &str| -> u64 {
+            let is_there = |line: &&str| line.starts_with(&format!("{address:08x}-"));
+            let lines = text.lines().skip_while(|line| !is_there(line));
+            let line = lines.skip(1).find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        assert_eq!((field(written, "Size:"), field(written, "KernelPageSize:")), (32, 16), "{text}");
+        assert_eq!((field(written, "Rss:"), field(written, "Private_Dirty:")), (32, 32), "{text}");
+        assert_eq!(field(untouched, "Rss:"), 0, "{text}");
+        assert!(text.lines().any(|line| line.starts_with("VmFlags: rd wr mr")), "{text}");
+    }
+    let file = guest.open("/proc/self/smaps_rollup", READ);
+    let text = String::from_utf8(guest.read(file)).unwrap();
+    assert!(text.lines().next().unwrap().ends_with("[rollup]") && text.contains("Private_Dirty:"), "{text}");
+}
+
+#[test]
 fn the_executable_link_names_the_guests_program() {
     let mut guest = Guest::confined();
     let (path, result) = (guest.path("/proc/self/exe"), guest.map(0x4000, 3));

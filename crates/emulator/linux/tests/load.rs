@@ -3,7 +3,7 @@
 
 mod guest;
 
-use guest::{Load, elf, smallest};
+use guest::{Guest, Load, elf, smallest};
 use longma_guest::elf::Image;
 use longma_linux::{LoadError, Process, ProcessConfig};
 use proptest::prelude::*;
@@ -123,6 +123,16 @@ fn zero_initialised_data_is_zero_even_if_the_file_continues() {
     assert_eq!(memory.load::<u64>(0x20_7ff8), Ok(0));
     assert_eq!(memory.load::<u64>(0x20_cff8), Ok(0));
     assert!(memory.store(0x20_0000, 0u8).is_err(), "code is not writable");
+}
+
+#[test]
+fn the_heap_of_a_static_pie_can_grow() {
+    const BRK: u64 = 214;
+    let mut guest = Guest::of(&elf(3, 0x20_0100, &[code()], 0x4000));
+    let start = guest.call(BRK, &[0]) as u64;
+    let wanted = start + (64 << 20);
+    assert_eq!(guest.call(BRK, &[wanted]) as u64, wanted);
+    guest.process.memory().store(wanted - 8, 7u64).unwrap();
 }
 
 proptest! {

@@ -144,7 +144,7 @@ fn the_emulators_memory_is_refused_under_every_name() {
     for name in names {
         assert_eq!(guest.open(&name, READ), error(libc::EACCES), "{name}");
     }
-    for name in ["mem", "smaps", "task/../mem", "./mem"] {
+    for name in ["mem", "pagemap", "task/../mem", "./mem"] {
         let path = guest.path(name);
         assert_eq!(
             guest.call(OPENAT, &[process, path, libc::O_RDWR as u64, 0]),

@@ -92,8 +92,8 @@ pub fn read(register: Register<RegisterKind>, state: &State, memory: &dyn UserMe
             let [low, high, ..] = state.v[register.index].0;
             return value([low, high, 0, 0]);
         }
-        RegisterKind::FloatStatus => status(state).into(),
-        RegisterKind::FloatControl => control(state).into(),
+        RegisterKind::FloatStatus => status(state, memory).into(),
+        RegisterKind::FloatControl => control(state, memory).into(),
         RegisterKind::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)],
     })
 }
@@ -117,12 +117,12 @@ pub fn write(
         }
         RegisterKind::Vector => state.v[register.index].0[..2].copy_from_slice(&[low, high]),
         RegisterKind::FloatStatus => {
-            set_status(state, low as u32);
-            return u64::from(status(state)) == low;
+            set_status(state, low as u32, memory);
+            return u64::from(status(state, memory)) == low;
         }
         RegisterKind::FloatControl => {
-            set_control(state, low as u32);
-            return u64::from(control(state)) == low;
+            set_control(state, low as u32, memory);
+            return u64::from(control(state, memory)) == low;
         }
         RegisterKind::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)] = low,
     }

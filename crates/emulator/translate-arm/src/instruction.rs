@@ -49,6 +49,11 @@ pub fn patterns() -> impl Iterator<Item = (u32, u32)> {
     ROWS.iter().map(|row| (row.matched, row.mask))
 }
 
+/// The mnemonics of the rows of the table, which are in the order of [`Op`].
+pub(crate) fn mnemonics() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.mnemonic)
+}
+
 /// Decodes an instruction word. Returns `None` for words that the table does not define.
 pub fn decode(word: u32) -> Option<Instruction> {
     // Indexed by bits 30 to 24, which are fixed in most rows.
@@ -237,7 +242,10 @@ impl Instruction {
                 Operand::Other("floate1") => !self.is_double() || self.bits(21, 1) == 0,
                 Operand::Other("index") => is_whole || self.bits(14, 1) == 0,
                 Operand::Other("amount") => self.bits(19, 4) != 0 && (is_whole || self.bits(22, 1) == 0),
+                Operand::Other("amount1") => self.bits(19, 4) != 0,
                 Operand::Other("amount3") => self.bits(19, 4) != 0 && self.bits(22, 1) == 0,
+                Operand::Other("fixed") => self.bits(19, 4) > 1 && (is_whole || self.bits(22, 1) == 0),
+                Operand::Other("fixed1") => self.bits(19, 4) > 1,
                 Operand::Other("modified0" | "modified1") => modified_immediate(self).is_some(),
                 Operand::Other("list2" | "list3" | "list4") => {
                     is_whole
@@ -312,6 +320,9 @@ pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
     let byte = u64::from(i.bits(16, 3) << 5 | i.bits(5, 5));
     let (cmode, op) = (i.bits(12, 4), i.bits(29, 1));
     let twice = |value: u64| value | value << 32;
+    if i.op == Op::FmovVH {
+        return Some(half_immediate(byte as u32) * 0x0001_0001_0001_0001);
+    }
     Some(match (cmode >> 1, cmode & 1, op) {
         (part @ 0..=3, ..) => twice(byte << (8 * part)),
         (part @ 4..=5, ..) => twice(byte << (8 * (part - 4))) | twice(byte << (8 * (part - 4))) << 16,
@@ -335,10 +346,17 @@ pub(crate) fn element(i: Instruction) -> (usize, i32) {
 pub(crate) fn lane_of(i: Instruction) -> (u8, i32) {
     let (high, low, more) = (i.bits(11, 1), i.bits(21, 1), i.bits(20, 1));
     match i.bits(22, 2) {
-        1 => (i.bits(16, 4) as u8, (high << 2 | low << 1 | more) as i32),
+        0 | 1 => (i.bits(16, 4) as u8, (high << 2 | low << 1 | more) as i32),
         2 => (i.rm(), (high << 1 | low) as i32),
         _ => (i.rm(), high as i32),
     }
+}
+
+/// Expands an 8-bit floating-point immediate to half precision.
+pub(crate) fn half_immediate(bits: u32) -> u64 {
+    let bits = u64::from(bits);
+    let exponent = if bits >> 6 & 1 == 0 { 0x10 } else { 0xc };
+    bits >> 7 << 15 | (exponent | bits >> 4 & 3) << 10 | (bits & 15) << 6
 }
 
 /// Expands an 8-bit floating-point immediate.

@@ -1,4 +1,4 @@
-//! Translates AArch64 programs: A64 of Armv8.0 plus the Armv8.1 atomics (LSE), little-endian, on Linux. Source: Arm
+//! Translates AArch64 programs: the A64 instructions of Armv8.2 that a Cortex-A76 has, little-endian, on Linux. Source: Arm
 //! Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (system call registers).
 
 mod code;
@@ -6,6 +6,7 @@ pub mod debug;
 pub mod instruction;
 mod numbers;
 mod print;
+pub mod refused;
 pub mod registers;
 mod service;
 pub mod system;
@@ -75,9 +76,13 @@ impl FrontEnd for Aarch64 {
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
-        match fetch(pc).and_then(instruction::decode) {
-            Some(instruction) => (instruction.mnemonic().into(), instruction.text(pc).to_string()),
-            None => ("none".into(), "(none)".into()),
+        let Some(word) = fetch(pc) else { return ("none".into(), "(none)".into()) };
+        if let Some(instruction) = instruction::decode(word) {
+            return (instruction.mnemonic().into(), instruction.text(pc).to_string());
+        }
+        match refused::refused(word) {
+            Some((name, feature)) => (name.into(), format!("{name} ({feature})")),
+            None => ("none".into(), "(unallocated)".into()),
         }
     }
 

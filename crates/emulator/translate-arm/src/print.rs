@@ -4,11 +4,15 @@
 
 use std::fmt;
 
-use super::instruction::{Instruction, Op, Operand, float_immediate, lane_of, modified_immediate};
+use super::code::vector::shifts::amounts;
+use super::instruction::{
+    Instruction, Op, Operand, float_immediate, half_immediate, lane_of, modified_immediate,
+};
 
 const CONDITIONS: [&str; 16] =
     ["eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "al", "nv"];
 const EXTENSIONS: [&str; 8] = ["uxtb", "uxth", "uxtw", "uxtx", "sxtb", "sxth", "sxtw", "sxtx"];
+const SIZES: [&str; 4] = ["b", "h", "s", "d"];
 const SHIFTS: [&str; 4] = ["lsl", "lsr", "asr", "ror"];
 
 struct Text {
@@ -28,13 +32,16 @@ impl fmt::Display for Text {
         let i = self.instruction;
         match i.op {
             Op::BCond => write!(f, "b.{}", CONDITIONS[usize::from(i.condition())])?,
-            Op::DcZva | Op::DcCvac | Op::DcCvau | Op::DcCivac | Op::IcIvau => f.write_str(match i.op {
-                Op::DcZva => "dc zva,",
-                Op::DcCvac => "dc cvac,",
-                Op::DcCvau => "dc cvau,",
-                Op::DcCivac => "dc civac,",
-                _ => "ic ivau,",
-            })?,
+            Op::DcZva | Op::DcCvac | Op::DcCvap | Op::DcCvau | Op::DcCivac | Op::IcIvau => {
+                f.write_str(match i.op {
+                    Op::DcZva => "dc zva,",
+                    Op::DcCvac => "dc cvac,",
+                    Op::DcCvap => "dc cvap,",
+                    Op::DcCvau => "dc cvau,",
+                    Op::DcCivac => "dc civac,",
+                    _ => "ic ivau,",
+                })?
+            }
             _ => f.write_str(i.mnemonic())?,
         }
         for (index, operand) in i.row().operands.iter().enumerate() {
@@ -82,6 +89,8 @@ impl Text {
             b'p' => general(number, i.is_wide(), true),
             b'e' => general(number, i.bits(13, 2) == 3, false),
             b'F' => format!("{}{number}", if i.is_double() { 'd' } else { 's' }),
+            b'Z' => format!("{}{number}", SIZES[i.size()]),
+            b'I' => format!("{}{number}", SIZES[amounts(i).0]),
             b'E' => format!("v{}", lane_of(i).0),
             b'V' => format!("v{number}{}", if i.bits(30, 1) != 0 { ".16b" } else { ".8b" }),
             _ => format!("{}{number}", char::from(kind.to_ascii_lowercase())),
@@ -155,17 +164,24 @@ impl Text {
             "imm5" => format!("#{}", i.bits(16, 5)),
             "cond" => CONDITIONS[usize::from(i.condition())].into(),
             "prefetch" => format!("#{}", i.bits(0, 5)),
+            "half" => "h".into(),
+            "anysize" => SIZES[i.size()].into(),
             "lanes" | "short" | "floats" | "across" | "bytes" | "halves" | "float32" => {
                 let lane = if name == "floats" { 2 + i.bits(22, 1) } else { i.bits(22, 2) };
-                ["b", "h", "s", "d"][lane as usize].into()
+                SIZES[lane as usize].into()
             }
             "elements" | "floate" | "floate1" => format!("[{}]", lane_of(i).1),
             "element" => format!("#{}", i.bits(16, 5)),
             "index" => format!("#{}", i.bits(11, 4)),
-            "amount" | "amount3" | "amount64" => format!("#{}", i.bits(16, 7)),
-            "modified0" | "modified1" => format!("#{:#x}", modified_immediate(i).unwrap_or_default()),
+            "amount" | "amount1" | "amount3" | "amount64" | "fixed" | "fixed1" => {
+                format!("#{}", i.bits(16, 7))
+            }
+            "modified0" | "modified1" | "modified2" => {
+                format!("#{:#x}", modified_immediate(i).unwrap_or_default())
+            }
             "list1" | "list2" | "list3" | "list4" => format!("{{v{}, x {}}}", i.rd(), &name[4..]),
             "zero" => "#0.0".into(),
+            "float" if i.op == Op::FmovImmH => format!("#{:#x}", half_immediate(i.bits(13, 8))),
             "float" => {
                 let bits = float_immediate(i.bits(13, 8), i.is_double());
                 if i.is_double() {

@@ -42,8 +42,12 @@ pub const SLOT_OF_EXCLUSIVE: i32 = 248;
 pub const SLOT_OF_VECTORS: i32 = 256;
 /// Slot offset of a vector that a loop has spilled to free its register.
 pub const SLOT_OF_LENT: i32 = 320;
+/// Slot offset of a vector that is not zero if an integer operation of translated code saturated (FPSR.QC).
+pub const SLOT_OF_SATURATION: i32 = 336;
+/// Slot offset of the bits of FPCR (low word) and FPSR (high word) that FCSR has no counterpart for.
+pub const SLOT_OF_FLOAT_CONTROL: i32 = 352;
 /// Size of the slots in bytes.
-pub const SLOT_BYTES: u64 = 336;
+pub const SLOT_BYTES: u64 = 360;
 
 /// The location of a general-purpose register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,9 +151,39 @@ pub const CNTFRQ_EL0: u16 = number(3, 14, 0, 0);
 /// CNTVCT_EL0.
 pub const CNTVCT_EL0: u16 = number(3, 14, 0, 2);
 
+/// MIDR_EL1: the implementer and the part number.
+pub const MIDR_EL1: u16 = identification(0, 0);
+/// MPIDR_EL1.
+pub const MPIDR_EL1: u16 = identification(0, 5);
+/// REVIDR_EL1.
+pub const REVIDR_EL1: u16 = identification(0, 6);
+/// ID_AA64PFR0_EL1: floating point and Advanced SIMD.
+pub const ID_AA64PFR0_EL1: u16 = identification(4, 0);
+/// ID_AA64DFR0_EL1: debug features.
+pub const ID_AA64DFR0_EL1: u16 = identification(5, 0);
+/// ID_AA64ISAR0_EL1: instructions.
+pub const ID_AA64ISAR0_EL1: u16 = identification(6, 0);
+/// ID_AA64ISAR1_EL1: more instructions.
+pub const ID_AA64ISAR1_EL1: u16 = identification(6, 1);
+/// ID_AA64MMFR0_EL1: memory model.
+pub const ID_AA64MMFR0_EL1: u16 = identification(7, 0);
+
+const fn identification(crm: u16, op2: u16) -> u16 {
+    number(0, 0, crm, op2)
+}
+
+/// Whether Linux lets programs read a register by emulating it (arch/arm64/kernel/cpufeature.c, `emulate_sys_reg`).
+fn is_identification(register: u16) -> bool {
+    let crm = register >> 3 & 15;
+    let is_known = matches!(register, MIDR_EL1 | MPIDR_EL1 | REVIDR_EL1);
+    is_known || register == identification(crm, register & 7) && matches!(crm, 2..=7)
+}
+
 /// Whether a program can read a system register.
 pub fn is_readable(register: u16) -> bool {
-    is_writable(register) || matches!(register, TPIDRRO_EL0 | CTR_EL0 | DCZID_EL0 | CNTFRQ_EL0 | CNTVCT_EL0)
+    is_identification(register)
+        || is_writable(register)
+        || matches!(register, TPIDRRO_EL0 | CTR_EL0 | DCZID_EL0 | CNTFRQ_EL0 | CNTVCT_EL0)
 }
 
 /// Whether a program can write a system register.

@@ -94,7 +94,7 @@ impl<F: FrontEnd> Engine<F> {
     pub fn new(layout: Layout, optimizations: Optimizations) -> Self {
         // The hash table, if used, occupies the end of the code area.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
-        let options = Options { optimizations, hash, is_cold: false };
+        let options = Options { optimizations, hash, is_cold: false, exact_floats: false };
         let end = if optimizations.has(Optimization::Table) { layout.code.end } else { hash };
         Self {
             areas: Areas::one(layout.code.start..end),
@@ -574,6 +574,21 @@ impl<F: FrontEnd> Engine<F> {
         (self.cached, self.records_origins) = (None, false);
         self.breakpoints.clear();
         self.forget(0..self.layout.limit, memory)
+    }
+
+    /// Translates with [`Options::exact_floats`] from now on. Invalidates all translations if it was off, and returns
+    /// whether it was.
+    ///
+    /// # Errors
+    /// The host cannot provide memory.
+    pub fn use_exact_floats(&mut self, memory: &dyn Memory) -> Result<bool, Fault> {
+        if self.options.exact_floats {
+            return Ok(false);
+        }
+        self.options.exact_floats = true;
+        (self.cached, self.records_origins) = (None, false);
+        self.forget(0..self.layout.limit, memory)?;
+        Ok(true)
     }
 
     /// Replaces the set of breakpoints. Translation of such an address fails with [`CodeError::Breakpoint`]. Requires

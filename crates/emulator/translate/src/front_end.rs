@@ -183,6 +183,9 @@ pub enum ServiceResult {
     TrapAfter(longma_loongarch::Trap, u64),
     /// The instruction is complete, and code at this address may have changed.
     Changed(u64),
+    /// The instruction is complete and has switched on a floating-point mode that LoongArch does not have. Execution
+    /// must continue in code that is translated with [`crate::optimizations::Options::exact_floats`].
+    ExactFloats,
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,
 }

@@ -170,6 +170,9 @@ pub struct Options {
     pub hash: u64,
     /// Translate a cold block: a jump to its own start exits to the engine, which counts visits.
     pub is_cold: bool,
+    /// The engine executes all floating-point instructions whose results depend on modes that LoongArch does not have,
+    /// such as flushing subnormals to zero. Set once a thread has switched such a mode on.
+    pub exact_floats: bool,
 }
 
 impl Options {

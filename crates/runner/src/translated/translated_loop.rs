@@ -14,7 +14,7 @@ use longma_translate::front_end::{
 };
 
 use super::debugged::DebuggedThread;
-use super::{Translated, Translation};
+use super::{Translated, Translation, must};
 use crate::cores::Cores;
 
 /// The host address at which a thread continues, and its general and vector registers if they differ from the
@@ -146,6 +146,11 @@ impl<F: FrontEnd> Translated<F> {
                             None => self.raise(on, state, Trap::IllegalInstruction),
                         };
                     }
+                    ServiceResult::ExactFloats => {
+                        if let Some(outcome) = self.use_exact_floats(on, state) {
+                            return outcome;
+                        }
+                    }
                     ServiceResult::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
@@ -171,6 +176,20 @@ impl<F: FrontEnd> Translated<F> {
                 Outcome::Continue
             }
         }
+    }
+
+    /// Translates anew with exact floating-point modes, and continues behind the current instruction. Returns `None` if
+    /// the code is already exact.
+    fn use_exact_floats(&self, on: &mut DebuggedThread, state: &mut State) -> Option<Outcome> {
+        let changed = self.engine().use_exact_floats(&self.view(on.cores));
+        if matches!(changed, Ok(false)) {
+            return None;
+        }
+        must(changed.map(|_| ()));
+        Some(match self.settled(on.cores, state) {
+            Some(position) => self.arrive(on, state, position.pc.wrapping_add(4)),
+            None => self.raise(on, state, Trap::IllegalInstruction),
+        })
     }
 
     fn trapped(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
@@ -234,8 +253,12 @@ impl<F: FrontEnd> Translated<F> {
         let is_read = self.view(cores).read(pc, &mut bytes);
         let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
         let code = if is_read { code } else { "not readable".into() };
+        let (_, text) = F::describe(pc, &|address| {
+            let mut word = [0; 4];
+            self.view(cores).read(address, &mut word).then(|| u32::from_le_bytes(word))
+        });
         thread.process().say(&format!(
-            "illegal or unsupported instruction at {pc:#x} ({code}): the book's page 'Other instruction sets' lists unsupported instructions"
+            "illegal or unsupported instruction at {pc:#x}: {text} ({code}); the book's page 'Other instruction sets' lists unsupported instructions"
         ));
     }
 

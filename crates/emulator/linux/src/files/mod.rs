@@ -5,6 +5,7 @@ mod access_policy;
 pub(crate) mod calls;
 pub(crate) mod control;
 mod in_memory_file;
+mod memory_usage;
 mod proc_files;
 mod resolved_path;
 mod simulated_proc;

@@ -2,6 +2,7 @@
 //! and its pages proc_pid_*(5); LoongArch arch/loongarch/kernel/proc.c (cpuinfo).
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +12,7 @@ use longma_guest::host::descriptors;
 use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
 use super::in_memory_file::InMemoryFile;
-use super::{Follow, ResolvedPath, simulated_proc};
+use super::{Follow, ResolvedPath, memory_usage, simulated_proc};
 use crate::Process;
 use crate::fixed_identity::USER;
 use crate::process::is_own_task;
@@ -66,6 +67,10 @@ pub(crate) enum ProcFile {
     Executable,
     /// /proc/self/maps
     Maps,
+    /// /proc/self/smaps
+    MemoryUsage,
+    /// /proc/self/smaps_rollup
+    TotalMemoryUsage,
     /// /proc/self/auxv
     AuxiliaryVector,
     /// /proc/self/cmdline
@@ -129,6 +134,8 @@ impl ProcFile {
         Some(match name {
             b"exe" => Self::Executable,
             b"maps" => Self::Maps,
+            b"smaps" => Self::MemoryUsage,
+            b"smaps_rollup" => Self::TotalMemoryUsage,
             b"auxv" => Self::AuxiliaryVector,
             b"cmdline" => Self::Arguments,
             b"environ" => Self::Environment,
@@ -198,6 +205,8 @@ impl ProcFile {
             }
             Self::Refused | Self::Hidden => return Err(Errno(libc::EACCES)),
             Self::Maps => maps(process).into_bytes(),
+            Self::MemoryUsage => memory_usage::smaps(process).into_bytes(),
+            Self::TotalMemoryUsage => memory_usage::smaps_rollup(process).into_bytes(),
             Self::AuxiliaryVector => process.stack.auxiliary.clone(),
             Self::Arguments => strings(process.arguments.iter().map(Vec::as_slice)),
             Self::Environment => strings(process.config.environment.iter().map(|text| text.as_bytes())),
@@ -255,30 +264,31 @@ fn strings<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 /// /proc/self/maps.
 fn maps(process: &Process) -> String {
-    let mut text = String::new();
-    for (range, mapping) in process.space.mappings() {
-        let bit = |set, letter| if set { letter } else { '-' };
-        let protection = mapping.protection;
-        let file = (mapping.origin.device, mapping.origin.inode);
-        let (device, inode) = if process.fixed_identity.is_some() { (0, 0) } else { file };
-        let line = format!(
-            "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {} ",
-            range.start,
-            range.end,
-            bit(protection.read, 'r'),
-            bit(protection.write, 'w'),
-            bit(protection.execute, 'x'),
-            if mapping.shared { 's' } else { 'p' },
-            mapping.offset,
-            libc::major(device),
-            libc::minor(device),
-            inode,
-        );
-        // The name starts in column 74, as in the kernel.
-        let name = process.shown(&mapping.origin.name).replace('\n', "\\012");
-        writeln!(text, "{line:<73}{name}").expect("writing to a string cannot fail");
-    }
-    text
+    process.space.mappings().iter().map(|(range, mapping)| maps_line(process, range, mapping)).collect()
+}
+
+/// The line of a mapping in /proc/self/maps.
+pub(super) fn maps_line(process: &Process, range: &Range<u64>, mapping: &Mapping) -> String {
+    let bit = |set, letter| if set { letter } else { '-' };
+    let protection = mapping.protection;
+    let file = (mapping.origin.device, mapping.origin.inode);
+    let (device, inode) = if process.fixed_identity.is_some() { (0, 0) } else { file };
+    let line = format!(
+        "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {} ",
+        range.start,
+        range.end,
+        bit(protection.read, 'r'),
+        bit(protection.write, 'w'),
+        bit(protection.execute, 'x'),
+        if mapping.shared { 's' } else { 'p' },
+        mapping.offset,
+        libc::major(device),
+        libc::minor(device),
+        inode,
+    );
+    // The name starts in column 74, as in the kernel.
+    let name = process.shown(&mapping.origin.name).replace('\n', "\\012");
+    format!("{line:<73}{name}\n")
 }
 
 /// The total size of all mappings in bytes.

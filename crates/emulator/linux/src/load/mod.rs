@@ -188,7 +188,10 @@ impl Mapped {
                 (loaded.entry, loaded.bias)
             }
         };
-        space.set_heap_start(loaded.end);
+        // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded: there are
+        // mappings behind the program itself.
+        let is_alone = program.image.relocatable && interpreter.is_none();
+        space.set_heap_start(if is_alone { away } else { loaded.end });
         let is_translated = architecture.is_translated();
         let areas = is_translated.then(|| areas::map(space, architecture)).transpose().map_err(&failed)?;
         let (vdso, signal_return) = if is_translated {

@@ -83,10 +83,23 @@ impl Guest {
         })
     }
 
+    /// Loads this program, without a root.
+    pub fn of(program: &[u8]) -> Self {
+        let config = |directory: &Path| ProcessConfig {
+            program: directory.join("program"),
+            ..ProcessConfig::default()
+        };
+        Self::of_program(program, config)
+    }
+
     /// Loads the smallest program with the configuration that `config` returns for the fixture's directory.
     pub fn with(config: impl FnOnce(&Path) -> ProcessConfig) -> Self {
+        Self::of_program(&smallest(), config)
+    }
+
+    fn of_program(program: &[u8], config: impl FnOnce(&Path) -> ProcessConfig) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("program"), smallest()).unwrap();
+        std::fs::write(directory.path().join("program"), program).unwrap();
         let mut config = config(directory.path());
         config.arguments = vec!["program".into()];
         let (process, thread, state) = Process::load(config).unwrap();

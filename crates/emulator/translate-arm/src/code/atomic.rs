@@ -34,8 +34,9 @@ impl Lowering<'_> {
             Stxrb | Stlxrb | Stxrh | Stlxrh => self.store_exclusive_part(i),
             LdxpW | LdaxpW | LdxpX | LdaxpX => self.load_exclusive_pair(i),
             StxpW | StlxpW | StxpX | StlxpX => self.store_exclusive_pair(i),
-            Ldarb | Ldarh | LdarW | LdarX => self.load_acquire(i),
-            Stlrb | Stlrh | StlrW | StlrX => self.store_release(i),
+            Ldarb | Ldarh | LdarW | LdarX | Ldlarb | Ldlarh | LdlarW | LdlarX | Ldaprb | Ldaprh | LdaprW
+            | LdaprX => self.load_acquire(i),
+            Stlrb | Stlrh | StlrW | StlrX | Stllrb | Stllrh | StllrW | StllrX => self.store_release(i),
             Casb | Cash | CasW | CasX => self.compare_and_swap(i),
             CaspW | CaspX => self.compare_and_swap_pair(i),
             Clrex => {

@@ -84,7 +84,7 @@ impl Lowering<'_> {
             is_disturbed |= needs_truth(i);
             match i.op {
                 _ if uses.reads.flags == 0 => {}
-                Op::Mrs => readers.stored |= ALL,
+                Op::Mrs | Op::Msr => readers.stored |= ALL,
                 Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs => readers.conditions.push((index, CARRY_SET)),
                 _ => readers.conditions.push((index, i.condition())),
             }

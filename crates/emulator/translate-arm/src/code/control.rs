@@ -23,13 +23,31 @@ const CLEARED: i64 = 4;
 /// The frequency of the stable counter in hertz.
 const COUNTER_HZ: i64 = 100_000_000;
 
+/// The value of an identification register, as Linux shows it to programs: what AT_HWCAP announces, and the least
+/// value elsewhere.
+fn identification(register: u16) -> i64 {
+    match register {
+        MIDR_EL1 => 0x414f_d0b1,
+        MPIDR_EL1 => 1 << 31,
+        // FP and Advanced SIMD with half precision.
+        ID_AA64PFR0_EL1 => 0x11_0011,
+        ID_AA64DFR0_EL1 => 6,
+        // AES with PMULL, SHA-1, SHA-256, CRC32, atomics, RDM and dot products.
+        ID_AA64ISAR0_EL1 => 0x1000_1021_1120,
+        // DC CVAP and LDAPR.
+        ID_AA64ISAR1_EL1 => 0x10_0001,
+        ID_AA64MMFR0_EL1 => 0xff00_0000,
+        _ => 0,
+    }
+}
+
 impl Lowering<'_> {
     /// Lowers the instruction. Returns false for other instructions.
     pub fn system(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
             // ISB does nothing: IC IVAU has already invalidated changed code.
-            Hint | Isb | DcCvac | DcCvau | DcCivac => {}
+            Hint | Isb | DcCvac | DcCvap | DcCvau | DcCivac => {}
             Dmb | Dsb => {
                 let hint = match i.bits(8, 2) {
                     1 => OF_LOADS,
@@ -70,7 +88,7 @@ impl Lowering<'_> {
                 }
                 self.assembler.immediate(La::SlliD, to, to, 28);
             }
-            _ => self.assembler.copy(to, 0),
+            register => self.assembler.constant(to, identification(register)),
         }
         self.put(d, to, true, Facts::NONE);
         true

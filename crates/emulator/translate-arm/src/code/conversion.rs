@@ -7,6 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
+use super::vector::rounding::power_of_two;
 use crate::instruction::{Instruction, Op};
 use longma_translate::assembler::Goal;
 
@@ -24,13 +25,60 @@ impl Lowering<'_> {
                 self.assembler.two(La::FcvtSD, i.rd(), i.rn());
                 self.put_scalar(i.rd(), false);
             }
-            Fcvtzs => self.round_to_signed(i, [La::FtintrzWS, La::FtintrzWD, La::FtintrzLS, La::FtintrzLD]),
-            Fcvtns => {
-                self.round_to_signed(i, [La::FtintrneWS, La::FtintrneWD, La::FtintrneLS, La::FtintrneLD])
+            Fcvtzs => self.truncate(i, None),
+            Fcvtns => self.round_to_signed(
+                i,
+                None,
+                [La::FtintrneWS, La::FtintrneWD, La::FtintrneLS, La::FtintrneLD],
+            ),
+            Fcvtps => {
+                self.round_to_signed(i, None, [La::FtintrpWS, La::FtintrpWD, La::FtintrpLS, La::FtintrpLD])
             }
-            Fcvtps => self.round_to_signed(i, [La::FtintrpWS, La::FtintrpWD, La::FtintrpLS, La::FtintrpLD]),
-            Fcvtms => self.round_to_signed(i, [La::FtintrmWS, La::FtintrmWD, La::FtintrmLS, La::FtintrmLD]),
-            Fcvtzu => self.round_to_unsigned(i),
+            Fcvtms => {
+                self.round_to_signed(i, None, [La::FtintrmWS, La::FtintrmWD, La::FtintrmLS, La::FtintrmLD])
+            }
+            Fcvtzu => self.round_to_unsigned(i, None),
+            Fcvtas | Fcvtau => {
+                let n = self.scalar(i.rn(), i);
+                let rounded = self.round_away(n, &[n], usize::from(i.is_double()));
+                if i.op == Fcvtas {
+                    self.truncate(i, Some(rounded))
+                } else {
+                    self.round_to_unsigned(i, Some(rounded))
+                }
+            }
+            FcvtzsFixed | FcvtzuFixed => {
+                let scaled = self.scaled(i);
+                if i.op == FcvtzsFixed {
+                    self.truncate(i, Some(scaled))
+                } else {
+                    self.round_to_unsigned(i, Some(scaled))
+                }
+            }
+            ScvtfFixed | UcvtfFixed => {
+                if i.op == ScvtfFixed {
+                    self.convert_signed(i)
+                } else {
+                    self.convert_unsigned(i)
+                }
+                let double = usize::from(i.is_double());
+                let scale = self.borrow_vector(&[i.rd()]);
+                let value = self.temporary();
+                self.assembler.constant(value, power_of_two(i.bits(10, 6) as i32 - 64, double));
+                self.assembler.two(La::Movgr2frD, scale, value);
+                self.assembler.three([La::FmulS, La::FmulD][double], i.rd(), i.rd(), scale);
+            }
+            FcvtSh => {
+                self.assembler.two(La::VfcvtlSH, i.rd(), i.rn());
+                self.put_scalar(i.rd(), false);
+            }
+            FcvtHs => {
+                let n = i.rn();
+                self.assembler.three(La::VfcvtHS, i.rd(), n, n);
+                let value = self.temporary();
+                self.assembler.immediate(La::Vpickve2grHu, value, i.rd(), 0);
+                self.put_half(i.rd(), value);
+            }
             Scvtf => self.convert_signed(i),
             Ucvtf => self.convert_unsigned(i),
             _ => return false,
@@ -38,24 +86,54 @@ impl Lowering<'_> {
         true
     }
 
-    fn round_to_signed(&mut self, i: Instruction, ops: [La; 4]) {
-        let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
+    /// A floating-point number times 2 to the number of fraction bits, in a borrowed vector.
+    fn scaled(&mut self, i: Instruction) -> u8 {
+        let (n, double) = (self.scalar(i.rn(), i), usize::from(i.is_double()));
+        let scale = self.borrow_vector(&[n]);
+        let value = self.temporary();
+        self.assembler.constant(value, power_of_two(64 - i.bits(10, 6) as i32, double));
+        self.assembler.two(La::Movgr2frD, scale, value);
+        self.free(value);
+        self.assembler.three([La::FmulS, La::FmulD][double], scale, n, scale);
+        scale
+    }
+
+    fn truncate(&mut self, i: Instruction, from: Option<u8>) {
+        self.round_to_signed(i, from, [La::FtintrzWS, La::FtintrzWD, La::FtintrzLS, La::FtintrzLD]);
+    }
+
+    /// The operand, which is in a borrowed vector if `from` is given, and a vector for the result.
+    fn between(&mut self, i: Instruction, from: Option<u8>) -> (u8, u8) {
+        match from {
+            Some(borrowed) => (borrowed, borrowed),
+            None => {
+                let n = self.scalar(i.rn(), i);
+                (n, self.borrow_scalar(&[n]))
+            }
+        }
+    }
+
+    fn round_to_signed(&mut self, i: Instruction, from: Option<u8>, ops: [La; 4]) {
+        let (d, is_wide) = (i.rd(), i.is_wide());
+        let (n, between) = self.between(i, from);
+        // Also without a destination, for the exception flags.
+        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
         if d == NONE {
             return;
         }
-        let between = self.borrow_scalar(&[n]);
-        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
         let to = self.target(d);
         self.assembler.two(if is_wide { La::Movfr2grD } else { La::Movfr2grS }, to, between);
         self.put_sum(d, to, is_wide);
     }
 
-    fn round_to_unsigned(&mut self, i: Instruction) {
-        let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
+    fn round_to_unsigned(&mut self, i: Instruction, from: Option<u8>) {
+        let (d, is_wide) = (i.rd(), i.is_wide());
+        let (n, between) = self.between(i, from);
         if d == NONE {
-            return;
+            // Only the exception flags matter.
+            let ops = [La::VftintrzWuS, La::VftintrzLuD];
+            return self.assembler.two(ops[usize::from(i.is_double())], between, n);
         }
-        let between = self.borrow_scalar(&[n]);
         let to = self.target(d);
         if !is_wide && !i.is_double() {
             self.assembler.two(La::VftintrzWuS, between, n);

@@ -8,9 +8,10 @@ use super::flags::{Flags, TestOp, holds};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use crate::instruction::{Instruction, Op, float_immediate};
+use crate::instruction::{Instruction, Op, float_immediate, half_immediate};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
+use longma_translate::front_end::Exit;
 
 /// A LoongArch comparison: quiet and signaling, single and double precision.
 #[derive(Clone, Copy)]
@@ -45,6 +46,11 @@ fn comparison_of(condition: u8) -> (Comparison, bool) {
     }
 }
 
+/// Whether a scalar instruction operates on half precision.
+fn is_of_halves(i: Instruction) -> bool {
+    i.bits(22, 2) == 3
+}
+
 impl Lowering<'_> {
     /// Returns the register of a scalar operand. All bytes that the instruction reads are valid.
     pub fn scalar(&mut self, number: u8, i: Instruction) -> u8 {
@@ -66,9 +72,12 @@ impl Lowering<'_> {
                 self.float_one(i)
             }
             Fmadd | Fmsub | Fnmadd | Fnmsub => self.fused(i),
-            FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => self.float_compare(i),
-            Fccmp | Fccmpe => self.float_compare_if(i),
-            Fcsel => self.float_select(i),
+            FcmpReg | FcmpZero | FcmpeReg | FcmpeZero | FcmpRegH | FcmpZeroH | FcmpeRegH | FcmpeZeroH => {
+                self.float_compare(i)
+            }
+            Fccmp | Fccmpe | FccmpH | FccmpeH => self.float_compare_if(i),
+            Fcsel | FcselH => self.float_select(i),
+            FmovRegH | FabsH | FnegH | FmovRh | FmovHr | FmovImmH => self.half_move(i),
             FmovImm | FmovWs | FmovSw | FmovXd | FmovDx | FmovXh | FmovHx => self.float_move(i),
             _ => return false,
         }
@@ -150,24 +159,37 @@ impl Lowering<'_> {
 
     /// The operands of a comparison. The second can be zero.
     fn float_operands(&mut self, i: Instruction) -> (u8, u8) {
-        let n = self.scalar(i.rn(), i);
-        if matches!(i.op, Op::FcmpZero | Op::FcmpeZero) {
+        let n = self.compared_scalar(i.rn(), i);
+        if matches!(i.op, Op::FcmpZero | Op::FcmpeZero | Op::FcmpZeroH | Op::FcmpeZeroH) {
             let zero = self.borrow_vector(&[n]);
             self.assembler.two(La::Movgr2frD, zero, 0);
             return (n, zero);
         }
-        (n, self.scalar(i.rm(), i))
+        (n, self.compared_scalar(i.rm(), i))
+    }
+
+    /// An operand of a comparison, in single precision instead of half precision.
+    fn compared_scalar(&mut self, number: u8, i: Instruction) -> u8 {
+        if !is_of_halves(i) {
+            return self.scalar(number, i);
+        }
+        let single = self.borrow_vector(&[i.rn(), i.rm()]);
+        self.assembler.two(La::VfcvtlSH, single, number);
+        single
     }
 
     fn float_condition(&mut self, i: Instruction, (n, m): (u8, u8), condition: u8, flag: u8) {
-        let signals = matches!(i.op, Op::FcmpeReg | Op::FcmpeZero | Op::Fccmpe);
+        let signals = i.mnemonic().ends_with('e');
         let (comparison, is_swapped) = comparison_of(condition);
-        let op = comparison.0[usize::from(signals)][usize::from(i.is_double())];
+        let op = comparison.0[usize::from(signals)][usize::from(i.is_double() && !is_of_halves(i))];
         let (j, k) = if is_swapped { (m, n) } else { (n, m) };
         self.assembler.three(op, flag, j, k);
     }
 
     fn float_compare(&mut self, i: Instruction) {
+        if self.reach.options.exact_floats {
+            return self.exact_compare(i);
+        }
         let operands = self.float_operands(i);
         let readers = self.readers();
         match readers.only() {
@@ -180,6 +202,27 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Stored;
             }
         }
+    }
+
+    /// Compares as FPCR asks: the engine does it if an operand is special.
+    fn exact_compare(&mut self, i: Instruction) {
+        if is_of_halves(i) {
+            self.serve(i);
+        } else {
+            self.settle();
+            let [service, end] = [(); 2].map(|()| self.assembler.label());
+            let has_zero = matches!(i.op, Op::FcmpZero | Op::FcmpeZero);
+            let operands = [i.rn(), i.rm()];
+            self.check(i, if has_zero { &operands[..1] } else { &operands }, service);
+            let (operands, readers) = (self.float_operands(i), self.readers());
+            self.store_float_flags(i, operands, &readers);
+            self.give_back_vectors();
+            self.assembler.go(Goal::Label(end));
+            self.assembler.place(service);
+            self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
+            self.assembler.place(end);
+        }
+        self.known.flags = Flags::Stored;
     }
 
     fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &FlagUses) {
@@ -199,18 +242,24 @@ impl Lowering<'_> {
     /// FCCMP: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn float_compare_if(&mut self, i: Instruction) {
         let given = i.bits(0, 4) as u8;
-        let operands = self.float_operands(i);
+        let is_exact = self.reach.options.exact_floats;
+        if is_exact {
+            self.settle();
+        }
+        let operands = if is_exact { (0, 0) } else { self.float_operands(i) };
         let readers = self.readers();
         let over = self.assembler.label();
         let otherwise = self.assembler.label();
         let flags = readers.flags();
-        let only = readers.only();
+        let only = readers.only().filter(|_| !is_exact);
         let is_conditional = i.condition() < 14;
         if is_conditional {
             let test = self.test(i.condition());
             self.assembler.jump(test.not().branch(), Goal::Label(otherwise));
         }
         match only {
+            // The engine compares and sets all flags.
+            None if is_exact => self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i)),
             Some(condition) => self.float_condition(i, operands, condition, FLOAT_TRUTH),
             None => self.store_float_flags(i, operands, &readers),
         }
@@ -231,10 +280,14 @@ impl Lowering<'_> {
     }
 
     fn float_select(&mut self, i: Instruction) {
-        let (d, n, m) = (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i));
+        let is_half = i.op == Op::FcselH;
+        let (d, n, m) = match is_half {
+            true => (i.rd(), i.rn(), i.rm()),
+            false => (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i)),
+        };
         if i.condition() >= 14 {
             self.assembler.two(La::FmovD, d, n);
-            return self.put_scalar(d, i.is_double());
+            return self.put_selected(i, is_half);
         }
         let test = self.test(i.condition());
         let (flag, is_opposite) = if test.op == TestOp::Flag {
@@ -247,7 +300,59 @@ impl Lowering<'_> {
         };
         let (j, k) = if is_opposite { (n, m) } else { (m, n) };
         self.assembler.push(Code { d, j, k, a: flag, ..Code::new(La::Fsel) });
-        self.put_scalar(d, i.is_double());
+        self.put_selected(i, is_half);
+    }
+
+    fn put_selected(&mut self, i: Instruction, is_half: bool) {
+        if !is_half {
+            return self.put_scalar(i.rd(), i.is_double());
+        }
+        let value = self.temporary();
+        self.assembler.immediate(La::Vpickve2grHu, value, i.rd(), 0);
+        self.put_half(i.rd(), value);
+    }
+
+    /// Writes the lowest halfword of a scratch register, whose other bits are zero.
+    pub(super) fn put_half(&mut self, d: u8, value: u8) {
+        self.assembler.two(La::Movgr2frD, d, value);
+        self.put_scalar(d, true);
+    }
+
+    /// FMOV, FABS and FNEG of half precision.
+    fn half_move(&mut self, i: Instruction) {
+        let (d, n) = (i.rd(), i.rn());
+        match i.op {
+            Op::FmovRh => {
+                if d != NONE {
+                    let to = self.target(d);
+                    self.assembler.immediate(La::Vpickve2grHu, to, n, 0);
+                    self.put(d, to, true, Facts::of_width(16));
+                }
+            }
+            Op::FmovImmH => {
+                let value = self.constant(half_immediate(i.bits(13, 8)) as i64);
+                self.put_half(d, value);
+            }
+            Op::FmovHr => {
+                let from = self.word(n);
+                let value = self.temporary();
+                self.assembler.field(La::BstrpickD, value, from, 15, 0);
+                self.put_half(d, value);
+            }
+            op => {
+                let value = self.temporary();
+                self.assembler.immediate(La::Vpickve2grHu, value, n, 0);
+                match op {
+                    Op::FabsH => self.assembler.field(La::BstrpickD, value, value, 14, 0),
+                    Op::FnegH => {
+                        let sign = self.constant(0x8000);
+                        self.assembler.three(La::Xor, value, value, sign);
+                    }
+                    _ => {}
+                }
+                self.put_half(d, value);
+            }
+        }
     }
 
     fn float_move(&mut self, i: Instruction) {

@@ -8,6 +8,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::copies::source;
+use super::exact::depends_on_modes;
 use super::flags::Flags;
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
@@ -335,6 +336,7 @@ impl<'a> Lowering<'a> {
                 // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
+            _ if self.reach.options.exact_floats && depends_on_modes(i) => self.exact(i),
             _ => {
                 let done = self.compare(i)
                     || self.integer(i)
@@ -565,7 +567,14 @@ impl<'a> Lowering<'a> {
         number
     }
 
-    fn give_back_vectors(&mut self) {
+    /// Emits code that restores the borrowed vectors on one of several ways, and keeps them borrowed.
+    pub(super) fn restore_vectors(&mut self) {
+        for (index, number) in self.borrowed.iter().enumerate() {
+            self.assembler.immediate(La::Vld, *number, SLOTS, SLOT_OF_VECTORS + 16 * index as i32);
+        }
+    }
+
+    pub(super) fn give_back_vectors(&mut self) {
         self.uses_lent = false;
         if let Some((number, keeper)) = self.lent.take() {
             self.assembler.two(La::Movgr2frD, number, keeper);

@@ -9,6 +9,7 @@ mod compare;
 mod control;
 mod conversion;
 mod copies;
+mod exact;
 mod flags;
 mod float;
 mod integer;

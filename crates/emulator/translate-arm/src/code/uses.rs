@@ -5,7 +5,7 @@ use super::flags::{ALL, flags_of};
 use super::vector::count;
 use crate::instruction::lane_of;
 use crate::instruction::{Instruction, Op, Operand, Role};
-use crate::registers::NZCV;
+use crate::registers::{FPCR, NZCV};
 
 /// Liveness at a point in the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,11 +120,11 @@ pub(super) fn uses(i: Instruction) -> Uses {
                     b'r' | b'p' => uses.general(number, i.is_wide(), role),
                     b'e' => uses.general(number, is_extended_wide(i), role),
                     b'F' => uses.vector(number, if i.is_double() { 8 } else { 4 }, role),
-                    b'D' => uses.vector(number, 8, role),
+                    b'D' | b'Z' | b'I' => uses.vector(number, 8, role),
                     b'B' | b'H' | b'S' => uses.vector(number, 4, role),
                     b'E' => {
                         let (number, lane) = lane_of(i);
-                        uses.vector(number, (lane as u8 + 1) << i.size(), role);
+                        uses.vector(number, (lane as u8 + 1) << i.size().max(1), role);
                     }
                     b'V' => uses.vector(number, if i.bits(30, 1) != 0 { 16 } else { 8 }, role),
                     _ => uses.vector(number, 16, role),
@@ -162,9 +162,11 @@ fn flags_of_reader(i: Instruction) -> u8 {
     use Op::*;
     match i.op {
         BCond | CcmnReg | CcmnImm | CcmpReg | CcmpImm | Csel | Csinc | Csinv | Csneg | Fccmp | Fccmpe
-        | Fcsel => flags_of(i.condition()),
+        | Fcsel | FccmpH | FccmpeH | FcselH => flags_of(i.condition()),
         Adc | Adcs | Sbc | Sbcs => 2,
         Mrs if i.system_register() == NZCV => ALL,
+        // The engine may continue with other code behind it, which finds the flags in their registers.
+        Msr if i.system_register() == FPCR => ALL,
         _ => 0,
     }
 }
@@ -174,8 +176,8 @@ fn sets_flags(i: Instruction) -> bool {
     match i.op {
         AddsImm | SubsImm | AndsImm | AndsReg | BicsReg | AddsReg | SubsReg | AddsExt | SubsExt | Adcs
         | Sbcs => true,
-        CcmnReg | CcmnImm | CcmpReg | CcmpImm | Fccmp | Fccmpe => true,
-        FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => true,
+        CcmnReg | CcmnImm | CcmpReg | CcmpImm | Fccmp | Fccmpe | FccmpH | FccmpeH => true,
+        FcmpReg | FcmpZero | FcmpeReg | FcmpeZero | FcmpRegH | FcmpZeroH | FcmpeRegH | FcmpeZeroH => true,
         Msr => i.system_register() == NZCV,
         _ => false,
     }

@@ -67,7 +67,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     put_word(&mut frame, STACK, process.register(STACK_POINTER));
     put_word(&mut frame, PC, process.pc());
     put_word(&mut frame, STATUS, flags(state));
-    put_floats(&mut frame, state);
+    put_floats(&mut frame, state, memory);
     // Fault signals report the address.
     if matches!(signal, 4 | 5 | 7 | 8 | 11) {
         put_word(&mut frame, FAULT, process.fault_address());
@@ -93,11 +93,11 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     true
 }
 
-fn put_floats(frame: &mut [u8], state: &State) {
+fn put_floats(frame: &mut [u8], state: &State, memory: &dyn UserMemory) {
     put_half(frame, FLOATS, FLOATS_MAGIC);
     put_half(frame, FLOATS + 4, FLOATS_BYTES as u32);
-    put_half(frame, FLOATS + 8, status(state));
-    put_half(frame, FLOATS + 12, control(state));
+    put_half(frame, FLOATS + 8, status(state, memory));
+    put_half(frame, FLOATS + 12, control(state, memory));
     for (number, vector) in state.v.iter().enumerate() {
         put_word(frame, VECTORS + 16 * number, vector.0[0]);
         put_word(frame, VECTORS + 16 * number + 8, vector.0[1]);
@@ -141,7 +141,7 @@ pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
             vector.0[0] = word(&frame, VECTORS + 16 * number);
             vector.0[1] = word(&frame, VECTORS + 16 * number + 8);
         }
-        set_status(state, get_half(&frame, FLOATS + 8));
-        set_control(state, get_half(&frame, FLOATS + 12));
+        set_status(state, get_half(&frame, FLOATS + 8), memory);
+        set_control(state, get_half(&frame, FLOATS + 12), memory);
     }
 }

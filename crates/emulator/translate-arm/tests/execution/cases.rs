@@ -2,7 +2,7 @@
 
 use longma_translate_arm::instruction::{Instruction, Op, decode};
 
-use super::machine::{MIDDLE, POINTER, WORDS};
+use super::machine::{CONTROL, MIDDLE, POINTER, STATUS, WORDS};
 
 /// A deterministic xorshift generator.
 pub struct Random(pub u64);
@@ -34,7 +34,19 @@ pub fn is_excluded(i: Instruction) -> bool {
     i.text(0).to_string().contains("0x") && matches!(i.op, B | Bl | BCond | Cbz | Cbnz | Tbz | Tbnz)
         || matches!(
             i.op,
-            Br | Blr | Ret | Svc | Brk | Hint | Mrs | Msr | IcIvau | DcCvac | DcCvau | DcCivac | DcZva
+            Br | Blr
+                | Ret
+                | Svc
+                | Brk
+                | Hint
+                | Mrs
+                | Msr
+                | IcIvau
+                | DcCvac
+                | DcCvap
+                | DcCvau
+                | DcCivac
+                | DcZva
         )
         || ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|start| name.starts_with(start))
 }
@@ -157,14 +169,25 @@ fn single(random: &mut Random) -> u32 {
     }
 }
 
-/// Random registers. Half of the vectors hold singles.
+fn half(random: &mut Random) -> u16 {
+    match random.below(6) {
+        0 => random.of(&[0, 0x8000, 0x3c00, 0x7c00, 0xfc00, 0x0400, 0x7bff]),
+        1 => random.of(&[0x7e12, 0xfe01, 0x7c01, 0xfd00, 1, 0x8123]),
+        2 | 3 => random.next() as u16,
+        _ => (random.of(&[0x3000, 0x4000, 0x4800, 0xc800])) | random.below(0x800) as u16,
+    }
+}
+
+/// Random registers. Vectors hold doubles, singles or halves.
 pub fn state(random: &mut Random) -> [u64; WORDS] {
     let mut state = [0; WORDS];
     for (at, value) in state.iter_mut().enumerate() {
         *value = match at {
             29 | 30 => MIDDLE,
             31 => random.below(16) << 28,
+            CONTROL | STATUS => 0,
             ..29 => number(random),
+            _ if random.below(4) == 0 => (0..4).fold(0, |all, _| all << 16 | u64::from(half(random))),
             _ if random.below(2) == 0 => double(random),
             _ => u64::from(single(random)) | u64::from(single(random)) << 32,
         };

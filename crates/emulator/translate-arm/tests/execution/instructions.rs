@@ -3,10 +3,10 @@
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
-use super::machine::{Case, can_compare, differences};
+use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status, is_old};
 
 /// Returns `of_each` cases for each row that can be compared, and the number of such rows.
-fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
+fn cases(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Case>, usize) {
     let mut random = Random(seed);
     let (mut cases, mut rows) = (Vec::new(), 0);
     for (matched, mask) in patterns() {
@@ -18,6 +18,7 @@ fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
             if let Some(register) = index {
                 limit_index(&mut state, register, i.word, &mut random);
             }
+            state[CONTROL] = control(&mut random);
             cases.push(Case { words: vec![i.word], state });
             has_some = true;
         }
@@ -33,22 +34,89 @@ fn text(case: &Case) -> String {
         let vector = 32 + 2 * register as usize;
         format!("{register}: {:#x}, {:#x}", case.state[register as usize], case.state[vector])
     });
-    format!("{} ({}, nzcv {:x})", i.text(0), values.join("; "), case.state[31] >> 28)
+    let (flags, control) = (case.state[31] >> 28, case.state[CONTROL]);
+    format!("{:#010x} {} ({}, nzcv {flags:x}, fpcr {control:x})", i.word, i.text(0), values.join("; "))
+}
+
+fn of_each() -> usize {
+    std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("LONGMA_ARM_SEED").ok().and_then(|text| text.parse().ok());
+    seed.unwrap_or(0x1234_5678_9abc_def1)
+}
+
+/// Whether the difference is one that the book lists: translated code raises more floating-point exceptions.
+fn is_known(difference: &str) -> bool {
+    let Some((_, values)) = difference.split_once(": fpsr is 0x") else { return false };
+    let values: Vec<u32> = values
+        .split(", not 0x")
+        .map(|value| u32::from_str_radix(value, 16).expect("it is a number"))
+        .collect();
+    let (found, wanted) = (values[0], values[1]);
+    found & wanted == wanted && (found ^ wanted) & !0x1f == 0
+}
+
+fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
+    if !can_compare() {
+        return;
+    }
+    let (cases, rows) = cases(of_each, seed, control);
+    println!("{rows} rows, {} cases", cases.len());
+    assert!(rows > 680, "{rows}");
+    let mut wrong = differences_and_status(&cases, &text);
+    wrong.retain(|difference| !is_known(difference));
+    if is_old() {
+        wrong.retain(|difference| !difference.contains(" fcvtzs h"));
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
 }
 
 #[test]
 fn every_instruction_matches_qemu_on_random_states() {
+    check(of_each(), seed(), |_| 0);
+}
+
+#[test]
+fn every_instruction_matches_qemu_in_any_rounding_mode() {
+    check(of_each().div_ceil(2), seed() + 1, |random| random.below(4) << 22);
+}
+
+#[test]
+fn every_instruction_matches_qemu_with_flushing_and_default_nans() {
+    // FZ, DN, FZ16 and the rounding mode.
+    check(of_each().div_ceil(2), seed() + 2, |random| random.next() & 0x03c8_0000);
+}
+
+#[test]
+fn the_status_keeps_flags_until_it_is_written() {
     if !can_compare() {
         return;
     }
-    let often: usize = std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
-    let seed = std::env::var("LONGMA_ARM_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0x1234_5678_9abc_def1);
-    let (cases, rows) = cases(often, seed);
-    println!("{rows} rows, {} cases", cases.len());
-    assert!(rows > 330, "{rows}");
-    let wrong = differences(&cases, None, &text);
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
+    let mut random = Random(5);
+    let mut state = state(&mut random);
+    (state[32], state[33], state[STATUS]) = (0x7f7f_7f7f_7f7f_7f7f, 0, 0x0800_009f);
+    // sqadd v1.16b, v0.16b, v0.16b; sqadd d1, d0, d0; nop
+    let cases = [0x4e20_0c01, 0x5ee0_0c01, 0xd503_201f].map(|word| Case { words: vec![word], state });
+    let mut cleared = cases.clone();
+    cleared.iter_mut().for_each(|case| case.state[STATUS] = 0);
+    let wrong = differences_and_status(&[cases, cleared].concat(), &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn identification_registers_are_as_linux_shows_them() {
+    if !can_compare() {
+        return;
+    }
+    // ID_AA64PFR0, DFR0, ISAR0, ISAR1, MMFR0, MPIDR and REVIDR. MIDR and SSBS differ between processors.
+    let registers = [(4, 0), (5, 0), (6, 0), (6, 1), (7, 0), (7, 1), (0, 5), (0, 6)];
+    let mut random = Random(7);
+    let cases = registers.map(|(crm, op2)| {
+        // mrs x3, s3_0_c0_c<crm>_<op2>
+        Case { words: vec![0xd538_0003 | crm << 8 | op2 << 5], state: state(&mut random) }
+    });
+    let wrong = differences_and_status(&cases, &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -8,6 +8,7 @@ use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
 
 const ADD: Sizes = [La::VaddB, La::VaddH, La::VaddW, La::VaddD];
+const SUB: Sizes = [La::VsubB, La::VsubH, La::VsubW, La::VsubD];
 const EQUAL_ZERO: Sizes = [La::VseqiB, La::VseqiH, La::VseqiW, La::VseqiD];
 const CLZ: Sizes = [La::VclzB, La::VclzH, La::VclzW, La::VclzD];
 const ABSOLUTE_DIFFERENCE: [Sizes; 2] =
@@ -20,7 +21,7 @@ fn plain(op: Op) -> Option<(Sizes, bool)> {
     let swapped = |sizes| Some((sizes, true));
     match op {
         AddV | AddD => straight(ADD),
-        SubV | SubD => straight([La::VsubB, La::VsubH, La::VsubW, La::VsubD]),
+        SubV | SubD => straight(SUB),
         MulV => straight([La::VmulB, La::VmulH, La::VmulW, La::VmulD]),
         MlaV => straight([La::VmaddB, La::VmaddH, La::VmaddW, La::VmaddD]),
         MlsV => straight([La::VmsubB, La::VmsubH, La::VmsubW, La::VmsubD]),
@@ -43,6 +44,15 @@ fn plain(op: Op) -> Option<(Sizes, bool)> {
         CmhiV | CmhiD => swapped([La::VsltBu, La::VsltHu, La::VsltWu, La::VsltDu]),
         CmgeV | CmgeD => swapped([La::VsleB, La::VsleH, La::VsleW, La::VsleD]),
         CmhsV | CmhsD => swapped([La::VsleBu, La::VsleHu, La::VsleWu, La::VsleDu]),
+        _ => None,
+    }
+}
+
+/// The operation without saturation, for an operation that saturates.
+fn wrapping(op: Op) -> Option<Sizes> {
+    match op {
+        Op::SqaddV | Op::UqaddV => Some(ADD),
+        Op::SqsubV | Op::UqsubV => Some(SUB),
         _ => None,
     }
 }
@@ -79,6 +89,7 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
         FrintpV => [La::VfrintrpS, La::VfrintrpD],
         FrintmV => [La::VfrintrmS, La::VfrintrmD],
         FrintzV => [La::VfrintrzS, La::VfrintrzD],
+        FrintxV | FrintiV => [La::VfrintS, La::VfrintD],
         _ => return None,
     })
 }
@@ -94,7 +105,16 @@ impl Lowering<'_> {
                 self.lanes(d, is_whole);
             }
             let (j, k) = if is_swapped { (m, n) } else { (n, m) };
-            self.assembler.three(ops[size], d, j, k);
+            if let Some(wrapping) = wrapping(i.op) {
+                let differences = self.borrow_vector(&[d, n, m]);
+                self.assembler.three(wrapping[size], differences, n, m);
+                self.assembler.three(ops[size], d, n, m);
+                self.assembler.three(La::VxorV, differences, differences, d);
+                let before = self.borrow_vector(&[d]);
+                self.note_saturation(differences, before, is_whole);
+            } else {
+                self.assembler.three(ops[size], d, j, k);
+            }
             self.put_lanes(d, is_whole);
             return true;
         }
@@ -176,7 +196,7 @@ impl Lowering<'_> {
     fn vector_one(&mut self, i: Instruction, is_whole: bool) -> bool {
         use Op::*;
         let (d, n, size) = (i.rd(), i.rn(), i.size());
-        if !matches!(i.op, NotV | CntV | ClzV | ClsV | AbsV | NegV | NegD | FabsV | FnegV) {
+        if !matches!(i.op, NotV | CntV | ClzV | ClsV | AbsV | AbsD | NegV | NegD | FabsV | FnegV) {
             return false;
         }
         let n = self.lanes(n, is_whole);
@@ -184,7 +204,7 @@ impl Lowering<'_> {
             NotV => self.assembler.three(La::VnorV, d, n, n),
             CntV => self.assembler.two(La::VpcntB, d, n),
             ClzV => self.assembler.two(CLZ[size], d, n),
-            AbsV => {
+            AbsV | AbsD => {
                 let ops = [La::VsigncovB, La::VsigncovH, La::VsigncovW, La::VsigncovD];
                 self.assembler.three(ops[size], d, n, n);
             }

@@ -40,6 +40,7 @@ impl Lowering<'_> {
                 self.assembler.immediate(shift, i.rd(), i.rd(), 8 << i.size());
                 self.put_lanes(i.rd(), true);
             }
+            SdotV | SdotE | UdotV | UdotE => self.dot(i),
             MlaE | MlsE | MulE => self.by_lane(i),
             FmlaE | FmlsE | FmulE | FmlaSE | FmlsSE | FmulSE => self.float_by_lane(i),
             _ => return false,
@@ -58,7 +59,7 @@ impl Lowering<'_> {
 
     /// Returns the second operand: a vector, or a single lane replicated to all lanes of a temporary vector (`free` if
     /// given).
-    fn second(&mut self, i: Instruction, used: &[u8], free: Option<u8>) -> u8 {
+    pub(super) fn second(&mut self, i: Instruction, used: &[u8], free: Option<u8>) -> u8 {
         if i.bits(24, 1) == 0 {
             return self.lanes(i.rm(), i.is_whole());
         }
@@ -123,6 +124,23 @@ impl Lowering<'_> {
         let sum = self.borrow_vector(&[i.rd(), n, m]);
         self.assembler.three(ops[size + 1], sum, n, m);
         self.narrow(i, [La::VpickodB, La::VpickodH, La::VpickodW][size], [sum, sum]);
+    }
+
+    /// SDOT and UDOT: adds four products of bytes to each word.
+    fn dot(&mut self, i: Instruction) {
+        let (d, is_whole, unsigned) = (i.rd(), i.is_whole(), i.bits(29, 1) as usize);
+        let n = self.lanes(i.rn(), is_whole);
+        let m = self.second(i, &[d, n], None);
+        let [even, odd] = [(); 2].map(|()| self.borrow_vector(&[d, n, m]));
+        self.assembler.three([La::VmulwevHB, La::VmulwevHBu][unsigned], even, n, m);
+        self.assembler.three([La::VmulwodHB, La::VmulwodHBu][unsigned], odd, n, m);
+        let add_pairs = [La::VhaddwWH, La::VhaddwWuHu][unsigned];
+        self.assembler.three(add_pairs, even, even, even);
+        self.assembler.three(add_pairs, odd, odd, odd);
+        self.assembler.three(La::VaddW, even, even, odd);
+        let d = self.lanes(d, is_whole);
+        self.assembler.three(La::VaddW, d, d, even);
+        self.put_lanes(d, is_whole);
     }
 
     fn by_lane(&mut self, i: Instruction) {

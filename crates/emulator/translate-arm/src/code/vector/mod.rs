@@ -6,7 +6,9 @@ mod arithmetic;
 mod long;
 mod lookup;
 mod moves;
+mod narrowing;
 mod reduce;
+pub(crate) mod rounding;
 mod scalar;
 pub(crate) mod shifts;
 pub(crate) mod structures;
@@ -17,6 +19,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::lower::Lowering;
 use crate::instruction::Instruction;
+use crate::registers::{SLOT_OF_SATURATION, SLOTS};
 
 /// The variants of an operation for 8, 16, 32 and 64-bit lanes.
 type Sizes = [La; 4];
@@ -32,6 +35,8 @@ impl Lowering<'_> {
             || self.vector_long(i)
             || self.look_up(i)
             || self.narrow_saturating(i)
+            || self.vector_rounding(i)
+            || self.vector_narrowing(i)
             || self.structures(i)
     }
 
@@ -49,6 +54,16 @@ impl Lowering<'_> {
     /// `vilvl.d`: the low half is that of `k`, and the upper half is the low half of `j`.
     fn join_halves(&mut self, d: u8, j: u8, k: u8) {
         self.assembler.three(La::VilvlD, d, j, k);
+    }
+
+    /// Sets FPSR.QC if `differences` is not zero. `before` is a borrowed vector.
+    fn note_saturation(&mut self, differences: u8, before: u8, is_whole: bool) {
+        if !is_whole {
+            self.assembler.immediate(La::Vinsgr2vrD, differences, 0, 1);
+        }
+        self.assembler.immediate(La::Vld, before, SLOTS, SLOT_OF_SATURATION);
+        self.assembler.three(La::VorV, before, before, differences);
+        self.assembler.immediate(La::Vst, before, SLOTS, SLOT_OF_SATURATION);
     }
 
     fn four(&mut self, op: La, [d, j, k, a]: [u8; 4]) {

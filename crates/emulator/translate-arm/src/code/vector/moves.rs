@@ -20,6 +20,12 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             Movi0 | Movi1 => self.move_immediate(i),
+            FmovVH => {
+                let from = self.constant(modified_immediate(i).unwrap_or_default() as i64);
+                let is_whole = i.is_whole();
+                self.assembler.two(if is_whole { La::Vreplgr2vrD } else { La::Movgr2frD }, i.rd(), from);
+                self.put_lanes(i.rd(), is_whole);
+            }
             DupElement | DupGeneral | Smov | Umov | InsGeneral | InsElement | DupScalar => {
                 self.copy_element(i)
             }
@@ -72,6 +78,15 @@ impl Lowering<'_> {
         // The high half is computed from the old destination and discarded.
         let to = self.borrow_vector(&[d, n]);
         self.assembler.immediate(ops[i.size()], to, n, 0);
+        let back = match i.op {
+            Sqxtn | Sqxtn2 => [La::VsllwilHB, La::VsllwilWH, La::VsllwilDW],
+            _ => [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu],
+        };
+        let differences = self.borrow_vector(&[d, n]);
+        self.assembler.immediate(back[i.size()], differences, to, 0);
+        self.assembler.three(La::VxorV, differences, differences, n);
+        let before = self.borrow_vector(&[d, n]);
+        self.note_saturation(differences, before, true);
         if i.is_whole() {
             self.lanes(d, false);
             self.join_halves(d, to, d);
