@@ -54,7 +54,7 @@ pub struct EvacuateArguments {
     one: HostArguments,
     /// Confirm that the host is powered off, or cut off from the disks and networks of its virtual machines. Otherwise
     /// they may run twice and destroy their disks.
-    #[arg(long, required = true)]
+    #[arg(long)]
     fenced: bool,
 }
 
