@@ -38,7 +38,9 @@ fn only_the_hosts_own_agent_answers_its_orders() {
     let other = agent_of(&service, "h2");
     let (send, moved) = channel();
     let admin = service.admin.clone();
-    std::thread::spawn(move || send.send(admin.post::<Vm>("/v1/vms/a/rebind", None, &Rebind::default())));
+    std::thread::spawn(move || {
+        send.send(admin.post::<Vm>("/v1/vms/a/rebind", None, &Rebind::default())).unwrap();
+    });
     let mut orders = Vec::new();
     until("the order is handed out", || {
         let report = AgentReport { wait_ms: 100, ..AgentReport::default() };
