@@ -1,8 +1,10 @@
 //! Options that select the service to talk to: a state directory on this machine, or an address and a token.
 
 use longma_placement_service::client::ClientError;
+use longma_placement_service::wire::ProblemKind;
 use longma_placement_service::{Access, Client, default_data_dir};
 use std::error::Error;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Options that select the service.
@@ -67,7 +69,20 @@ impl ConnectionOptions {
 
     /// Connects to the service.
     pub fn client(&self) -> Result<Client, Box<dyn Error>> {
-        Ok(Client::new(&self.access()?)?)
+        let client = Client::new(&self.access()?)?;
+        warn_if_token_is_visible(&client);
+        Ok(client)
+    }
+}
+
+/// Warns if the client sends its token unencrypted over a network.
+pub fn warn_if_token_is_visible(client: &Client) {
+    if let Some(url) = client.visible_at() {
+        // A closed standard error must not stop the command.
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "longma placement: warning: the token is sent unencrypted to {url}: use https://, unless a tunnel encrypts it"
+        );
     }
 }
 
@@ -93,16 +108,14 @@ pub fn with_advice(error: ClientError) -> Box<dyn Error> {
         ClientError::Unreachable { .. } => {
             "is the service running? start it with: longma placement serve --all-in-one"
         }
-        ClientError::Refused(problem) => match problem.status {
-            401 => {
+        ClientError::Refused(problem) => match problem.kind {
+            ProblemKind::NotAuthenticated => {
                 "the token is wrong or was removed: an admin can make a new one with: longma placement token add"
             }
-            409 if problem.title == "no room" => {
+            ProblemKind::NoRoom => {
                 "see which resource is missing on which host with: longma placement explain, with the same options"
             }
-            409 if problem.title == "exists already" => {
-                "choose another name, or delete the existing one first"
-            }
+            ProblemKind::Exists => "choose another name, or delete the existing one first",
             _ => return error.into(),
         },
         ClientError::Untrusted { .. } => return error.into(),

@@ -1,11 +1,13 @@
-//! `longma placement hosts`, `drain`, `alarms`, `audit` and `defragment`.
+//! `longma placement hosts`, `drain`, `force-down`, `evacuate`, `remove-host`, `alarms`, `audit` and `defragment`.
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
-use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
+use longma_placement_service::wire::{
+    Alarms, Audit, Defragmentation, Drained, Evacuate, Evacuation, HostView, Hosts,
+};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -32,6 +34,28 @@ pub struct DrainArguments {
     connection: ConnectionOptions,
     #[command(flatten)]
     format: FormatOptions,
+}
+
+/// Selects a host.
+#[derive(clap::Args)]
+pub struct HostArguments {
+    /// The host.
+    host: String,
+    #[command(flatten)]
+    connection: ConnectionOptions,
+    #[command(flatten)]
+    format: FormatOptions,
+}
+
+/// Arguments of `longma placement evacuate`.
+#[derive(clap::Args)]
+pub struct EvacuateArguments {
+    #[command(flatten)]
+    one: HostArguments,
+    /// Confirm that the host is powered off, or cut off from the disks and networks of its virtual machines. Otherwise
+    /// they may run twice and destroy their disks.
+    #[arg(long)]
+    fenced: bool,
 }
 
 /// Arguments of `longma placement alarms`.
@@ -152,6 +176,55 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
         page.line(&format!("  {} ({}, {})", vm.id, vm.request.name, vm.state));
     }
     page.print()
+}
+
+/// Runs `longma placement force-down`.
+pub fn force_down(arguments: &HostArguments) -> Outcome {
+    let path = format!("/v1/hosts/{}/force-down", part(&arguments.host));
+    let downed: Drained = arguments.connection.client()?.post(&path, None, &()).map_err(with_advice)?;
+    if arguments.format.json {
+        return print::json(&downed);
+    }
+    let host = &arguments.host;
+    let mut page = Page::new();
+    page.line(&format!("{host} is declared dead; {} virtual machines are recorded on it", downed.left.len()));
+    if !downed.left.is_empty() {
+        page.line("once it is off or cut off from their disks, start them elsewhere with:");
+        page.command(&format!("longma placement evacuate {host} --fenced"));
+    }
+    page.print()
+}
+
+/// Runs `longma placement evacuate`; exits with status 1 if a virtual machine stays.
+pub fn evacuate(arguments: &EvacuateArguments) -> Outcome {
+    let one = &arguments.one;
+    let path = format!("/v1/hosts/{}/evacuate", part(&one.host));
+    let body = Evacuate { fenced: arguments.fenced };
+    let done: Evacuation = one.connection.client()?.post(&path, None, &body).map_err(with_advice)?;
+    let code = if done.stayed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if one.format.json {
+        return print::json(&done).map(|_| code);
+    }
+    let mut page = Page::new();
+    page.line(&format!("assumed: {}", done.assumed));
+    for vm in &done.left {
+        let end = vm.to.as_ref().map_or("deleted".to_string(), |to| format!("starts on {to}"));
+        page.line(&format!("virtual machine {} ({}): {end}", vm.vm, vm.name));
+    }
+    for vm in &done.stayed {
+        page.line(&format!("virtual machine {} ({}) stays: {}", vm.vm, vm.name, vm.why));
+    }
+    page.print().map(|_| code)
+}
+
+/// Runs `longma placement remove-host`.
+pub fn remove(arguments: &HostArguments) -> Outcome {
+    let path = format!("/v1/hosts/{}", part(&arguments.host));
+    arguments.connection.client()?.delete::<()>(&path).map_err(with_advice)?;
+    if arguments.format.json {
+        return print::json(&());
+    }
+    say(&format!("{} and the tokens of its agents are removed", arguments.host))
 }
 
 /// Formats a time in seconds since 1970 as its age.

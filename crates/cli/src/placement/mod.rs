@@ -2,6 +2,7 @@
 //! client.
 
 mod access;
+mod backup;
 mod connection;
 mod explain;
 mod hosts;
@@ -43,7 +44,7 @@ enum PlacementCommand {
     /// Stop a virtual machine. It keeps its placement.
     Stop(vms::VmArguments),
     /// Delete a virtual machine.
-    Delete(vms::VmArguments),
+    Delete(vms::DeleteArguments),
     /// Change the size of a stopped virtual machine, on the same host.
     Resize(vms::ResizeArguments),
     /// Move a running virtual machine to other NUMA nodes of its host, live.
@@ -54,6 +55,16 @@ enum PlacementCommand {
     Hosts(hosts::HostsArguments),
     /// Stop placing virtual machines on a host, or resume.
     Drain(hosts::DrainArguments),
+    /// Declare a host dead, so that its virtual machines can be evacuated or deleted by force.
+    ///
+    /// Refused while the host's agent reports. `drain --undo` takes it back.
+    ForceDown(hosts::HostArguments),
+    /// Start the virtual machines of a dead host on other hosts.
+    ///
+    /// The host must have been declared dead (see force-down) and be off or cut off from its virtual machines' disks.
+    Evacuate(hosts::EvacuateArguments),
+    /// Remove a host without virtual machines, and the tokens of its agents.
+    RemoveHost(hosts::HostArguments),
     /// List alarms.
     Alarms(hosts::AlarmsArguments),
     /// Report differences between the intended and the actual state: threads, memory, domains, totals.
@@ -67,6 +78,10 @@ enum PlacementCommand {
     /// Reports which virtual machines access remote memory, the cost, and the commands that fix it. Also covers virtual
     /// machines that longma did not create.
     Watch(watch::WatchArguments),
+    /// Copy the database of a service on this machine, also while the service runs.
+    Backup(backup::Arguments),
+    /// Put a backup into a state directory that has no database. The service must not run.
+    Restore(backup::Arguments),
     /// Manage access tokens.
     Token(access::TokenArguments),
     /// Show or set the quotas of tenants.
@@ -89,11 +104,16 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Explain(arguments) => explain::run(&arguments),
         PlacementCommand::Hosts(arguments) => hosts::hosts(&arguments),
         PlacementCommand::Drain(arguments) => hosts::drain(&arguments),
+        PlacementCommand::ForceDown(arguments) => hosts::force_down(&arguments),
+        PlacementCommand::Evacuate(arguments) => hosts::evacuate(&arguments),
+        PlacementCommand::RemoveHost(arguments) => hosts::remove(&arguments),
         PlacementCommand::Alarms(arguments) => hosts::alarms(&arguments),
         PlacementCommand::Audit(arguments) => hosts::audit(&arguments),
         PlacementCommand::Defragment(arguments) => hosts::defragment(&arguments),
         PlacementCommand::Events(arguments) => watch::events(&arguments),
         PlacementCommand::Watch(arguments) => watch::watch(&arguments),
+        PlacementCommand::Backup(arguments) => backup::backup(&arguments),
+        PlacementCommand::Restore(arguments) => backup::restore(&arguments),
         PlacementCommand::Token(arguments) => access::token(&arguments),
         PlacementCommand::Quota(arguments) => access::quota(&arguments),
     }

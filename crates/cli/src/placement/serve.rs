@@ -1,11 +1,13 @@
 //! `longma placement serve` and `longma placement agent`.
 
 use super::Outcome;
-use super::connection::read_token;
+use super::connection::{read_token, warn_if_token_is_visible};
+use crate::zoned::size;
 use clap::ValueEnum;
 use longma_placement::fake::FakeHypervisor;
+use longma_placement::scheduler::Overhead;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
-use longma_placement_service::agent::{Agent, Description};
+use longma_placement_service::agent::{Agent, Description, MemoryReserve};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
 use longma_placement_service::{
     Access, AllInOne, Client, Log, Options, default_data_dir, serve as run_service,
@@ -18,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The hypervisor.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,7 +34,7 @@ enum Kind {
 /// How virtual CPUs are executed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Virtual {
-    /// KVM if /dev/kvm can be opened, otherwise QEMU's software emulation.
+    /// KVM if /dev/kvm can be opened and a guest runs on it, otherwise QEMU's software emulation.
     Auto,
     /// KVM.
     Kvm,
@@ -63,6 +66,42 @@ struct HostArguments {
     /// CPUs reserved for the host, for example 0,64 [default: none].
     #[arg(long, value_name = "LIST")]
     reserved: Option<CpuSet>,
+    /// Memory reserved for the host: a size, divided among its nodes, or a size for single nodes, for example
+    /// 0=4GiB,1=512MiB [default: an eighth of each node, at most 2 GiB].
+    #[arg(long, value_name = "SIZE|LIST", value_parser = memory_reserve)]
+    reserved_memory: Option<MemoryReserve>,
+}
+
+/// Memory that a virtual machine takes on libvirt hosts besides its guest memory. QEMU 7.2 without a guest takes
+/// 21 MiB of its own, 12 MiB of program files and 0.5 MiB for each virtual CPU; disks, network and running guests add to
+/// that.
+const LIBVIRT_OVERHEAD: Overhead = Overhead { fixed_mib: 48, vcpu_mib: 4 };
+
+fn whole_mib(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes % (1 << 20) == 0 => Ok(bytes >> 20),
+        _ => Err("give a whole number of MiB".into()),
+    }
+}
+
+fn overhead_mib(text: &str) -> Result<u32, String> {
+    u32::try_from(whole_mib(text)?).ok().filter(|mib| *mib <= 1 << 20).ok_or_else(|| "at most 1 TiB".into())
+}
+
+/// Parses the value of `--reserved-memory`.
+fn memory_reserve(text: &str) -> Result<MemoryReserve, String> {
+    if !text.contains('=') {
+        return whole_mib(text).map(MemoryReserve::Host);
+    }
+    let mut nodes = std::collections::BTreeMap::new();
+    for part in text.split(',') {
+        let (node, mib) = part.split_once('=').ok_or_else(|| format!("{part:?} is not NODE=SIZE"))?;
+        let node = node.parse().map_err(|_| format!("{node:?} is not the number of a node"))?;
+        if nodes.insert(node, whole_mib(mib)?).is_some() {
+            return Err(format!("node {node} is named twice"));
+        }
+    }
+    Ok(MemoryReserve::Nodes(nodes))
 }
 
 /// Arguments of `longma placement serve`.
@@ -105,6 +144,15 @@ pub struct ServeArguments {
     /// Virtual CPUs with policy `range` or `none` per 100 physical CPUs.
     #[arg(long, value_name = "PERCENT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     overcommit: u32,
+    /// Memory that each virtual machine takes besides its guest memory [default: 48MiB; 0 with --hypervisor fake].
+    #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
+    vm_overhead: Option<u32>,
+    /// The same for each virtual CPU [default: 4MiB; 0 with --hypervisor fake].
+    #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
+    vcpu_overhead: Option<u32>,
+    /// How long to keep deleted virtual machines, events and cleared alarms; 0 keeps them for good.
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    retention: u32,
 }
 
 /// Arguments of `longma placement agent`.
@@ -154,6 +202,7 @@ impl HostArguments {
             ("--domains", self.domains.is_some()),
             ("--name", self.name.is_some()),
             ("--reserved", self.reserved.is_some()),
+            ("--reserved-memory", self.reserved_memory.is_some()),
         ];
         all.into_iter().filter(|option| option.1).map(|option| option.0).collect()
     }
@@ -173,13 +222,17 @@ impl HostArguments {
     fn description(&self, name: String) -> Result<Description, Box<dyn Error>> {
         let reserved = self.reserved.clone().unwrap_or_default();
         let Some(machine) = &self.machine else {
-            return Ok(Description::Read { root: "/".into(), name, reserved });
+            let reserved_memory = self.reserved_memory.clone().unwrap_or_default();
+            return Ok(Description::Read { root: "/".into(), name, reserved, reserved_memory });
         };
         if self.kind() != Kind::Fake {
             return Err("--machine replaces the host's topology, which needs --hypervisor fake".into());
         }
         let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
         host.reserved = reserved;
+        if let Some(reserve) = &self.reserved_memory {
+            reserve.apply(&mut host)?;
+        }
         host.check()?;
         Ok(Description::Fixed(Box::new(host)))
     }
@@ -199,7 +252,17 @@ impl HostArguments {
             (None, Kind::Libvirt) => {}
         }
         let virtualization = match self.virtualization {
-            None | Some(Virtual::Auto) => Virtualization::found(),
+            None | Some(Virtual::Auto) => {
+                let (found, why) = Virtualization::detect();
+                if let Some(why) = why {
+                    say(&format!(
+                        "/dev/kvm opens, but {why}: QEMU's software emulation is used, which is slow; enable \
+                         virtualization in the firmware, or nested virtualization on the outer host, or insist \
+                         with --virtualization kvm"
+                    ));
+                }
+                found
+            }
             Some(Virtual::Kvm) => Virtualization::Kvm,
             Some(Virtual::Software) => Virtualization::Software,
         };
@@ -234,6 +297,19 @@ impl ServeArguments {
         self.host.check()
     }
 
+    fn policy(&self) -> Policy {
+        // Simulated virtual machines take no memory.
+        let usual = match self.all_in_one && self.host.kind() == Kind::Fake {
+            true => Overhead::default(),
+            false => LIBVIRT_OVERHEAD,
+        };
+        let overhead = Overhead {
+            fixed_mib: self.vm_overhead.unwrap_or(usual.fixed_mib),
+            vcpu_mib: self.vcpu_overhead.unwrap_or(usual.vcpu_mib),
+        };
+        Policy { overcommit_percent: self.overcommit, overhead, ..Policy::default() }
+    }
+
     /// The hosts whose agents run in this process.
     fn own_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
         let (of, count) = (&self.host, self.hosts.unwrap_or(1));
@@ -254,7 +330,7 @@ impl ServeArguments {
 /// Runs `longma placement serve`.
 pub fn serve(arguments: ServeArguments) -> Outcome {
     arguments.check()?;
-    let hosts = arguments.own_hosts()?;
+    let (hosts, policy) = (arguments.own_hosts()?, arguments.policy());
     let options = Options {
         data_dir: arguments.state.unwrap_or_else(default_data_dir),
         database: arguments.database,
@@ -262,7 +338,8 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
         tls: arguments.tls_cert.zip(arguments.tls_key),
         plain: arguments.plain,
         images: arguments.images,
-        policy: Policy { overcommit_percent: arguments.overcommit, ..Policy::default() },
+        policy,
+        retention: (arguments.retention > 0).then(|| Duration::from_secs(24 * 3600) * arguments.retention),
         hosts,
         log: log(),
     };
@@ -295,6 +372,8 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     description.host()?;
     let hypervisor = arguments.host.hypervisor(&name)?;
     say(&format!("agent of {name}, for {}", access.url));
-    Agent::remote(Client::new(&access)?, &name, description, hypervisor, log()).run();
+    let client = Client::new(&access)?;
+    warn_if_token_is_visible(&client);
+    Agent::remote(client, &name, description, hypervisor, log()).run();
     Ok(ExitCode::SUCCESS)
 }

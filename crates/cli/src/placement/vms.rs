@@ -7,7 +7,7 @@ use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
-use longma_placement_service::wire::{Rebind, Resize, VmPage};
+use longma_placement_service::wire::{ProblemKind, Rebind, Resize, VmPage};
 use longma_text::sanitize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -48,6 +48,17 @@ pub struct VmArguments {
     connection: ConnectionOptions,
     #[command(flatten)]
     format: FormatOptions,
+}
+
+/// Arguments of `longma placement delete`.
+#[derive(clap::Args)]
+pub struct DeleteArguments {
+    #[command(flatten)]
+    one: VmArguments,
+    /// Release its resources at once, without its host's agent. Its host must have been declared dead (see force-down):
+    /// this assumes that the virtual machine no longer runs there.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Arguments of `longma placement resize`.
@@ -220,9 +231,14 @@ pub fn stop(one: &VmArguments) -> Outcome {
 }
 
 /// Runs `longma placement delete`.
-pub fn delete(one: &VmArguments) -> Outcome {
+pub fn delete(arguments: &DeleteArguments) -> Outcome {
+    let one = &arguments.one;
     let client = one.connection.client()?;
-    let vm: Vm = client.delete(&one.path("")).map_err(with_advice)?;
+    let mut path = one.path("");
+    if arguments.force {
+        path += if path.contains('?') { "&force=true" } else { "?force=true" };
+    }
+    let vm: Vm = client.delete(&path).map_err(with_advice)?;
     one.until(&client, vm.id, VmState::Deleted)
 }
 
@@ -253,7 +269,7 @@ pub fn rebind(arguments: &RebindArguments) -> Outcome {
     let vm = moved.map_err(|error| match error {
         // Do not advise `longma placement explain`: the missing resource is on the VM's own host, and the options of
         // the request are unknown here.
-        ClientError::Refused(problem) if problem.title == "no room" => {
+        ClientError::Refused(problem) if problem.kind == ProblemKind::NoRoom => {
             format!("{}", ClientError::Refused(problem)).into()
         }
         error => with_advice(error),

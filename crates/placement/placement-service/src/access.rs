@@ -3,6 +3,7 @@
 //! Source: RFC 6750. A token has 256 random bits, so an unsalted digest cannot be brute-forced.
 
 use crate::problem::HttpProblem;
+use crate::wire::ProblemKind;
 use longma_placement::store::{Token, Vm};
 use sha2::{Digest, Sha256};
 
@@ -90,7 +91,7 @@ impl Caller {
             self.role.name(),
             allowed.join(" or ")
         );
-        Err(HttpProblem::new(403, "not allowed", detail))
+        Err(HttpProblem::new(ProblemKind::NotAllowed, detail))
     }
 
     /// The tenant that the caller is restricted to, if any. Rejects agents.

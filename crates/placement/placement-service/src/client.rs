@@ -7,7 +7,7 @@ use crate::wire::{Problem, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use ureq::Agent;
@@ -181,6 +181,18 @@ impl Client {
         Ok(Self { agent, url, authorization, machine: None })
     }
 
+    /// Returns the service's URL if the token can be read on the network: without TLS, to another machine.
+    pub fn visible_at(&self) -> Option<&str> {
+        let authority = self.url.strip_prefix("http://")?.split('/').next()?;
+        let host = match authority.strip_prefix('[') {
+            Some(rest) => rest.split(']').next()?,
+            None => authority.split(':').next()?,
+        };
+        let is_local =
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        (!is_local).then_some(&*self.url)
+    }
+
     /// Makes this the client of the agent on `machine`, which is reduced to its first 64 alphanumeric characters.
     pub fn of_machine(self, machine: &str) -> Self {
         Self {
@@ -340,5 +352,25 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_visible_on_the_way_to_another_machine_without_tls() {
+        let visible = |url: &str| {
+            let access =
+                Access { url: url.into(), address: None, token: "longma-0".into(), certificate: None };
+            Client::new(&access).unwrap().visible_at().is_some()
+        };
+        for url in ["http://host1:7420", "http://192.0.2.1", "http://[2001:db8::1]:7420/"] {
+            assert!(visible(url), "{url}");
+        }
+        for url in ["http://127.0.0.1:7420", "http://localhost", "http://[::1]:7420", "https://host1:7420"] {
+            assert!(!visible(url), "{url}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: the XDG Base Directory Specification for its default location.
 
+use longma_placement::SqlStore;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -26,6 +27,9 @@ pub struct Access {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
 }
+
+/// Name of the database file in a data directory.
+pub const DATABASE: &str = "placement.db";
 
 /// Maximum size of an access file in bytes.
 const MAX_ACCESS_BYTES: u64 = 1 << 16;
@@ -125,7 +129,7 @@ impl DataDir {
     /// directory. SQLite's own locks would admit a second process. They also end when the process closes any descriptor
     /// of the file, so this descriptor must be closed after the database.
     pub fn lock_database(&self) -> io::Result<LockedDatabase> {
-        let path = self.folder.join("placement.db");
+        let path = self.folder.join(DATABASE);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         let lock = Lock::of(file, "another service uses this database")?;
@@ -142,9 +146,36 @@ impl DataDir {
     }
 }
 
+/// Puts a backup of the database into a data directory that has none. Returns the path of the database.
+///
+/// # Errors
+/// If a service uses the directory, it has a database already, or the backup is not a placement database.
+pub fn restore(data_dir: &Path, backup: &Path) -> Result<PathBuf, String> {
+    let failed = |error: io::Error| format!("{}: {error}", data_dir.display());
+    let held = DataDir::hold(data_dir).map_err(failed)?;
+    let database = held.folder.join(DATABASE);
+    for name in [DATABASE.to_string(), format!("{DATABASE}-wal")] {
+        if held.folder.join(&name).exists() {
+            let why = "exists: stop the service, and move placement.db, placement.db-wal and placement.db-shm to \
+                another folder";
+            return Err(format!("{}: {why}", held.folder.join(name).display()));
+        }
+    }
+    // Under another name first, so that a crash leaves no incomplete database.
+    let new = held.folder.join(format!("{DATABASE}.restored"));
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    SqlStore::backup(backup, &new).map_err(|error| error.to_string())?;
+    fs::rename(&new, &database).and_then(|()| File::open(&held.folder)?.sync_all()).map_err(failed)?;
+    Ok(database)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longma_placement::AgentStore as _;
     use std::os::unix::fs::MetadataExt;
 
     #[test]
@@ -172,5 +203,23 @@ mod tests {
         other.write(folder.path()).unwrap();
         assert_ne!(number(), first);
         assert_eq!(Access::read(folder.path()).unwrap(), other);
+    }
+
+    #[test]
+    fn a_backup_is_restored_into_an_empty_directory_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new, copy) =
+            (folder.path().join("old"), folder.path().join("new"), folder.path().join("copy"));
+        let held = DataDir::hold(&old).unwrap();
+        let store = SqlStore::open_file(&old.join(DATABASE)).unwrap();
+        let identity = store.identity().unwrap();
+        SqlStore::backup(&old.join(DATABASE), &copy).unwrap();
+        assert!(restore(&old, &copy).unwrap_err().contains("another service"));
+        drop((store, held));
+        assert!(restore(&old, &copy).unwrap_err().contains("exists"));
+        let restored = SqlStore::open_file(&restore(&new, &copy).unwrap()).unwrap();
+        assert_eq!(restored.identity().unwrap(), identity);
+        assert!(restore(&folder.path().join("third"), &old.join("lock")).is_err(), "it is no database");
+        assert!(!folder.path().join("third").join(DATABASE).exists());
     }
 }

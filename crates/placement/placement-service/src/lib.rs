@@ -15,6 +15,7 @@ mod listen;
 mod metrics;
 mod placement_worker;
 mod problem;
+mod problem_kind;
 mod serve;
 mod signals;
 mod state;
@@ -23,7 +24,7 @@ pub mod wire;
 pub use agent::AllInOne;
 pub use api::{key_given_twice, openapi};
 pub use client::Client;
-pub use data_dir::{Access, default_data_dir};
+pub use data_dir::{Access, DATABASE, default_data_dir, restore};
 pub use serve::{Options, ServeError, serve};
 
 /// Receives the service's log messages, one line each.

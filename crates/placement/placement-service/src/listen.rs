@@ -8,9 +8,11 @@ use crate::api::Peer;
 use crate::certificate::{self, CertificateInfo};
 use crate::connection_limit::{Answer, ConnectionLimit, ConnectionPermit};
 use crate::problem::HttpProblem;
+use crate::wire::ProblemKind;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, Request, Response};
+use axum::http::header::HOST;
+use axum::http::{HeaderName, HeaderValue, Request, Response, Version};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -201,7 +203,13 @@ async fn answer(
     if header_bytes(&request) > MAX_HEADER_BYTES {
         // hyper limits its read buffer, which may exceed this limit in one read.
         let detail = format!("the header is longer than {MAX_HEADER_BYTES} bytes");
-        let refused = HttpProblem::new(431, "header too long", detail).into_response();
+        let refused = HttpProblem::new(ProblemKind::HeaderTooLong, detail).into_response();
+        return Ok(refused.map(|body| Answer::new(body, permit)));
+    }
+    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
+        // RFC 9112, 3.2.
+        let detail = "send exactly one header `Host`".to_string();
+        let refused = HttpProblem::new(ProblemKind::WrongHeader, detail).into_response();
         return Ok(refused.map(|body| Answer::new(body, permit)));
     }
     request.extensions_mut().insert(Peer(peer));

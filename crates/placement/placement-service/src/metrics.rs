@@ -76,6 +76,7 @@ impl Metrics {
                 HostStatus::Up => "up",
                 HostStatus::Draining => "draining",
                 HostStatus::Down => "down",
+                HostStatus::ForcedDown => "forced-down",
             };
             self.hosts.get_or_create(&KindLabel { what }).inc_by(count as i64);
         }

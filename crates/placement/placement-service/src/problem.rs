@@ -4,7 +4,7 @@
 
 use crate::Log;
 use crate::placement_worker::WorkerError;
-use crate::wire::Problem;
+use crate::wire::{Problem, ProblemKind};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -21,12 +21,15 @@ const RETRY_AFTER_S: &str = "2";
 pub(crate) struct HttpProblem(pub Problem);
 
 impl HttpProblem {
-    pub fn new(status: u16, title: &str, detail: String) -> Self {
-        Self(Problem { status, title: title.into(), detail, fields: Vec::new() })
+    pub fn new(kind: ProblemKind, detail: String) -> Self {
+        let (status, title) = kind.status_and_title();
+        Self(Problem { kind, status, title: title.into(), detail, fields: Vec::new() })
     }
 
     pub fn fields(detail: &str, fields: Vec<Invalid>) -> Self {
-        Self(Problem { status: 422, title: "wrong fields".into(), detail: detail.into(), fields })
+        let mut problem = Self::new(ProblemKind::WrongFields, detail.into());
+        problem.0.fields = fields;
+        problem
     }
 
     pub fn field(field: &str, problem: String) -> Self {
@@ -34,40 +37,39 @@ impl HttpProblem {
     }
 
     pub fn unknown(what: &str) -> Self {
-        Self::new(404, "not found", format!("there is no {what}"))
+        Self::new(ProblemKind::NotFound, format!("there is no {what}"))
     }
 
     /// Maps a store error. Details of a database failure go to the log only.
     pub fn of_store(error: StoreError, log: &Log) -> Self {
         let said = error.to_string();
         match error {
-            StoreError::Conflict { .. } => Self::new(409, "conflict", said),
-            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(409, "exists already", said),
+            StoreError::Conflict { .. } => Self::new(ProblemKind::Conflict, said),
+            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(ProblemKind::Exists, said),
             StoreError::NotAllowed { .. } | StoreError::Stale { .. } => {
-                Self::new(409, "not in this state", said)
+                Self::new(ProblemKind::WrongState, said)
             }
-            StoreError::KeyReused => Self::new(422, "key used already", said),
-            StoreError::Quota { .. } => Self::new(403, "over the quota", said),
-            StoreError::Unknown { .. } => Self::new(404, "not found", said),
+            StoreError::KeyReused => Self::new(ProblemKind::KeyReused, said),
+            StoreError::Quota { .. } => Self::new(ProblemKind::OverQuota, said),
+            StoreError::Unknown { .. } => Self::new(ProblemKind::NotFound, said),
             StoreError::Busy(_) => {
                 log(&said);
                 Self::new(
-                    503,
-                    "busy",
+                    ProblemKind::Busy,
                     "nothing was changed: the database is in use by others; try again".into(),
                 )
             }
             StoreError::Full(_) => {
                 log(&said);
                 let detail = "nothing was changed: free space on the database's disk, then try again".into();
-                Self::new(507, "the database is full", detail)
+                Self::new(ProblemKind::DatabaseFull, detail)
             }
             StoreError::Unreachable(_) => {
                 log(&said);
                 let detail = "the service reconnects with each request. Nothing was changed, unless the \
                     connection broke during this request: repeat it with the same idempotency key, or \
                     check the state first";
-                Self::new(503, "the database cannot be reached", detail.into())
+                Self::new(ProblemKind::DatabaseUnreachable, detail.into())
             }
             StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
                 log(&said);
@@ -76,9 +78,9 @@ impl HttpProblem {
                     "see the service's log for the reason; the change may have been made: check, or \
                         repeat the request with the same idempotency key"
                         .into();
-                Self::new(500, "the database failed", detail)
+                Self::new(ProblemKind::DatabaseFailed, detail)
             }
-            StoreError::Closed => Self::new(503, "ending", "the service is ending; try again".into()),
+            StoreError::Closed => Self::new(ProblemKind::Ending, "the service is ending; try again".into()),
         }
     }
 
@@ -88,13 +90,13 @@ impl HttpProblem {
                 Self::fields("the request is invalid", fields)
             }
             AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 }) => {
-                Self::new(409, "no room", "no host is registered: start an agent on one".into())
+                Self::new(ProblemKind::NoRoom, "no host is registered: start an agent on one".into())
             }
-            AllocateError::NoPlacement(error) => Self::new(409, "no room", error.to_string()),
+            AllocateError::NoPlacement(error) => Self::new(ProblemKind::NoRoom, error.to_string()),
             AllocateError::Store(error) => Self::of_store(error, log),
             AllocateError::Inventory(error) => {
                 log(&format!("the store contradicts itself: {error}"));
-                Self::new(500, "the store contradicts itself", "run an audit to see where".into())
+                Self::new(ProblemKind::Inconsistent, "run an audit to see where".into())
             }
         }
     }
@@ -103,8 +105,10 @@ impl HttpProblem {
 impl From<WorkerError> for HttpProblem {
     fn from(error: WorkerError) -> Self {
         match error {
-            WorkerError::Busy => Self::new(503, "busy", "too many requests are waiting; try again".into()),
-            WorkerError::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
+            WorkerError::Busy => {
+                Self::new(ProblemKind::Busy, "too many requests are waiting; try again".into())
+            }
+            WorkerError::Gone => Self::new(ProblemKind::Ending, "the service is ending; try again".into()),
         }
     }
 }

@@ -19,6 +19,8 @@ use tokio::net::TcpListener;
 
 /// Interval at which the store is checked for changes by other processes.
 const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which old records are deleted.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Interval at which silent agents are detected.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -41,6 +43,8 @@ pub struct Options {
     pub images: PathBuf,
     /// Scheduling policy.
     pub policy: Policy,
+    /// How long to keep deleted virtual machines, events and cleared alarms; `None` keeps them for good.
+    pub retention: Option<Duration>,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
     /// Receives log messages.
@@ -265,11 +269,13 @@ async fn run(
         agents.push(thread.map_err(|e| ServeError::System(e.to_string()))?);
     }
     let looking = tokio::spawn(watch_store(state.clone()));
+    let pruning = options.retention.map(|retention| tokio::spawn(prune(state.clone(), retention)));
     let signals = tokio::spawn(until_signalled(state.clone()));
     ready(&access.url, &data_dir.folder);
     let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
     looking.abort();
+    pruning.inspect(tokio::task::JoinHandle::abort);
     telling.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
     // An agent finishes what it has begun, which is a few hypervisor calls. It aborts long ones by itself.
@@ -292,6 +298,19 @@ async fn until_signalled(state: Arc<ServiceState>) {
             "cannot handle signals, so they end the service at once, which \
             loses no data: {error}"
         )),
+    }
+}
+
+/// Periodically deletes what is older than the retention period.
+async fn prune(state: Arc<ServiceState>, retention: Duration) {
+    loop {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let before = now.saturating_sub(retention).as_secs() as i64;
+        // A failure is already logged, and the next run may succeed.
+        if let Ok(1..) = state.with(move |d| d.store.prune(before)).await {
+            (state.log)("records older than the retention period were deleted");
+        }
+        tokio::time::sleep(PRUNE_INTERVAL).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: RFC 9457 for problems.
 
+pub use crate::problem_kind::ProblemKind;
 use longma_placement::audit::Finding;
 use longma_placement::host::{Host, NodeLoad};
 use longma_placement::inventory::{HostStatus, NodeUse};
@@ -16,15 +17,32 @@ use utoipa::ToSchema;
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
+    /// What kind of problem it is, for programs.
+    #[serde(default)]
+    pub kind: ProblemKind,
     /// HTTP status.
     pub status: u16,
-    /// Kind of problem, in a few words.
+    /// The kind in a few words, for people.
     pub title: String,
     /// What is wrong, and what to do.
     pub detail: String,
     /// Invalid fields of the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Invalid>,
+}
+
+/// Maximum number of characters about fields in a line.
+const MAX_SUMMARY_CHARS: usize = 300;
+
+impl Problem {
+    /// The detail and the invalid fields in one line.
+    pub(crate) fn summary(&self) -> String {
+        let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
+        let separator = if fields.is_empty() { "" } else { ": " };
+        // The names of fields may be a client's own.
+        let fields: String = fields.join("; ").chars().take(MAX_SUMMARY_CHARS).collect();
+        format!("{}{separator}{fields}", self.detail)
+    }
 }
 
 /// A page of virtual machines.
@@ -64,6 +82,47 @@ pub struct Drained {
     pub host: HostView,
     /// Virtual machines that are still on it. They stay until they are deleted.
     pub left: Vec<Vm>,
+}
+
+/// What an operator asserts about a dead host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evacuate {
+    /// The host is powered off, or cut off from the disks and networks of its virtual machines. Must be true.
+    pub fenced: bool,
+}
+
+/// Result of an evacuation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Evacuation {
+    /// What the service assumes about the host.
+    pub assumed: String,
+    /// Virtual machines that have left the host.
+    pub left: Vec<Evacuated>,
+    /// Virtual machines that fit nowhere else.
+    pub stayed: Vec<NotEvacuated>,
+}
+
+/// A virtual machine that has left a dead host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Evacuated {
+    /// Its ID.
+    pub vm: VmId,
+    /// Its name.
+    pub name: String,
+    /// Its new host; `None` if it was deleted because its owner wanted that.
+    pub to: Option<String>,
+}
+
+/// A virtual machine that stays on a dead host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NotEvacuated {
+    /// Its ID.
+    pub vm: VmId,
+    /// Its name.
+    pub name: String,
+    /// Why it was not moved.
+    pub why: String,
 }
 
 /// Where to move a virtual machine.

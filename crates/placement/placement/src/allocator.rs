@@ -9,10 +9,10 @@ use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
 use crate::store::{
-    Pending, Reservation, Reserved, Store, StoreError, StoredHost, Vm, VmId, VmQuery, VmState,
+    Intent, Pending, Reservation, Reserved, Store, StoreError, StoredHost, Vm, VmId, VmQuery, VmState,
     forbidding_group,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,13 +64,24 @@ impl PendingReservation {
     }
 }
 
-/// Resources reserved in memory while the store has not answered yet.
+/// A reservation that the store has not answered yet, or whose answer was not read yet.
 struct InFlight {
     tenant: String,
     name: String,
     placement: Placement,
-    /// False if a reload showed that another allocator owns the resources.
-    held: bool,
+    counted: Counted,
+}
+
+/// Where the resources of a reservation in progress are counted in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Apart from all virtual machines of the store. `is_certain` unless the host was reloaded in between: the store
+    /// may have contained the reservation already.
+    Apart { is_certain: bool },
+    /// As part of this virtual machine, which a reload found in the store.
+    With(VmId),
+    /// Not at all: a reload found the resources taken by others.
+    No,
 }
 
 /// Places requests and reserves their resources.
@@ -81,6 +92,8 @@ pub struct Allocator {
     /// ID of the last store event that was applied.
     last_event: i64,
     in_flight: BTreeMap<u64, InFlight>,
+    /// Virtual machines that were reserved while other reservations are still in progress.
+    confirmed: BTreeSet<VmId>,
     tokens: u64,
     conflicts: u64,
     /// When the last conflict happened, while the allocator is restricted to a subset of the hosts.
@@ -124,6 +137,7 @@ impl Allocator {
             origin,
             last_event,
             in_flight: BTreeMap::new(),
+            confirmed: BTreeSet::new(),
             tokens: 0,
             conflicts: 0,
             partitioned_since: None,
@@ -168,7 +182,8 @@ impl Allocator {
         let pending = self.store.reserve(reservation);
         self.tokens += 1;
         let (tenant, name) = (request.tenant.clone(), request.name.clone());
-        let in_flight = InFlight { tenant, name, placement: placement.clone(), held: true };
+        let counted = Counted::Apart { is_certain: true };
+        let in_flight = InFlight { tenant, name, placement: placement.clone(), counted };
         self.in_flight.insert(self.tokens, in_flight);
         let key = key.map(str::to_string);
         Ok(PendingReservation { token: self.tokens, request: request.clone(), key, placement, pending })
@@ -183,15 +198,14 @@ impl Allocator {
         for attempt in 1.. {
             let PendingReservation { token, request, key, placement, pending } = begun;
             let answer = pending.wait();
-            let held = self.in_flight.remove(&token).is_some_and(|f| f.held);
-            if matches!(&answer, Ok(reserved) if !reserved.replayed) {
-                if !held {
-                    // A reload between the commit and this answer dropped it from memory.
-                    self.reload(&placement.host)?;
-                }
+            let counted = self.in_flight.remove(&token).map_or(Counted::No, |flight| flight.counted);
+            if let Ok(reserved) = &answer
+                && !reserved.replayed
+            {
+                self.confirm(reserved.vm.id, counted, &placement.host)?;
                 return Ok(answer?);
             }
-            if held {
+            if matches!(counted, Counted::Apart { .. }) {
                 self.scheduler.give(&placement)?;
             }
             match answer {
@@ -211,6 +225,19 @@ impl Allocator {
             };
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Makes sure that a durable reservation is counted once in memory.
+    fn confirm(&mut self, id: VmId, counted: Counted, host: &str) -> Result<(), AllocateError> {
+        match self.in_flight.is_empty() {
+            true => self.confirmed.clear(),
+            false => drop(self.confirmed.insert(id)),
+        }
+        match counted {
+            Counted::Apart { is_certain: true } => Ok(()),
+            Counted::With(found) if found == id => Ok(()),
+            _ => self.reload(host),
+        }
     }
 
     /// Decides, reserves and waits.
@@ -258,6 +285,7 @@ impl Allocator {
                     HostStatus::Down => {
                         "its agent is silent, or the host does not match its description: it accepts no virtual machines"
                     }
+                    HostStatus::ForcedDown => "it was declared dead: it accepts no virtual machines",
                     _ => "it is draining: it accepts no virtual machines",
                 };
                 let what = what.into();
@@ -288,6 +316,56 @@ impl Allocator {
         unreachable!("the last attempt returns")
     }
 
+    /// Gives a virtual machine of a host that was forced down a place on another host, or deletes it if its owner wants
+    /// that. The caller asserts that its old domain no longer runs.
+    ///
+    /// # Errors
+    /// If its host was not forced down, the request fits on no other host, or the store fails.
+    pub fn evacuate(&mut self, id: VmId) -> Result<Vm, AllocateError> {
+        for attempt in 1.. {
+            let vm = self.store.vm(id)?;
+            let Some(old) = &vm.placement else {
+                let what = format!("virtual machine {id} that is not deleted");
+                return Err(StoreError::Unknown { what }.into());
+            };
+            if vm.intent == Intent::Delete {
+                let deleted = self.store.force_delete(id)?;
+                self.reload(&old.host)?;
+                return Ok(deleted);
+            }
+            self.reload(&old.host)?;
+            if self.store.vm(id)?.placement != vm.placement {
+                // Another request has moved or deleted it in between.
+                continue;
+            }
+            // Its present places do not count for its groups. The host is down, so no decision uses them.
+            for place in vm.placement.iter().chain(&vm.target) {
+                self.scheduler.give(place)?;
+            }
+            let moved = match self.scheduler.place(&vm.request) {
+                Ok(target) => {
+                    let moved = self.store.evacuate(id, &target);
+                    if moved.is_err() {
+                        self.scheduler.give(&target)?;
+                    }
+                    moved.map_err(AllocateError::from)
+                }
+                Err(refused) => Err(refused.into()),
+            };
+            self.reload(&old.host)?;
+            match moved {
+                Err(AllocateError::Store(StoreError::Conflict { host, .. }))
+                    if attempt < MAX_ATTEMPTS && host != old.host =>
+                {
+                    self.reload(&host)?;
+                    self.apply_changes()?;
+                }
+                moved => return moved,
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
     fn nodes_of(&self, host: &str) -> Vec<u32> {
         let usage = self.scheduler.inventory().usage(host);
         usage.map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect())
@@ -300,15 +378,24 @@ impl Allocator {
     pub fn apply_changes(&mut self) -> Result<usize, AllocateError> {
         let (hosts, last) = self.store.changes_since(self.last_event, self.origin)?;
         self.last_event = last;
-        for (host, vms) in self.store.reservations_on(&hosts)? {
-            self.apply_host(&host, &vms)?;
-        }
+        self.reload_all(&hosts)?;
         Ok(hosts.len())
     }
 
     /// Rebuilds the reservations of one host from the store and from the reservations in progress.
     fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
-        for (host, vms) in self.store.reservations_on(&[host.to_string()])? {
+        self.reload_all(&[host.to_string()])
+    }
+
+    fn reload_all(&mut self, hosts: &[String]) -> Result<(), AllocateError> {
+        let stored = self.store.reservations_on(hosts)?;
+        for removed in hosts.iter().filter(|name| stored.iter().all(|(host, _)| host.host.name != **name)) {
+            self.scheduler.remove_host(removed);
+            for flight in self.in_flight.values_mut().filter(|f| f.placement.host == *removed) {
+                flight.counted = Counted::No;
+            }
+        }
+        for (host, vms) in stored {
             self.apply_host(&host, &vms)?;
         }
         Ok(())
@@ -320,10 +407,22 @@ impl Allocator {
         self.scheduler.set_status(host, stored.status);
         let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
         self.scheduler.reload_host(host, places)?;
+        // A reservation that is already durable is part of `vms`. Of several with the same name and placement, at most
+        // one is, and it is not one whose virtual machine was confirmed before.
+        let mut unmatched: Vec<&Vm> = vms.iter().filter(|vm| !self.confirmed.contains(&vm.id)).collect();
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
-            let is = |vm: &Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
-            // A reservation that is already durable is part of `vms`.
-            flight.held = vms.iter().any(is) || self.scheduler.take(&flight.placement).is_ok();
+            let is = |vm: &&Vm| {
+                vm.request.tenant == flight.tenant
+                    && vm.request.name == flight.name
+                    && vm.placement.as_ref() == Some(&flight.placement)
+            };
+            flight.counted = match unmatched.iter().position(is) {
+                Some(at) => Counted::With(unmatched.swap_remove(at).id),
+                None if self.scheduler.take(&flight.placement).is_ok() => {
+                    Counted::Apart { is_certain: false }
+                }
+                None => Counted::No,
+            };
         }
         Ok(())
     }

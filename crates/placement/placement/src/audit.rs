@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::hypervisor::{Actual, Hypervisor, HypervisorError, PAUSED_BY_USER, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
-use crate::store::{Intent, Store, StoreError, Vm, VmId, VmQuery, VmState};
+use crate::store::{AgentStore, Intent, StoreError, Vm, VmId, VmState};
 use serde::{Deserialize, Serialize};
 
 /// A difference between the intended and the observed state.
@@ -120,7 +120,7 @@ impl Intended {
 
 /// Total memory of a placement on all nodes.
 fn size_mib(placement: &Placement) -> u64 {
-    placement.tally().memory.values().sum()
+    placement.memory_mib().0
 }
 
 /// Lists the differences in affinity and memory binding of a running domain. Virtual CPUs that are missing are reported
@@ -149,11 +149,11 @@ pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual:
     if bound != placement.bound {
         note(What::Bound, format!("{:?}", placement.bound), format!("{bound:?}"));
     }
-    let tally = placement.tally();
+    let memory = placement.guest_memory();
     // If the domain has another memory size than planned, report the size and not the location of the surplus.
     let resized = actual.size_mib.is_some_and(|mib| mib != size_mib(placement));
     let misplaced = actual.memory_mib.iter().filter(|(node, mib)| {
-        let planned: u64 = tally.memory.iter().filter(|(k, _)| k.0 == **node).map(|(_, mib)| mib).sum();
+        let planned: u64 = memory.iter().filter(|(k, _)| k.0 == **node).map(|(_, mib)| mib).sum();
         match placement.memory {
             MemoryPolicy::Strict => **mib > planned && (planned == 0 || !resized),
             MemoryPolicy::Preferred { .. } => !placement.bound.contains(node) && **mib > 0,
@@ -162,7 +162,7 @@ pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual:
     if misplaced.count() > 0 {
         note(
             What::Memory,
-            format!("{:?} MiB by node and page", tally.memory),
+            format!("{memory:?} MiB by node and page"),
             format!("{:?} MiB by node", actual.memory_mib),
         );
     }
@@ -216,11 +216,11 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
 /// # Errors
 /// If the store or the hypervisor fails.
 pub fn audit(
-    store: &dyn Store,
+    store: &dyn AgentStore,
     hypervisor: &mut dyn Hypervisor,
     host: &Host,
 ) -> Result<Vec<Finding>, AuditError> {
-    let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let vms = store.host_vms(&host.name)?;
     let database = store.identity()?;
     let all = hypervisor.survey()?;
     let own = |domain: &str, vm: &Vm| {

@@ -5,7 +5,7 @@
 //! testing/sysfs-kernel-mm-hugepages, testing/sysfs-bus-pci; proc_stat(5).
 
 use crate::cpus::CpuSet;
-use crate::host::{Device, DeviceKind, Host, HostError, Node, NodeLoad, Pool};
+use crate::host::{Device, DeviceKind, Host, HostError, Node, NodeLoad, Pool, is_device_name};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -205,7 +205,7 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
             _ => continue,
         };
         // A virtual function counts as a slot of its physical function.
-        if devices.len() == MAX_DEVICES || folder.join("physfn").exists() {
+        if devices.len() == MAX_DEVICES || !is_device_name(&address) || folder.join("physfn").exists() {
             continue;
         }
         let number = |file: &str| -> Result<Option<i64>, CollectError> {

@@ -209,7 +209,7 @@ impl Hypervisor for FakeHypervisor {
                 created_at: Some(domain.created_at),
                 pins: domain.pins.clone(),
                 bound: domain.placement.bound.clone(),
-                size_mib: Some(domain.placement.tally().memory.values().sum()),
+                size_mib: Some(domain.placement.memory_mib().0),
                 ..Actual::default()
             };
             let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();
@@ -343,6 +343,7 @@ mod tests {
             bound: vec![0],
             devices: Vec::new(),
             groups: Vec::new(),
+            overhead: Vec::new(),
         };
         let request = Request::new("a", 1, 64);
         let (name, database) = ("longma-1".into(), "here".into());

@@ -234,16 +234,29 @@ impl Host {
             return fail(format!("reserved: CPU {cpu} does not belong to any node"));
         }
         for (at, device) in self.devices.iter().enumerate() {
+            if !is_device_name(&device.name) {
+                return fail(format!(
+                    "devices[{at}].name: must have 1 to {MAX_DEVICE_NAME} letters, digits, `-`, `_`, `.`, `:` or `@`"
+                ));
+            }
             let node = device.node.is_none_or(|id| self.nodes.iter().any(|n| n.id == id));
             let twice = self.devices[..at].iter().any(|d| d.name == device.name);
-            if !node || twice || device.name.is_empty() || device.name.len() > 64 {
-                return fail(format!(
-                    "devices[{at}]: its node does not exist, or its name is invalid or used twice"
-                ));
+            if !node || twice {
+                return fail(format!("devices[{at}]: its node does not exist, or its name is used twice"));
             }
         }
         Ok(())
     }
+}
+
+/// Maximum length of a device's name.
+const MAX_DEVICE_NAME: usize = 64;
+
+/// Returns whether `name` can be the name of a device: a network interface or a PCI address. The syntax is narrow
+/// because names appear in XML, on terminals and on web pages.
+pub fn is_device_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '@');
+    (1..=MAX_DEVICE_NAME).contains(&name.len()) && name.chars().all(good)
 }
 
 /// Distances of `nodes` nodes if none are known: 10 to itself and 20 to the others, as in Linux.
@@ -283,5 +296,11 @@ mod tests {
         assert!(wrong(|h| h.nodes[3].id = 0).starts_with("nodes[3].id"));
         assert!(wrong(|h| h.reserved = "500".parse().unwrap()).starts_with("reserved"));
         assert!(wrong(|h| h.nodes[0].memory.clear()).starts_with("nodes[0].memory"));
+        for name in ["", "a\u{1b}[2J", "a<b>", "a b"] {
+            let mut host = good.clone();
+            let device = Device { name: name.into(), kind: DeviceKind::Nic, node: None, slots: 1 };
+            host.devices = vec![device];
+            assert!(host.check().unwrap_err().problem.starts_with("devices[0].name"), "{name:?}");
+        }
     }
 }

@@ -20,6 +20,8 @@ pub enum HostStatus {
     Draining,
     /// The host's agent has stopped reporting.
     Down,
+    /// An operator has declared the host dead.
+    ForcedDown,
 }
 
 /// A placement that cannot be reserved or released: its resources are taken, or it does not match the host's
@@ -180,17 +182,22 @@ impl Inventory {
 
     /// Number of hosts.
     pub fn len(&self) -> usize {
-        self.hosts.len()
+        self.by_name.len()
     }
 
     /// Returns whether the inventory has no hosts.
     pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
+        self.by_name.is_empty()
     }
 
     /// Names of the hosts in insertion order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.hosts.iter().map(|h| &*h.name)
+        self.indices().map(|at| &*self.hosts[at].name)
+    }
+
+    /// Indices of the hosts, without removed ones.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
+        (0..self.hosts.len()).filter(|at| self.find(&self.hosts[*at].name) == Some(*at))
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
@@ -222,6 +229,15 @@ impl Inventory {
         self.by_name.insert(name.clone(), self.hosts.len() as u32);
         self.hosts.push(HostState::new(name, shape));
         Ok(self.hosts.len() - 1)
+    }
+
+    /// Removes a host and its reservations. Returns its index, which no other host uses: indices are positions in cached
+    /// rankings.
+    pub fn remove_host(&mut self, name: &str) -> Option<usize> {
+        let at = self.empty_host(name)?;
+        self.hosts[at].status = HostStatus::Down;
+        self.by_name.remove(name);
+        Some(at)
     }
 
     /// Drops all reservations of a host, so that the caller can take them again from a store.

@@ -35,7 +35,7 @@ pub use request::Request;
 pub use scheduler::{Policy, Scheduler};
 #[cfg(feature = "databases")]
 pub use store::SqlStore;
-pub use store::Store;
+pub use store::{AgentStore, Store};
 
 /// Compiles and runs the README's example as a doctest.
 #[cfg(all(doctest, feature = "databases"))]

@@ -26,6 +26,9 @@ pub struct Placement {
     /// Names of assigned devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
+    /// Memory in ordinary pages besides the guest memory, for the emulator. Placements of older versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overhead: Vec<Share>,
     /// Groups it belongs to, as "tenant/group".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
@@ -83,9 +86,10 @@ impl Placement {
             if self.cpu != CpuPolicy::Exclusive {
                 *tally.shared.entry(cell.node).or_default() += cell.vcpus;
             }
-            for share in &cell.memory {
-                *tally.memory.entry((share.node, share.page_kib)).or_default() += share.mib;
-            }
+        }
+        tally.memory = self.guest_memory();
+        for share in &self.overhead {
+            *tally.memory.entry((share.node, share.page_kib)).or_default() += share.mib;
         }
         if let (Some(cpu), Some(first)) = (self.emulator_cpu, self.cells.first()) {
             tally.exclusive.push((first.node, cpu));
@@ -96,12 +100,21 @@ impl Placement {
         tally
     }
 
+    /// Guest memory in MiB by (node, page size in KiB), without the overhead.
+    pub fn guest_memory(&self) -> BTreeMap<(u32, u32), u64> {
+        let mut memory = BTreeMap::new();
+        for share in self.cells.iter().flat_map(|cell| &cell.memory) {
+            *memory.entry((share.node, share.page_kib)).or_default() += share.mib;
+        }
+        memory
+    }
+
     /// Returns why a virtual machine cannot move on its host from `other` to this placement, or `None` if the two use
     /// equal amounts of existing resources. The store checks whether those resources are free.
     pub fn mismatch(&self, other: &Self, host: &Host) -> Option<String> {
         let pages = |placement: &Self| {
             let mut by_size = BTreeMap::<u32, u64>::new();
-            for ((_, page_kib), mib) in placement.tally().memory {
+            for ((_, page_kib), mib) in placement.guest_memory() {
                 *by_size.entry(page_kib).or_default() += mib;
             }
             by_size
@@ -112,6 +125,7 @@ impl Placement {
         let tally = self.tally();
         let exclusive = self.cpu == CpuPolicy::Exclusive;
         let nodes = self.cells.iter().flat_map(|c| c.memory.iter().map(|s| s.node).chain([c.node]));
+        let nodes = nodes.chain(self.overhead.iter().map(|share| share.node));
         let wrong = [
             (kind(self) != kind(other), "its policies differ"),
             (
@@ -135,6 +149,11 @@ impl Placement {
             ),
         ];
         wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, what)| what.to_string())
+    }
+
+    /// Total overhead in MiB.
+    pub fn overhead_mib(&self) -> u64 {
+        self.overhead.iter().map(|share| share.mib).sum()
     }
 
     /// Virtual CPUs of all cells.

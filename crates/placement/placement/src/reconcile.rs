@@ -6,7 +6,7 @@ use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, PAUSED_BY_USER, domain_name};
 use crate::placement::Placement;
-use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
+use crate::store::{AgentStore, Intent, StoreError, Vm, VmId, VmState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The result of a run.
@@ -22,12 +22,15 @@ pub struct Report {
 
 /// State of one run for one host.
 struct Agent<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn AgentStore,
     hypervisor: &'a mut dyn Hypervisor,
     host: &'a Host,
     /// Identity of the store's database.
     database: String,
-    /// Creation time of each of the host's virtual machines.
+    /// The host's virtual machines as last read or changed. The store of a remote agent answers over the network, so
+    /// they are not read again for each virtual machine.
+    vms: Vec<Vm>,
+    /// Creation time of each virtual machine that was on the host during the run.
     created: BTreeMap<VmId, i64>,
     /// All domains at the start of the run, to avoid repeated queries.
     seen: BTreeMap<String, (Listed, Option<Actual>)>,
@@ -45,22 +48,22 @@ struct Agent<'a> {
 /// # Errors
 /// If the store or the hypervisor is unreachable; retry later.
 pub fn reconcile(
-    store: &dyn Store,
+    store: &dyn AgentStore,
     hypervisor: &mut dyn Hypervisor,
     host: &Host,
 ) -> Result<Report, AuditError> {
     let mut agent = Agent::new(store, hypervisor, host)?;
-    let vms = agent.vms()?;
+    let vms = agent.read_vms()?;
     agent.remove_orphans(&vms)?;
     // Repin running virtual machines first, so that they leave CPUs that are about to be dedicated to another one.
     for vm in vms.iter().filter(|vm| matches!(vm.state, VmState::Moving | VmState::Running)) {
         agent.correct(vm)?;
     }
-    for vm in agent.vms()? {
+    for vm in agent.read_vms()? {
         agent.advance(&vm)?;
     }
     // Repin again: CPUs released above may now be shared.
-    for vm in agent.vms()?.iter().filter(|vm| vm.state == VmState::Running) {
+    for vm in agent.read_vms()?.iter().filter(|vm| vm.state == VmState::Running) {
         agent.correct(vm)?;
     }
     Ok(agent.report)
@@ -73,7 +76,7 @@ pub fn reconcile(
 /// # Errors
 /// If the target is taken, or the store or the hypervisor is unreachable.
 pub fn move_vm(
-    store: &dyn Store,
+    store: &dyn AgentStore,
     hypervisor: &mut dyn Hypervisor,
     host: &Host,
     id: VmId,
@@ -82,7 +85,7 @@ pub fn move_vm(
     let mut agent = Agent::new(store, hypervisor, host)?;
     let vm = agent.store.begin_move(id, target)?;
     // First repin the virtual machines that share CPUs which the target dedicates.
-    for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
+    for other in agent.read_vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
         agent.correct(other)?;
     }
     let applied = match agent.occupant(id, target)? {
@@ -91,7 +94,7 @@ pub fn move_vm(
     };
     match applied {
         Ok(()) => {
-            agent.store.end_move(id, true)?;
+            agent.end_move(id, true)?;
             agent.report.done.push(format!("virtual machine {id} moved"));
         }
         Err(HypervisorError::Refused { what, why }) => {
@@ -104,7 +107,7 @@ pub fn move_vm(
         Err(away) => return Err(away.into()),
     }
     // CPUs that the move released may now be shared, also by the moved virtual machine.
-    for other in agent.vms()?.iter().filter(|o| o.state == VmState::Running) {
+    for other in agent.read_vms()?.iter().filter(|o| o.state == VmState::Running) {
         agent.correct(other)?;
     }
     Ok(agent.report)
@@ -112,23 +115,50 @@ pub fn move_vm(
 
 impl<'a> Agent<'a> {
     fn new(
-        store: &'a dyn Store,
+        store: &'a dyn AgentStore,
         hypervisor: &'a mut dyn Hypervisor,
         host: &'a Host,
     ) -> Result<Self, AuditError> {
         let database = store.identity()?;
         let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
-        let (created, touched, counted) = Default::default();
+        let (vms, created, touched, counted) = Default::default();
         let report = Report::default();
-        Ok(Self { store, hypervisor, host, database, created, seen, touched, counted, report })
+        Ok(Self { store, hypervisor, host, database, vms, created, seen, touched, counted, report })
     }
 }
 
 impl Agent<'_> {
-    fn vms(&mut self) -> Result<Vec<Vm>, AuditError> {
-        let vms = self.store.vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })?;
+    /// Reads the host's virtual machines.
+    fn read_vms(&mut self) -> Result<Vec<Vm>, AuditError> {
+        let vms = self.store.host_vms(&self.host.name)?;
         self.created.extend(vms.iter().map(|vm| (vm.id, vm.created_at)));
+        self.vms.clone_from(&vms);
         Ok(vms)
+    }
+
+    fn transition(
+        &mut self,
+        id: VmId,
+        from: VmState,
+        to: VmState,
+        problem: Option<&str>,
+    ) -> Result<Vm, StoreError> {
+        let vm = self.store.transition(id, from, to, problem)?;
+        self.remember(&vm);
+        Ok(vm)
+    }
+
+    fn end_move(&mut self, id: VmId, arrived: bool) -> Result<(), StoreError> {
+        let vm = self.store.end_move(id, arrived)?;
+        self.remember(&vm);
+        Ok(())
+    }
+
+    /// Replaces what is known about a virtual machine.
+    fn remember(&mut self, vm: &Vm) {
+        if let Some(known) = self.vms.iter_mut().find(|known| known.id == vm.id) {
+            known.clone_from(vm);
+        }
     }
 
     /// Returns whether a domain belongs to another database, or to a virtual machine with the same ID that this
@@ -234,22 +264,17 @@ impl Agent<'_> {
             // The domain died. It occupies no resources, so an unfinished move can be dropped; the domain is created
             // again.
             if vm.state == VmState::Moving {
-                self.store.end_move(id, false)?;
+                self.end_move(id, false)?;
             }
             if vm.intent == Intent::Run {
-                self.store.transition(
-                    id,
-                    VmState::Running,
-                    VmState::Creating,
-                    Some("its domain had disappeared"),
-                )?;
+                self.transition(id, VmState::Running, VmState::Creating, Some("its domain had disappeared"))?;
             }
             return Ok(());
         }
         let before = self.report.problems.len();
         let applied = self.apply(id, placement);
         if self.is_done(id, applied)? && vm.state == VmState::Moving {
-            self.store.end_move(id, false)?;
+            self.end_move(id, false)?;
             self.report.done.push(format!("virtual machine {id}: an unfinished move was undone"));
         }
         debug_assert!(self.report.problems.len() <= before + 1);
@@ -298,7 +323,7 @@ impl Agent<'_> {
                 self.hypervisor.resume(name)?;
             }
             What::Transient => {
-                let domain = self.domain(vm, placement)?;
+                let domain = self.domain(vm, placement);
                 self.touch(name);
                 self.hypervisor.persist(&domain)?;
             }
@@ -320,22 +345,22 @@ impl Agent<'_> {
     }
 
     /// The domain to define for a virtual machine.
-    fn domain(&mut self, vm: &Vm, placement: &Placement) -> Result<Domain, HypervisorError> {
-        Ok(Domain {
+    fn domain(&self, vm: &Vm, placement: &Placement) -> Domain {
+        Domain {
             name: domain_name(vm.id),
             vm: vm.id,
             database: self.database.clone(),
             created_at: vm.created_at,
             request: vm.request.clone(),
             placement: placement.clone(),
-            pins: self.intended(placement)?.pins,
-        })
+            pins: self.intended(placement).pins,
+        }
     }
 
     /// Applies the affinity and memory binding of `placement` to a running domain. Changes only what differs.
     fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
         let domain = domain_name(id);
-        let intended = self.intended(placement)?;
+        let intended = self.intended(placement);
         let Some(actual) = self.inspect(&domain)? else {
             return Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
@@ -373,9 +398,8 @@ impl Agent<'_> {
         }
     }
 
-    fn intended(&mut self, placement: &Placement) -> Result<Intended, HypervisorError> {
-        let vms = self.vms().map_err(|e| HypervisorError::Unreachable(e.to_string()))?;
-        Ok(Intended::at(self.host, &vms, placement))
+    fn intended(&self, placement: &Placement) -> Intended {
+        Intended::at(self.host, &self.vms, placement)
     }
 
     /// Returns which domain still runs on a CPU that `placement` dedicates. The virtual machine must not run there
@@ -408,7 +432,7 @@ impl Agent<'_> {
             (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),
             (Stopping, intent) => self.stop(vm, intent),
             (state, intent) => {
-                let vm = self.store.transition(vm.id, state, Stopping, None)?;
+                let vm = self.transition(vm.id, state, Stopping, None)?;
                 self.stop(&vm, intent)
             }
         }
@@ -421,14 +445,14 @@ impl Agent<'_> {
             self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
-        if self.intended(placement)?.pins.vcpus.iter().any(CpuSet::is_empty) {
+        if self.intended(placement).pins.vcpus.iter().any(CpuSet::is_empty) {
             // A CPU was lost after the scheduler had chosen this place.
             let why = "one of its nodes has no shared CPU left";
             self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
         if vm.state != VmState::Creating {
-            let begun = self.store.transition(id, vm.state, VmState::Creating, None)?;
+            let begun = self.transition(id, vm.state, VmState::Creating, None)?;
             if begun.placement != vm.placement {
                 // The virtual machine was resized after `vm` was read. From the state `Creating` on, its size is fixed.
                 return self.create(&begun);
@@ -436,7 +460,7 @@ impl Agent<'_> {
         }
         match self.make(vm, placement) {
             Ok(true) => {
-                self.store.transition(id, VmState::Creating, VmState::Running, None)?;
+                self.transition(id, VmState::Creating, VmState::Running, None)?;
                 self.report.done.push(format!("virtual machine {id} is running"));
             }
             Ok(false) => {
@@ -447,7 +471,7 @@ impl Agent<'_> {
                 let problem = format!("the hypervisor refused to {what}: {why}");
                 let removed = self.remove(&domain_name(id));
                 if self.is_done(id, removed)? {
-                    self.store.transition(id, VmState::Creating, VmState::Failed, Some(&problem))?;
+                    self.transition(id, VmState::Creating, VmState::Failed, Some(&problem))?;
                 }
                 self.report.problems.push(format!("virtual machine {id}: {problem}"));
             }
@@ -462,7 +486,7 @@ impl Agent<'_> {
         let mut started = self.inspect(&name)?.is_some_and(|a| a.running);
         let mut done = Ok(());
         if !started {
-            let domain = self.domain(vm, placement)?;
+            let domain = self.domain(vm, placement);
             self.touch(&name);
             self.hypervisor.define(&domain)?;
             done = self.hypervisor.start(&name);
@@ -486,7 +510,7 @@ impl Agent<'_> {
         };
         if self.is_done(id, done)? {
             let to = if intent == Intent::Delete { VmState::Deleted } else { VmState::Stopped };
-            let vm = self.store.transition(id, VmState::Stopping, to, None)?;
+            let vm = self.transition(id, VmState::Stopping, to, None)?;
             self.report.done.push(format!("virtual machine {id} {to}"));
             if intent == Intent::Run {
                 self.create(&vm)?;
@@ -502,11 +526,11 @@ impl Agent<'_> {
 /// # Errors
 /// If the store or the hypervisor fails.
 pub fn is_converged(
-    store: &dyn Store,
+    store: &dyn AgentStore,
     hypervisor: &mut dyn Hypervisor,
     host: &Host,
 ) -> Result<bool, AuditError> {
-    let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let vms = store.host_vms(&host.name)?;
     let at_rest = |vm: &Vm| matches!(vm.state, VmState::Running | VmState::Stopped | VmState::Failed);
     Ok(vms.iter().all(at_rest) && audit::audit(store, hypervisor, host)?.is_empty())
 }

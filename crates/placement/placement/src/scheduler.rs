@@ -11,6 +11,7 @@ mod explain;
 mod filter;
 mod fit;
 mod groups;
+mod overhead;
 mod ranking;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ mod weigh;
 
 pub(crate) use assign::group_key;
 pub use explain::{Explanation, HostVerdict, NodeVerdict, Refusal, Weighed};
-use longma_random::SplitMix64;
+pub use overhead::Overhead;
 pub use weigh::Weights;
 
 use crate::host::{Host, HostError, NodeLoad};
@@ -29,6 +30,7 @@ use baseline::Fitting;
 use demand::Demand;
 use fit::{Fit, Rules, fit};
 use groups::GroupRules;
+use longma_random::SplitMix64;
 use ranking::Rankings;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,8 @@ pub struct Policy {
     pub weights: Weights,
     /// Shared virtual CPUs (policies `range` and `none`) per hundred CPUs; 100 means no overcommit.
     pub overcommit_percent: u32,
+    /// Memory that each virtual machine takes besides its guest memory. The default is none.
+    pub overhead: Overhead,
     /// Number of request kinds for which a ranking of the hosts is cached. Each ranking takes 18 bytes per host.
     pub rankings: usize,
 }
@@ -67,6 +71,7 @@ impl Default for Policy {
             strategy: Strategy::default(),
             weights: Weights::default(),
             overcommit_percent: 200,
+            overhead: Overhead::default(),
             rankings: 256,
         }
     }
@@ -164,6 +169,12 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Removes a host and its reservations. Returns false if the host is unknown.
+    pub fn remove_host(&mut self, name: &str) -> bool {
+        let removed = self.inventory.remove_host(name);
+        removed.inspect(|at| self.changed(*at)).is_some()
+    }
+
     /// Replaces the reservations on a host by `placements`, as read from a store after a conflict or a restart.
     ///
     /// # Errors
@@ -243,7 +254,7 @@ impl Scheduler {
     /// If the request is invalid or fits on no host.
     pub fn decide(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         request.check().map_err(NoPlacement::Invalid)?;
-        let demands = Demand::of(request);
+        let demands = Demand::of(request, self.policy.overhead);
         let found = demands.iter().find_map(|demand| self.find(request, demand));
         found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
@@ -278,7 +289,7 @@ impl Scheduler {
         let state = &self.inventory.hosts[at];
         let allowed = nodes.iter().filter_map(|id| state.shape.node(*id)).fold(0, |mask, n| mask | 1 << n);
         let allowed = allowed & mask;
-        Demand::of(request).iter().find_map(|demand| {
+        Demand::of(request, self.policy.overhead).iter().find_map(|demand| {
             let fit = fit(&self.rules(), state, demand, allowed)?;
             assign::assign(state, request, demand, fit.nodes())
         })
@@ -325,7 +336,7 @@ impl Scheduler {
         let found = own.or_else(|| rankings.pick(&kind, random, score, |host| accept(host, None)));
         // The ranking rounds memory up. Without a match, search all hosts for the exact amount.
         if found.is_none() && kind.mib != demand.mib {
-            self.best_of(request, demand, 0..self.inventory.len())
+            self.best_of(request, demand, self.inventory.indices())
         } else {
             found
         }

@@ -3,6 +3,11 @@
 
 #[cfg(feature = "databases")]
 mod accounts;
+mod agent_store;
+#[cfg(feature = "databases")]
+mod backup;
+#[cfg(feature = "databases")]
+mod dead_hosts;
 #[cfg(feature = "databases")]
 mod file_identity;
 mod groups;
@@ -13,6 +18,8 @@ mod members;
 mod pending;
 #[cfg(feature = "databases")]
 mod postgres;
+#[cfg(feature = "databases")]
+mod retention;
 #[cfg(feature = "databases")]
 mod schema;
 #[cfg(feature = "databases")]
@@ -25,6 +32,7 @@ mod state;
 #[cfg(feature = "databases")]
 mod tables;
 
+pub use agent_store::AgentStore;
 pub use groups::forbidding_group;
 pub use pending::Pending;
 #[cfg(feature = "databases")]
@@ -99,10 +107,8 @@ pub struct Reservation {
 /// A durable reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reserved {
-    /// ID of the virtual machine.
-    pub id: VmId,
-    /// The reserved placement. If `replayed`, it may differ from the requested one.
-    pub placement: Option<Placement>,
+    /// The virtual machine. If `replayed`, its placement may differ from the requested one.
+    pub vm: Vm,
     /// Whether the key was already used, and this is the earlier result.
     pub replayed: bool,
 }
@@ -302,15 +308,8 @@ pub enum StoreError {
     Closed,
 }
 
-/// Operations of a store. A call that changes something returns after the change is durable.
-pub trait Store: Send + Sync {
-    /// Unique alphanumeric identity of this database. It is generated when the database is created and never changes.
-    /// Domains record it.
-    ///
-    /// # Errors
-    /// If the database fails.
-    fn identity(&self) -> Result<String, StoreError>;
-
+/// All operations of a store, those of agents included. A call that changes something returns after the change is durable.
+pub trait Store: AgentStore {
     /// Adds a host, or replaces its description.
     ///
     /// # Errors
@@ -354,7 +353,7 @@ pub trait Store: Send + Sync {
             match self.host(name) {
                 Err(StoreError::Unknown { .. }) => {}
                 host => {
-                    all.push((host?, self.vms(&VmQuery { host: Some(name.clone()), ..VmQuery::default() })?))
+                    all.push((host?, self.host_vms(name)?));
                 }
             }
         }
@@ -377,25 +376,6 @@ pub trait Store: Send + Sync {
     /// If the key belongs to another request, or the database fails.
     fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
 
-    /// Returns whether this store ever created a virtual machine with this ID (and this creation time, if given). If
-    /// not, a domain that names it belongs to another store, or to a virtual machine that this store has lost.
-    ///
-    /// # Errors
-    /// If the database fails.
-    fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
-        match self.vm(id) {
-            Ok(vm) => Ok(created_at.is_none_or(|at| at == vm.created_at)),
-            Err(StoreError::Unknown { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns one virtual machine.
-    ///
-    /// # Errors
-    /// If it does not exist.
-    fn vm(&self, id: VmId) -> Result<Vm, StoreError>;
-
     /// Returns the tenant's live virtual machine with this name.
     ///
     /// # Errors
@@ -414,27 +394,6 @@ pub trait Store: Send + Sync {
     /// If the virtual machine does not exist or is deleted.
     fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm, StoreError>;
 
-    /// Changes the state of a virtual machine. `problem` replaces its recorded problem. A transition to
-    /// [`VmState::Deleted`] releases its resources.
-    ///
-    /// # Errors
-    /// [`StoreError::Stale`] if it is in another state than `from`, [`StoreError::NotAllowed`] if the state machine has
-    /// no such transition.
-    fn transition(
-        &self,
-        id: VmId,
-        from: VmState,
-        to: VmState,
-        problem: Option<&str>,
-    ) -> Result<Vm, StoreError>;
-
-    /// Reserves a second placement on the same host for a running virtual machine and marks it as moving.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`] if resources are taken or its groups forbid the target, [`StoreError::Stale`] if it is
-    /// not running.
-    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
-
     /// Resizes a stopped virtual machine: replaces its request and its placement and releases the old placement.
     ///
     /// # Errors
@@ -442,11 +401,24 @@ pub trait Store: Send + Sync {
     /// groups or on another host; [`StoreError::Quota`] if its tenant would exceed its quota.
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError>;
 
-    /// Ends a move and releases the placement that is no longer used: the old one if `arrived`, the target otherwise.
+    /// Gives a virtual machine of a host that was forced down a placement on another host, where it starts anew. Its old
+    /// domain must no longer run.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if it is not moving.
-    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError>;
+    /// [`StoreError::Conflict`] if its host was not forced down, or the placement is taken or forbidden by its groups.
+    fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError>;
+
+    /// Deletes a virtual machine of a host that was forced down, without its agent. Its domain must no longer run.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if its host was not forced down.
+    fn force_delete(&self, id: VmId) -> Result<Vm, StoreError>;
+
+    /// Removes a host, the tokens of its agents and its alarms.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if virtual machines are on it.
+    fn remove_host(&self, host: &str) -> Result<(), StoreError>;
 
     /// Returns events after the given number, oldest first.
     ///
@@ -460,7 +432,8 @@ pub trait Store: Send + Sync {
     /// If the database fails.
     fn record(&self, event: &Event) -> Result<(), StoreError>;
 
-    /// Returns the hosts changed since event `after` by others than `origin`, and the number of the last event.
+    /// Returns the hosts changed or removed since event `after` by others than `origin`, and the number of the last
+    /// event.
     ///
     /// # Errors
     /// If the database fails.
@@ -513,6 +486,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the database fails.
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
+
+    /// Deletes what only history needs and ended before `before`, in seconds since 1970: deleted virtual machines with
+    /// their idempotency keys, events, cleared alarms. Returns the number of deleted records.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn prune(&self, before: i64) -> Result<usize, StoreError>;
 
     /// Checks that the database file is still at its path, where the next process will look for it.
     ///

@@ -77,7 +77,7 @@ fn killed_sessions_lose_no_acknowledged_change_and_reserve_nothing_twice() {
                                     continue;
                                 };
                                 if let Ok(reserved) = allocator.place(&request, Some(&name)) {
-                                    answered.push((name.clone(), reserved.id));
+                                    answered.push((name.clone(), reserved.vm.id));
                                     answers.fetch_add(1, Ordering::SeqCst);
                                     break;
                                 }
@@ -263,7 +263,7 @@ fn a_deadlocked_transaction_is_retried() {
         std::thread::scope(|scope| {
             let placed = scope.spawn(|| {
                 let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-                allocator.place(&Request::new("a", 1, 64), None).map(|reserved| reserved.id)
+                allocator.place(&Request::new("a", 1, 64), None).map(|reserved| reserved.vm.id)
             });
             std::thread::sleep(std::time::Duration::from_millis(300));
             other.batch_execute("SELECT pg_advisory_xact_lock(1282436193); COMMIT").unwrap();

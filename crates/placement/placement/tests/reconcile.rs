@@ -14,6 +14,7 @@ use longma_placement::store::{Intent, VmQuery, VmState};
 use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store};
 use longma_topology::Machine;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 struct House {
     store: Arc<FaultyStore>,
@@ -42,7 +43,7 @@ impl House {
     fn place(&self, request: &Request) -> Option<Placement> {
         // Each step simulates a new process that knows only the store. The key makes a step safe to repeat.
         let mut allocator = Allocator::open(self.store.clone(), Policy::default(), 1).ok()?;
-        allocator.place(request, Some(&request.name)).ok()?.placement
+        allocator.place(request, Some(&request.name)).ok()?.vm.placement
     }
 
     fn reconcile(&mut self) -> bool {
@@ -123,6 +124,20 @@ impl House {
         let living: Vec<String> = vms.iter().map(|vm| domain_name(vm.id)).collect();
         assert!(domains.keys().all(|d| living.contains(d)), "nothing is left over");
     }
+}
+
+#[test]
+fn a_run_reads_the_hosts_virtual_machines_equally_often_whatever_their_number() {
+    let reads = |vms: u32| {
+        let mut house = house();
+        for vm in 0..vms {
+            house.place(&Request::new(&format!("v{vm}"), 2, 512)).unwrap();
+        }
+        let before = house.store.host_reads.load(Ordering::SeqCst);
+        assert!(house.reconcile() && house.agree());
+        house.store.host_reads.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(reads(1), reads(12));
 }
 
 const STEPS: usize = 16;

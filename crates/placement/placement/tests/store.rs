@@ -7,6 +7,7 @@ mod databases;
 use databases::on_each;
 use longma_placement::inventory::HostStatus;
 use longma_placement::request::{CpuPolicy, Level, Membership, Relation};
+use longma_placement::store::AgentStore as _;
 use longma_placement::store::{Intent, Reservation, StoreError, VmQuery, VmState};
 use longma_placement::{Allocator, Host, Policy, Request, Scheduler, SqlStore, Store};
 use longma_topology::Machine;
@@ -151,7 +152,7 @@ fn a_key_is_answered_once_and_a_name_is_taken_once() {
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
         let first = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
         let again = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
-        assert!(again.replayed && again.id == first.id && again.placement == first.placement);
+        assert!(again.replayed && again.vm == first.vm);
         let other = allocator.place(&Request::new("b", 2, 512), Some("k1")).unwrap_err();
         assert!(other.to_string().contains("key"), "{other}");
         let taken = allocator.place(&Request::new("a", 2, 512), None).unwrap_err();
@@ -195,7 +196,7 @@ fn states_lead_only_where_they_may_and_deleting_gives_everything_back() {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().id;
+        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().vm.id;
         use VmState::*;
         assert!(matches!(store.transition(id, Reserved, Running, None), Err(StoreError::NotAllowed { .. })));
         assert!(matches!(
@@ -229,7 +230,7 @@ fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().id;
+        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().vm.id;
         let larger = exclusive("a", 12, 20_000);
         let refused = allocator.resize(id, &larger).unwrap_err().to_string();
         assert!(refused.contains("reserved"), "it is not stopped: {refused}");
@@ -276,7 +277,7 @@ fn what_was_answered_is_there_when_the_store_is_opened_again() {
         };
         let store = database.open();
         for reserved in placed {
-            assert_eq!(store.vm(reserved.id).unwrap().placement, reserved.placement);
+            assert_eq!(store.vm(reserved.vm.id).unwrap(), reserved.vm);
         }
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 2).unwrap();
         assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 40);
@@ -371,7 +372,7 @@ fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
             let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
             let (mut one, mut two) = (open(1), open(2));
             let first =
-                one.place(&of_group("a", Relation::Affinity, level), None).unwrap().placement.unwrap();
+                one.place(&of_group("a", Relation::Affinity, level), None).unwrap().vm.placement.unwrap();
             // Make the second allocator prefer other nodes.
             let busy = |node| longma_placement::host::NodeLoad {
                 cpu: if level == Level::Host || node == first.cells[0].node { 1.0 } else { 0.0 },
@@ -379,7 +380,7 @@ fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
             };
             two.scheduler().set_load(&first.host, &(0..8).map(busy).collect::<Vec<_>>());
             let second = two.place(&of_group("b", Relation::Affinity, level), None).unwrap();
-            let second = second.placement.unwrap();
+            let second = second.vm.placement.unwrap();
             assert_eq!(second.host, first.host);
             assert!(level == Level::Host || second.cells[0].node == first.cells[0].node);
         });
@@ -390,7 +391,7 @@ fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
 fn eight_apart(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
     use VmState::*;
     let member = |v: u32| of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
-    let ids: Vec<i64> = (0..8).map(|v| allocator.place(&member(v), None).unwrap().id).collect();
+    let ids: Vec<i64> = (0..8).map(|v| allocator.place(&member(v), None).unwrap().vm.id).collect();
     for (id, from, to) in [
         (ids[0], Reserved, Creating),
         (ids[0], Creating, Running),
@@ -458,7 +459,7 @@ fn a_moving_member_counts_on_both_nodes_for_anti_affinity_and_on_neither_for_aff
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
         let mut one = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let moving = one.place(&of_group("a", Relation::Affinity, Level::Node), None).unwrap().id;
+        let moving = one.place(&of_group("a", Relation::Affinity, Level::Node), None).unwrap().vm.id;
         use VmState::*;
         store.transition(moving, Reserved, Creating, None).unwrap();
         let vm = store.transition(moving, Creating, Running, None).unwrap();
@@ -521,7 +522,7 @@ fn counts_are_those_of_what_is_listed() {
         }
         store.set_host_status("b", HostStatus::Draining, false).unwrap();
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let id = allocator.place(&Request::new("x", 1, 64), None).unwrap().id;
+        let id = allocator.place(&Request::new("x", 1, 64), None).unwrap().vm.id;
         allocator.place(&Request::new("y", 1, 64), None).unwrap();
         store.transition(id, VmState::Reserved, VmState::Creating, None).unwrap();
         store.raise_alarm("a", None, "test", 1.0).unwrap();
@@ -535,4 +536,61 @@ fn counts_are_those_of_what_is_listed() {
         assert_eq!(counts.alarms, 1);
         assert_eq!(store.host_names().unwrap(), ["a", "b", "c"]);
     });
+}
+
+#[test]
+fn what_only_history_needs_is_deleted_after_its_time() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let place = |allocator: &mut Allocator, name: &str| {
+            allocator.place(&Request::new(name, 1, 64), Some(name)).unwrap().vm
+        };
+        let (lives, ended) = (place(&mut allocator, "lives"), place(&mut allocator, "ended"));
+        for (from, to) in [(VmState::Reserved, VmState::Stopping), (VmState::Stopping, VmState::Deleted)] {
+            store.transition(ended.id, from, to, None).unwrap();
+        }
+        store.raise_alarm("h", None, "test", 1.0).unwrap();
+        store.clear_alarm("h", None, "test").unwrap();
+        store.raise_alarm("h", None, "stands", 1.0).unwrap();
+        let last = store.events(0, 0).unwrap().last().unwrap().number;
+        assert_eq!(store.prune(lives.created_at).unwrap(), 0, "all is too young");
+        let later = lives.created_at + 1_000_000;
+        assert!(store.prune(later).unwrap() > 3);
+        assert_eq!(store.vms(&VmQuery { deleted: true, ..VmQuery::default() }).unwrap(), [lives]);
+        assert_eq!(store.events(0, 0).unwrap().iter().map(|e| e.number).collect::<Vec<_>>(), [last]);
+        let alarms = store.alarms(false, 0).unwrap();
+        assert_eq!(alarms.iter().map(|alarm| &*alarm.kind).collect::<Vec<_>>(), ["stands"]);
+        assert_eq!(store.prune(later).unwrap(), 0);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        // The key of a living virtual machine stays, that of the deleted one can be used again.
+        assert!(allocator.place(&Request::new("lives", 1, 64), Some("lives")).unwrap().replayed);
+        let again = place(&mut allocator, "ended");
+        assert!(again.id > ended.id, "numbers are not reused");
+    });
+}
+
+#[test]
+fn a_backup_of_a_database_in_use_is_whole() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let store = Arc::new(SqlStore::open_file(&path("placement.db")).unwrap());
+    store.put_host(&hygon("h"), 200).unwrap();
+    let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+    let vm = allocator.place(&exclusive("a", 4, 512), None).unwrap().vm;
+    SqlStore::backup(&path("placement.db"), &path("copy")).unwrap();
+    allocator.place(&exclusive("later", 4, 512), None).unwrap();
+    let copy = SqlStore::open_file(&path("copy")).unwrap();
+    assert_eq!(copy.vms(&VmQuery::default()).unwrap(), [vm]);
+    assert_eq!(copy.identity().unwrap(), store.identity().unwrap());
+    assert_eq!(copy.check().unwrap(), Vec::<String>::new());
+    assert_eq!(std::fs::metadata(path("copy")).unwrap().permissions().mode() & 0o777, 0o600);
+    let refused = |from: &str, to: &str| SqlStore::backup(&path(from), &path(to)).unwrap_err().to_string();
+    assert!(refused("placement.db", "copy").contains("copy"), "it exists");
+    std::fs::write(path("foreign"), "no database, but long enough to be looked at").unwrap();
+    refused("foreign", "new");
+    assert!(refused("there-is-none", "new").contains("there-is-none"));
+    assert!(!path("new").exists() && !path("there-is-none").exists());
 }

@@ -65,7 +65,7 @@ fn the_decoder_accepts_what_a_cortex_a76_executes() {
     }
     let directory = tempfile::tempdir().expect("the folder for temporary files can be written");
     let program = directory.path().join("sweep");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/arm/sweep.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/execution/sweep.c");
     let mut compiler = Command::new("aarch64-linux-gnu-gcc");
     let compiled = compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source).output();
     if !compiled.is_ok_and(|done| done.status.success()) {

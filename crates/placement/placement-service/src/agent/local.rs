@@ -6,7 +6,7 @@ use crate::state::ServiceState;
 use crate::wire::{AgentOrders, AgentReport};
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::store::StoreError;
-use longma_placement::{Host, Store};
+use longma_placement::{AgentStore, Host};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -32,7 +32,7 @@ impl Local {
 }
 
 impl ControlPlane for Local {
-    fn store(&self) -> &dyn Store {
+    fn store(&self) -> &dyn AgentStore {
         &*self.state.store
     }
 

@@ -3,6 +3,9 @@
 
 mod local;
 mod remote;
+mod reserve;
+
+pub use reserve::MemoryReserve;
 
 use crate::Log;
 use crate::client::Client;
@@ -13,8 +16,8 @@ use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
 use longma_placement::hypervisor::{ShutdownDeadline, domain_name};
 use longma_placement::reconcile::{move_vm, reconcile};
-use longma_placement::store::{StoreError, Vm, VmId, VmQuery, VmState};
-use longma_placement::{CpuSet, Host, Hypervisor, Store, collect};
+use longma_placement::store::{StoreError, Vm, VmId, VmState};
+use longma_placement::{AgentStore, CpuSet, Host, Hypervisor, collect};
 use remote::Remote;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,8 +38,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time to report the result of the last call after that.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Memory of each node reserved for the host: an eighth, but at most this many MiB.
-const MAX_RESERVED_MIB: u64 = 2048;
 
 /// Where the description of a host comes from.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub enum Description {
         name: String,
         /// CPUs reserved for the host.
         reserved: CpuSet,
+        /// Memory reserved for the host.
+        reserved_memory: MemoryReserve,
     },
     /// A constant description of a simulated host.
     Fixed(Box<Host>),
@@ -62,12 +65,9 @@ impl Description {
     pub fn host(&self) -> Result<Host, String> {
         match self {
             Self::Fixed(host) => Ok((**host).clone()),
-            Self::Read { root, name, reserved } => {
+            Self::Read { root, name, reserved, reserved_memory } => {
                 let mut host = collect(root, name).map_err(|e| e.to_string())?;
-                for node in &mut host.nodes {
-                    let ordinary = &mut node.memory[0].mib;
-                    *ordinary -= MAX_RESERVED_MIB.min(*ordinary / 8);
-                }
+                reserved_memory.apply(&mut host)?;
                 host.reserved = reserved.clone();
                 host.check().map_err(|e| e.to_string())?;
                 Ok(host)
@@ -94,8 +94,8 @@ pub struct AllInOne {
 
 /// An agent's connection to the service.
 trait ControlPlane: Send + Sync {
-    /// The store, or its remote substitute.
-    fn store(&self) -> &dyn Store;
+    /// The store, or the part of it that the API offers to agents.
+    fn store(&self) -> &dyn AgentStore;
     /// Registers the host or updates its description.
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
     /// Sends a report and waits for work.
@@ -305,8 +305,7 @@ impl Agent {
 
     /// CPU usage of each virtual machine since the last check, in CPUs.
     fn vm_cpus(&mut self, host: &Host) -> BTreeMap<VmId, f64> {
-        let query = VmQuery { host: Some(host.name.clone()), ..VmQuery::default() };
-        let vms: Vec<Vm> = self.control_plane.store().vms(&query).unwrap_or_default();
+        let vms: Vec<Vm> = self.control_plane.store().host_vms(&host.name).unwrap_or_default();
         let mut used = BTreeMap::new();
         let mut kept = BTreeMap::new();
         for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {

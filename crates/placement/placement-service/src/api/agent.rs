@@ -7,11 +7,11 @@ use crate::client::MACHINE_HEADER;
 use crate::problem::HttpProblem;
 use crate::state::SECOND_AGENT;
 use crate::state::ServiceState;
-use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, plain};
+use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, ProblemKind, plain};
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use longma_placement::store::{StoreError, Vm, VmId, VmQuery};
+use longma_placement::store::{StoreError, Vm, VmId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,10 @@ async fn own_host(
 ) -> Result<(), HttpProblem> {
     caller.must_be(&[Role::Agent])?;
     if caller.scope.as_deref() != Some(host) {
-        return Err(HttpProblem::new(403, "not allowed", "this token is for another host's agent".into()));
+        return Err(HttpProblem::new(
+            ProblemKind::NotAllowed,
+            "this token is for another host's agent".into(),
+        ));
     }
     let machine = headers.get(MACHINE_HEADER).and_then(|m| m.to_str().ok()).unwrap_or_default();
     let machine: String = machine.chars().take(64).collect();
@@ -37,11 +40,11 @@ async fn own_host(
     if claimed.await? {
         return Ok(());
     }
-    Err(HttpProblem::new(409, "another agent", SECOND_AGENT.into()))
+    Err(HttpProblem::new(ProblemKind::AnotherAgent, SECOND_AGENT.into()))
 }
 
 /// Accepts an agent's report. Answers when there is work or the wait time has passed.
-#[utoipa::path(post, path = "/v1/agents/{host}/report", tag = "agents", params(("host" = String, Path, description = "its host")),
+#[utoipa::path(post, path = "/v1/agents/{host}/report", operation_id = "report_host", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentReport, responses((status = 200, body = AgentOrders), (status = "4XX", body = Problem)))]
 pub(crate) async fn report(
     State(state): State<Arc<ServiceState>>,
@@ -66,7 +69,7 @@ pub(crate) async fn report(
 }
 
 /// Lists all virtual machines of the host.
-#[utoipa::path(get, path = "/v1/agents/{host}/vms", tag = "agents", params(("host" = String, Path, description = "its host")),
+#[utoipa::path(get, path = "/v1/agents/{host}/vms", operation_id = "list_host_vms", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = Vec<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn vms(
     State(state): State<Arc<ServiceState>>,
@@ -75,8 +78,7 @@ pub(crate) async fn vms(
     Path(host): Path<String>,
 ) -> Result<Json<Vec<Vm>>, HttpProblem> {
     own_host(&state, &caller, &host, &headers).await?;
-    let query = VmQuery { host: Some(host), ..VmQuery::default() };
-    Ok(Json(state.with(move |d| d.store.vms(&query)).await?))
+    Ok(Json(state.with(move |d| d.store.host_vms(&host)).await?))
 }
 
 /// Creation time of a virtual machine as recorded by its domain.
@@ -87,7 +89,7 @@ pub(crate) struct CreationQuery {
 
 /// Tells whether this database ever created a virtual machine with this ID. If not, its domain belongs to another
 /// service and is left alone.
-#[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
+#[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", operation_id = "has_created_vm", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),
         ("created_at" = Option<i64>, Query, description = "creation time of the virtual machine in \
             seconds since 1970, if the domain records it")),
@@ -105,7 +107,7 @@ pub(crate) async fn made(
 
 /// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
 /// whatever its ID.
-#[utoipa::path(get, path = "/v1/agents/{host}/database", tag = "agents", params(("host" = String, Path, description = "its host")),
+#[utoipa::path(get, path = "/v1/agents/{host}/database", operation_id = "show_database_identity", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = String), (status = "4XX", body = Problem)))]
 pub(crate) async fn database(
     State(state): State<Arc<ServiceState>>,
@@ -118,7 +120,7 @@ pub(crate) async fn database(
 }
 
 /// Applies a change to the host or to one of its virtual machines. Returns the virtual machine after the change.
-#[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
+#[utoipa::path(post, path = "/v1/agents/{host}/changes", operation_id = "apply_agent_change", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn change(
     State(state): State<Arc<ServiceState>>,
@@ -131,8 +133,7 @@ pub(crate) async fn change(
     if let AgentChange::Describe(described) = &change {
         if described.name != host {
             return Err(HttpProblem::new(
-                403,
-                "not allowed",
+                ProblemKind::NotAllowed,
                 "this token is for another host's agent".into(),
             ));
         }

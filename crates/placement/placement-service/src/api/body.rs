@@ -5,6 +5,8 @@
 
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
+use crate::wire::ProblemKind;
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -23,31 +25,41 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A JSON body with the right content type, within the limits of size and time, and without unknown fields.
 pub(crate) struct Body<T>(pub T);
 
+/// The bytes of a JSON body, not parsed yet.
+pub(crate) struct RawBody(pub Bytes);
+
 impl<T: DeserializeOwned + Serialize> FromRequest<Arc<ServiceState>> for Body<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request(request: Request, state: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
+        let RawBody(bytes) = RawBody::from_request(request, state).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+impl FromRequest<Arc<ServiceState>> for RawBody {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, _: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
         if kind.split(';').next().map(str::trim) != Some("application/json") {
             return Err(HttpProblem::new(
-                415,
-                "unsupported content type",
+                ProblemKind::WrongContentType,
                 "send the body as application/json".into(),
             ));
         }
         let read = axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES);
-        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(bytes)) => bytes,
+        match tokio::time::timeout(BODY_TIMEOUT, read).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(_)) => {
                 let detail = format!("the body is cut off or has more than {MAX_BODY_BYTES} bytes");
-                return Err(HttpProblem::new(413, "body too long", detail));
+                Err(HttpProblem::new(ProblemKind::BodyTooLong, detail))
             }
             Err(_) => {
                 let detail = format!("the body took more than {} s", BODY_TIMEOUT.as_secs());
-                return Err(HttpProblem::new(408, "too slow", detail));
+                Err(HttpProblem::new(ProblemKind::TooSlow, detail))
             }
-        };
-        parse(&bytes).map(Self)
+        }
     }
 }
 
@@ -156,18 +168,18 @@ fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Ht
     let value: T = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
-        // serde_json reports a list in place of an enum variant as a syntax error.
-        match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
-            true if inner.is_data() => HttpProblem::field(&field, inner.to_string()),
-            true => HttpProblem::field(&field, format!("has the wrong type: {inner}")),
-            false => HttpProblem::new(400, "not JSON", inner.to_string()),
+        match serde_json::from_slice::<IgnoredAny>(bytes) {
+            Err(error) => HttpProblem::new(ProblemKind::NotJson, error.to_string()),
+            Ok(_) if inner.is_data() => HttpProblem::field(&field, inner.to_string()),
+            // serde_json reports a list in place of an enum variant as a syntax error.
+            Ok(_) => HttpProblem::field(&field, format!("has the wrong type: {inner}")),
         }
     })?;
-    text.end().map_err(|error| HttpProblem::new(400, "not JSON", error.to_string()))?;
+    text.end().map_err(|error| HttpProblem::new(ProblemKind::NotJson, error.to_string()))?;
     // serde accepts a list of a structure's fields in place of an object. Without any list in the text the check is
     // unnecessary.
     if bytes.contains(&b'[') {
-        let refused = |error: serde_json::Error| HttpProblem::new(400, "not JSON", error.to_string());
+        let refused = |error: serde_json::Error| HttpProblem::new(ProblemKind::NotJson, error.to_string());
         let given: Value = serde_json::from_slice(bytes).map_err(refused)?;
         let taken = serde_json::to_value(&value).map_err(refused)?;
         if let Some(path) = list_for_object(&given, &taken) {
@@ -213,7 +225,7 @@ mod tests {
         let (status, said) = refused::<Request>(&body);
         assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
         let error = parse::<Request>(b"{\"name\": ]").unwrap_err().0;
-        assert_eq!(error.title, "not JSON");
+        assert_eq!(error.kind, ProblemKind::NotJson);
     }
 
     #[test]

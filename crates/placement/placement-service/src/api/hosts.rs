@@ -4,12 +4,12 @@ use super::{Path, QueryParams};
 use crate::access::{Caller, Role};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{Defragmentation, Drained, HostView, Hosts, PlannedMove, Problem};
+use crate::wire::{Defragmentation, Drained, HostView, Hosts, PlannedMove, Problem, ProblemKind};
 use axum::Json;
 use axum::extract::State;
 use longma_placement::defragment::{COMMON_SIZES, plan};
 use longma_placement::inventory::HostStatus;
-use longma_placement::store::{StoredHost, VmQuery};
+use longma_placement::store::StoredHost;
 use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 /// Maximum number of hosts on a page.
 const MAX_PAGE: usize = 1000;
 
-const OPERATORS: [Role; 2] = [Role::Admin, Role::Operator];
+pub(super) const OPERATORS: [Role; 2] = [Role::Admin, Role::Operator];
 
 /// Converts hosts to the form shown to users.
 pub(super) async fn views(
@@ -64,7 +64,7 @@ pub(crate) struct HostListQuery {
 }
 
 /// Lists hosts, page by page.
-#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(HostListQuery),
+#[utoipa::path(get, path = "/v1/hosts", operation_id = "list_hosts", tag = "hosts", params(HostListQuery),
     responses((status = 200, body = Hosts), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
     State(state): State<Arc<ServiceState>>,
@@ -75,13 +75,12 @@ pub(crate) async fn list(
     let limit = which.limit.unwrap_or(MAX_PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(HttpProblem::new(
-            400,
-            "invalid query",
+            ProblemKind::InvalidQuery,
             format!("limit: is {limit}; must be from 1 to {MAX_PAGE}"),
         ));
     }
     if which.after.contains('\0') {
-        return Err(HttpProblem::new(400, "invalid query", "after: is not a valid host name".into()));
+        return Err(HttpProblem::new(ProblemKind::InvalidQuery, "after: is not a valid host name".into()));
     }
     // One extra row shows whether there is a next page.
     let mut stored = state.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
@@ -91,7 +90,7 @@ pub(crate) async fn list(
 }
 
 /// Shows a host.
-#[utoipa::path(get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "its name")),
+#[utoipa::path(get, path = "/v1/hosts/{host}", operation_id = "show_host", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = HostView), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
     State(state): State<Arc<ServiceState>>,
@@ -102,18 +101,17 @@ pub(crate) async fn show(
     Ok(Json(view(&state, host).await?))
 }
 
-async fn set(
+/// Sets the status of a host.
+pub(super) async fn set(
     state: Arc<ServiceState>,
-    caller: Caller,
     host: String,
     status: HostStatus,
 ) -> Result<Json<Drained>, HttpProblem> {
-    caller.must_be(&OPERATORS)?;
     let name = host.clone();
     let left = state
         .with(move |d| {
             d.set_status(&name, status)?;
-            d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
+            d.store.host_vms(&name)
         })
         .await?;
     // `view` queries the scheduler after it has applied the store's changes.
@@ -121,25 +119,27 @@ async fn set(
 }
 
 /// Drains a host: it accepts no more virtual machines, and the present ones stay.
-#[utoipa::path(post, path = "/v1/hosts/{host}/drain", tag = "hosts", params(("host" = String, Path, description = "its name")),
+#[utoipa::path(post, path = "/v1/hosts/{host}/drain", operation_id = "drain_host", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn drain(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
 ) -> Result<Json<Drained>, HttpProblem> {
-    set(state, caller, host, HostStatus::Draining).await
+    caller.must_be(&OPERATORS)?;
+    set(state, host, HostStatus::Draining).await
 }
 
-/// Makes a drained host accept virtual machines again.
-#[utoipa::path(post, path = "/v1/hosts/{host}/undrain", tag = "hosts", params(("host" = String, Path, description = "its name")),
+/// Makes a host that was drained or declared dead accept virtual machines again.
+#[utoipa::path(post, path = "/v1/hosts/{host}/undrain", operation_id = "undrain_host", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn undrain(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
 ) -> Result<Json<Drained>, HttpProblem> {
-    set(state, caller, host, HostStatus::Up).await
+    caller.must_be(&OPERATORS)?;
+    set(state, host, HostStatus::Up).await
 }
 
 /// Limit of a plan.
@@ -152,7 +152,7 @@ pub(crate) struct MoveLimit {
 }
 
 /// Plans moves between the nodes of a host that make more of its free memory usable. Nothing is moved.
-#[utoipa::path(get, path = "/v1/hosts/{host}/defragmentation", tag = "hosts", params(("host" = String, Path, description = "its name"), MoveLimit),
+#[utoipa::path(get, path = "/v1/hosts/{host}/defragmentation", operation_id = "plan_defragmentation", tag = "hosts", params(("host" = String, Path, description = "its name"), MoveLimit),
     responses((status = 200, body = Defragmentation), (status = "4XX", body = Problem)))]
 pub(crate) async fn defragment(
     State(state): State<Arc<ServiceState>>,
@@ -166,7 +166,7 @@ pub(crate) async fn defragment(
     let vms = state
         .with(move |d| {
             d.store.host(&name)?;
-            d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
+            d.store.host_vms(&name)
         })
         .await?;
     // Planning takes long, so it works on a copy of the scheduler while decisions continue.
@@ -191,5 +191,5 @@ pub(crate) async fn defragment(
         }
         Defragmentation { host, score_before: plan.score.0, score_after: plan.score.1, moves }
     });
-    made.await.map(Json).map_err(|e| HttpProblem::new(500, "internal error", e.to_string()))
+    made.await.map(Json).map_err(|e| HttpProblem::new(ProblemKind::Internal, e.to_string()))
 }

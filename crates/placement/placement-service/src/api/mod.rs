@@ -4,6 +4,7 @@
 
 mod agent;
 mod body;
+mod dead_hosts;
 mod document;
 mod hosts;
 mod operate;
@@ -16,6 +17,7 @@ use crate::access::{Caller, digest};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::Problem;
+use crate::wire::ProblemKind;
 use axum::Router;
 use axum::extract::{FromRequestParts, Query, Request, State};
 use axum::http::header::AUTHORIZATION;
@@ -23,7 +25,7 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
 pub use body::key_given_twice;
-use body::{Body, parse};
+use body::{Body, RawBody, parse};
 use document::finished;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
@@ -43,7 +45,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<ServiceState>> for QueryParams<T>
         let asked = Query::try_from_uri(&parts.uri);
         asked
             .map(|Query(value)| Self(value))
-            .map_err(|e| HttpProblem::new(400, "invalid query", e.body_text()))
+            .map_err(|e| HttpProblem::new(ProblemKind::InvalidQuery, e.body_text()))
     }
 }
 
@@ -57,7 +59,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<ServiceState>> for Path<T>
         let named = axum::extract::Path::from_request_parts(parts, state).await;
         named
             .map(|axum::extract::Path(name)| Self(name))
-            .map_err(|e| HttpProblem::new(400, "wrong path", e.body_text()))
+            .map_err(|e| HttpProblem::new(ProblemKind::WrongPath, e.body_text()))
     }
 }
 
@@ -65,7 +67,7 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
-        let refused = |detail: &str| HttpProblem::new(401, "not authenticated", detail.into());
+        let refused = |detail: &str| HttpProblem::new(ProblemKind::NotAuthenticated, detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
         // Scheme names are case-insensitive (RFC 9110, 11.1).
@@ -91,7 +93,7 @@ async fn account(State(state): State<Arc<ServiceState>>, request: Request, next:
     let status = response.status().as_u16();
     state.metrics.answered(&method, status, began.elapsed().as_secs_f64());
     if status >= 400 {
-        let why = response.extensions().get::<Problem>().map(|p| p.detail.clone()).unwrap_or_default();
+        let why = response.extensions().get::<Problem>().map(Problem::summary).unwrap_or_default();
         let peer = peer.map(|p| p.to_string()).unwrap_or_default();
         // Debug format escapes control characters, so neither a path nor a detail can forge a log line.
         let path: String = path.chars().take(200).collect();
@@ -109,7 +111,9 @@ fn described() -> OpenApiRouter<Arc<ServiceState>> {
         .routes(routes!(vms::rebind))
         .routes(routes!(vms::resize))
         .routes(routes!(hosts::list))
-        .routes(routes!(hosts::show))
+        .routes(routes!(hosts::show, dead_hosts::remove))
+        .routes(routes!(dead_hosts::force_down))
+        .routes(routes!(dead_hosts::evacuate))
         .routes(routes!(hosts::drain))
         .routes(routes!(hosts::undrain))
         .routes(routes!(hosts::defragment))
@@ -141,7 +145,7 @@ pub(crate) fn router(state: Arc<ServiceState>) -> Router {
     let document = Arc::new(finished(document));
     let unknown = || async { HttpProblem::unknown("such path; GET /openapi.json lists them") };
     let method = || async {
-        HttpProblem::new(405, "wrong method", "GET /openapi.json lists the allowed methods".into())
+        HttpProblem::new(ProblemKind::WrongMethod, "GET /openapi.json lists the allowed methods".into())
     };
     routes
         .route(

@@ -1,10 +1,10 @@
 //! Routes for operators: alarms, explanations, audits, metrics, health.
 
-use super::{Body, QueryParams};
+use super::{QueryParams, RawBody};
 use crate::access::{Caller, Role};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{Alarms, Audit, Audited, Problem};
+use crate::wire::{Alarms, Audit, Audited, Problem, ProblemKind};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -12,7 +12,6 @@ use axum::response::{IntoResponse, Response};
 use longma_placement::Request;
 use longma_placement::scheduler::Explanation;
 use serde::Deserialize;
-use serde_json::Value;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
@@ -28,7 +27,7 @@ pub(crate) struct AlarmQuery {
 }
 
 /// Lists alarms, newest first.
-#[utoipa::path(get, path = "/v1/alarms", tag = "operation", params(AlarmQuery),
+#[utoipa::path(get, path = "/v1/alarms", operation_id = "list_alarms", tag = "operation", params(AlarmQuery),
     responses((status = 200, body = Alarms), (status = "4XX", body = Problem)))]
 pub(crate) async fn alarms(
     State(state): State<Arc<ServiceState>>,
@@ -58,19 +57,19 @@ pub(crate) struct ExplainQuery {
 }
 
 /// Explains which hosts and nodes a request fits on and why the others are rejected. Tenants get only the counts.
-#[utoipa::path(post, path = "/v1/explain", tag = "operation", request_body = Request, params(ExplainQuery),
+#[utoipa::path(post, path = "/v1/explain", operation_id = "explain_request", tag = "operation", request_body = Request, params(ExplainQuery),
     responses((status = 200, body = Explanation), (status = "4XX", body = Problem)))]
 pub(crate) async fn explain(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     QueryParams(how): QueryParams<ExplainQuery>,
-    Body(body): Body<Value>,
+    RawBody(body): RawBody,
 ) -> Result<Json<Explanation>, HttpProblem> {
-    let request = super::vms::request_of(&caller, body)?;
+    let request = super::vms::request_of(&caller, &body)?;
     let limit = if caller.tenant()?.is_some() { 0 } else { how.limit.unwrap_or(10).clamp(1, 1000) };
     let own = caller.tenant()?.is_none_or(|own| own == request.tenant);
     if !own {
-        return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
+        return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
     }
     let host = how.host.filter(|_| caller.role != Role::Tenant);
     let said = state.worker.ask(move |allocator| {
@@ -92,7 +91,7 @@ pub(crate) struct HostQuery {
 
 /// Lists differences from the intended state: threads, memory and domains as last reported by the agents, and the
 /// database's totals.
-#[utoipa::path(get, path = "/v1/audit", tag = "operation", params(HostQuery),
+#[utoipa::path(get, path = "/v1/audit", operation_id = "show_audit", tag = "operation", params(HostQuery),
     responses((status = 200, body = Audit), (status = "4XX", body = Problem)))]
 pub(crate) async fn audit(
     State(state): State<Arc<ServiceState>>,
@@ -122,7 +121,7 @@ pub(crate) async fn audit(
 }
 
 /// Returns metrics for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
 pub(crate) async fn metrics(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
@@ -134,15 +133,13 @@ pub(crate) async fn metrics(
 }
 
 /// Reports whether the service is able to read and write. Requires no token.
-#[utoipa::path(get, path = "/healthz", tag = "operation", security(()),
+#[utoipa::path(get, path = "/healthz", operation_id = "check_health", tag = "operation", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = Problem)))]
 pub(crate) async fn health(State(state): State<Arc<ServiceState>>) -> Result<&'static str, HttpProblem> {
     match state.displaced() {
-        Some(_) => Err(HttpProblem::new(
-            503,
-            "the database was moved",
-            "see the service's log for what to do".into(),
-        )),
+        Some(_) => {
+            Err(HttpProblem::new(ProblemKind::DatabaseMoved, "see the service's log for what to do".into()))
+        }
         None => Ok("ok\n"),
     }
 }

@@ -4,7 +4,7 @@ use super::{Body, Path};
 use crate::access::{Caller, Role, digest, new_token};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{MadeToken, NewToken, Problem, Tenants, TokenView, Tokens};
+use crate::wire::{MadeToken, NewToken, Problem, ProblemKind, Tenants, TokenView, Tokens};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use longma_placement::store::{Quota, Token};
 use std::sync::Arc;
 
 /// Lists tokens by name, role and scope. The tokens themselves are not stored.
-#[utoipa::path(get, path = "/v1/tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
@@ -25,7 +25,7 @@ pub(crate) async fn list(
 }
 
 /// Creates a token. It is shown only in this answer.
-#[utoipa::path(post, path = "/v1/tokens", tag = "access", request_body = NewToken,
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "access", request_body = NewToken,
     responses((status = 201, body = MadeToken), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
     State(state): State<Arc<ServiceState>>,
@@ -55,8 +55,7 @@ pub(crate) async fn create(
             }
         }
     }
-    let token = new_token()
-        .map_err(|e| HttpProblem::new(500, "the system provides no random numbers", e.to_string()))?;
+    let token = new_token().map_err(|e| HttpProblem::new(ProblemKind::NoRandomNumbers, e.to_string()))?;
     let name = wanted.name.clone();
     let kept = Token {
         name: wanted.name,
@@ -75,7 +74,7 @@ pub(crate) async fn create(
 }
 
 /// Deletes a token. Requests with it are rejected from then on.
-#[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "access", params(("name" = String, Path, description = "its name")),
+#[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "remove_token", tag = "access", params(("name" = String, Path, description = "its name")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn remove(
     State(state): State<Arc<ServiceState>>,
@@ -85,8 +84,7 @@ pub(crate) async fn remove(
     caller.must_be(&[Role::Admin])?;
     if name == caller.name {
         return Err(HttpProblem::new(
-            409,
-            "in use",
+            ProblemKind::InUse,
             "a token cannot remove itself: use another admin's token".into(),
         ));
     }
@@ -99,7 +97,7 @@ pub(crate) async fn remove(
 }
 
 /// Lists tenants with their usage and quotas. A tenant sees only itself.
-#[utoipa::path(get, path = "/v1/tenants", tag = "access", responses((status = 200, body = Tenants), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tenants", operation_id = "list_tenants", tag = "access", responses((status = 200, body = Tenants), (status = "4XX", body = Problem)))]
 pub(crate) async fn tenants(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
@@ -111,7 +109,7 @@ pub(crate) async fn tenants(
 }
 
 /// Sets the quota of a tenant. Existing virtual machines above it are kept.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
+#[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", operation_id = "set_quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
     request_body = Quota, responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn set_quota(
     State(state): State<Arc<ServiceState>>,

@@ -2,23 +2,25 @@
 //!
 //! Source: the IETF HTTPAPI draft "The Idempotency-Key HTTP Header Field".
 
-use super::{Body, Path, QueryParams};
+use super::{Body, Path, QueryParams, RawBody};
 use crate::access::{Caller, Role};
 use crate::libvirt::template_problem;
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{Problem, Rebind, Resize, VmPage};
+use crate::wire::{Problem, ProblemKind, Rebind, Resize, VmPage};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use longma_placement::allocator::AllocateError;
 use longma_placement::inventory::HostStatus;
 use longma_placement::request::Boot;
+use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::{Intent, Vm, VmId, VmQuery, VmState, forbidding_group};
 use longma_placement::{Placement, Request};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
@@ -56,7 +58,7 @@ pub(crate) struct TenantQuery {
 }
 
 /// Lists virtual machines, page by page.
-#[utoipa::path(get, path = "/v1/vms", tag = "virtual machines", params(VmListQuery),
+#[utoipa::path(get, path = "/v1/vms", operation_id = "list_vms", tag = "virtual machines", params(VmListQuery),
     responses((status = 200, body = VmPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
     State(state): State<Arc<ServiceState>>,
@@ -66,14 +68,13 @@ pub(crate) async fn list(
     let limit = which.limit.unwrap_or(100);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(HttpProblem::new(
-            400,
-            "invalid query",
+            ProblemKind::InvalidQuery,
             format!("limit: is {limit}; must be from 1 to {MAX_PAGE}"),
         ));
     }
     let tenant = match caller.tenant()? {
         Some(own) if which.tenant.as_deref().is_some_and(|asked| asked != own) => {
-            return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
+            return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
         }
         Some(own) => Some(own.to_string()),
         None => which.tenant,
@@ -101,7 +102,10 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
         .ok()
         .filter(|k| !k.is_empty() && k.len() <= 128 && k.bytes().all(|b| b.is_ascii_graphic()));
     let wrong = || {
-        HttpProblem::new(400, "wrong header", "Idempotency-Key: 1 to 128 printable ASCII characters".into())
+        HttpProblem::new(
+            ProblemKind::WrongHeader,
+            "Idempotency-Key: 1 to 128 printable ASCII characters".into(),
+        )
     };
     Ok(Some(key.ok_or_else(wrong)?.to_string()))
 }
@@ -110,12 +114,11 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
 fn allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(), HttpProblem> {
     let Some(tenant) = caller.tenant()? else { return Ok(()) };
     if request.tenant != tenant {
-        return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
+        return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
     }
     match &request.boot {
         Boot::Template { .. } => Err(HttpProblem::new(
-            403,
-            "not allowed",
+            ProblemKind::NotAllowed,
             "boot.template needs the role operator, because it can name any file on a host".into(),
         )),
         Boot::Disk { path, .. } => {
@@ -126,23 +129,39 @@ fn allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(
                 return Ok(());
             }
             let detail = format!("boot.disk.path: a tenant's images must be in {}", own.display());
-            Err(HttpProblem::new(403, "not allowed", detail))
+            Err(HttpProblem::new(ProblemKind::NotAllowed, detail))
         }
         Boot::Nothing => Ok(()),
     }
 }
 
-/// Builds a request from its body. The tenant defaults to the caller's.
-pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, HttpProblem> {
-    if let (Some(tenant), Some(object)) = (caller.tenant()?, body.as_object_mut()) {
-        object.entry("tenant").or_insert_with(|| tenant.into());
+/// Parses a request. The tenant defaults to the caller's.
+pub(super) fn request_of(caller: &Caller, body: &[u8]) -> Result<Request, HttpProblem> {
+    /// Tells whether a body names a tenant.
+    #[derive(Deserialize)]
+    struct Named {
+        tenant: Option<IgnoredAny>,
     }
-    // Parse from text again, so that errors have the path of the field.
-    super::parse(body.to_string().as_bytes())
+    let own = caller.tenant()?;
+    let mut request: Request = super::parse(body)?;
+    if let Some(own) = own
+        && serde_json::from_slice::<Named>(body).is_ok_and(|named| named.tenant.is_none())
+    {
+        request.tenant = own.into();
+    }
+    Ok(request)
+}
+
+/// Error for a request that does not fit on the only host. Says what the host lacks.
+async fn lacking(state: &Arc<ServiceState>, request: Request) -> Result<HttpProblem, HttpProblem> {
+    let explained = state.worker.ask(move |allocator| allocator.scheduler().explain(&request, None, 1));
+    let reason = explained.await?.ok().and_then(|said| said.hosts.first()?.reason());
+    let detail = reason.unwrap_or_else(|| "it does not fit on the only host".into());
+    Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
 }
 
 /// Creates a virtual machine. The answer means that it is durably reserved; its domain is created soon afterwards.
-#[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
+#[utoipa::path(post, path = "/v1/vms", operation_id = "create_vm", tag = "virtual machines", request_body = Request,
     params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key gets the answer of the first")),
     responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was already reserved with this key"),
         (status = "4XX", body = Problem)))]
@@ -150,10 +169,10 @@ pub(crate) async fn create(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
-    Body(body): Body<Value>,
+    RawBody(body): RawBody,
 ) -> Result<Response, HttpProblem> {
     let key = key(&headers)?;
-    let request = request_of(&caller, body)?;
+    let request = request_of(&caller, &body)?;
     request.check().map_err(|fields| HttpProblem::fields("the request is invalid", fields))?;
     allowed(&state, &caller, &request)?;
     if let Boot::Template { xml } = &request.boot
@@ -161,9 +180,16 @@ pub(crate) async fn create(
     {
         return Err(HttpProblem::field("boot.template.xml", why));
     }
+    let wanted = request.clone();
     let placed = state.worker.place(request, key).await?;
-    let reserved = placed.map_err(|error| HttpProblem::of_allocation(error, &state.log))?;
-    let vm = state.with(move |d| d.store.vm(reserved.id)).await?;
+    let reserved = match placed {
+        Ok(reserved) => reserved,
+        Err(AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 1 })) if caller.tenant()?.is_none() => {
+            return Err(lacking(&state, wanted).await?);
+        }
+        Err(error) => return Err(HttpProblem::of_allocation(error, &state.log)),
+    };
+    let vm = reserved.vm;
     if reserved.replayed {
         return Ok((StatusCode::OK, Json(vm)).into_response());
     }
@@ -196,7 +222,7 @@ pub(super) async fn find(
 }
 
 /// Shows a virtual machine, by ID or by name.
-#[utoipa::path(get, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(get, path = "/v1/vms/{vm}", operation_id = "show_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
     State(state): State<Arc<ServiceState>>,
@@ -229,7 +255,7 @@ async fn intend(
 }
 
 /// Starts a virtual machine. Retries one that failed.
-#[utoipa::path(post, path = "/v1/vms/{vm}/start", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(post, path = "/v1/vms/{vm}/start", operation_id = "start_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn start(
     State(state): State<Arc<ServiceState>>,
@@ -241,7 +267,7 @@ pub(crate) async fn start(
 }
 
 /// Stops a virtual machine. It keeps its placement.
-#[utoipa::path(post, path = "/v1/vms/{vm}/stop", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(post, path = "/v1/vms/{vm}/stop", operation_id = "stop_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn stop(
     State(state): State<Arc<ServiceState>>,
@@ -252,20 +278,37 @@ pub(crate) async fn stop(
     intend(state, caller, name, whose, Intent::Stop).await
 }
 
+/// How to delete.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeleteQuery {
+    /// Tenant that the name belongs to. Defaults to the caller's tenant, or to `default`.
+    tenant: Option<String>,
+    /// Release everything at once, without the host's agent. Needs the role operator and a host that was declared dead.
+    force: bool,
+}
+
 /// Deletes a virtual machine. Its resources are released when its domain is gone.
-#[utoipa::path(delete, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(delete, path = "/v1/vms/{vm}", operation_id = "delete_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), DeleteQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn delete(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(how): QueryParams<DeleteQuery>,
 ) -> Result<Json<Vm>, HttpProblem> {
-    intend(state, caller, name, whose, Intent::Delete).await
+    let whose = TenantQuery { tenant: how.tenant };
+    if !how.force {
+        return intend(state, caller, name, whose, Intent::Delete).await;
+    }
+    caller.must_be(&[Role::Admin, Role::Operator])?;
+    let vm = find(&state, &caller, name, whose).await?;
+    Ok(Json(state.with(move |d| d.store.force_delete(vm.id)).await?))
 }
 
 /// Resizes a stopped virtual machine on its host.
-#[utoipa::path(post, path = "/v1/vms/{vm}/resize", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(post, path = "/v1/vms/{vm}/resize", operation_id = "resize_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     request_body = Resize, responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn resize(
     State(state): State<Arc<ServiceState>>,
@@ -303,7 +346,7 @@ async fn no_target(
     });
     let (group, status) = said.await?;
     if let Some(why) = group {
-        return Ok(HttpProblem::new(409, "forbidden by a group", format!("nothing was moved: {why}")));
+        return Ok(HttpProblem::new(ProblemKind::ForbiddenByGroup, format!("nothing was moved: {why}")));
     }
     let detail = match status {
         HostStatus::Up => format!(
@@ -313,12 +356,15 @@ async fn no_target(
             format!("{host} is draining: nothing can move to its nodes until it is up again")
         }
         HostStatus::Down => format!("{host} is down: nothing can move there until its agent reports again"),
+        HostStatus::ForcedDown => {
+            format!("{host} was declared dead: its virtual machines can only be evacuated")
+        }
     };
-    Ok(HttpProblem::new(409, "no room", detail))
+    Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
 }
 
 /// Moves a running virtual machine live to other nodes of its host. Answers when the move is complete or undone.
-#[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
+#[utoipa::path(post, path = "/v1/vms/{vm}/rebind", operation_id = "rebind_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
 pub(crate) async fn rebind(
     State(state): State<Arc<ServiceState>>,
@@ -333,7 +379,7 @@ pub(crate) async fn rebind(
         (Some(placement), VmState::Running) => placement.clone(),
         _ => {
             let detail = format!("virtual machine {} is {}; only a running one can move", vm.id, vm.state);
-            return Err(HttpProblem::new(409, "not in this state", detail));
+            return Err(HttpProblem::new(ProblemKind::WrongState, detail));
         }
     };
     let (id, host) = (vm.id, placement.host.clone());
@@ -362,13 +408,13 @@ pub(crate) async fn rebind(
         let detail = format!(
             "the agent of {host} is silent or reports to another service, to which the request must go; nothing was moved"
         );
-        return Err(HttpProblem::new(503, "agent not here", detail));
+        return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
     }
     let (number, answered) = state.order(&host, id, target);
     match tokio::time::timeout(MOVE_TIMEOUT, answered).await {
         Ok(Ok(done)) => match done.problem {
             None => Ok(Json(state.with(move |d| d.store.vm(id)).await?)),
-            Some(problem) => Err(HttpProblem::new(409, "not moved", problem)),
+            Some(problem) => Err(HttpProblem::new(ProblemKind::NotMoved, problem)),
         },
         _ => {
             let taken = !state.cancel(&host, number);
@@ -378,7 +424,7 @@ pub(crate) async fn rebind(
                     format!("the agent of {host} has not yet reported whether it moved; check again soon")
                 }
             };
-            Err(HttpProblem::new(504, "no answer", detail))
+            Err(HttpProblem::new(ProblemKind::NoAnswer, detail))
         }
     }
 }

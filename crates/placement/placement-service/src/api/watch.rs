@@ -6,7 +6,7 @@ use super::QueryParams;
 use crate::access::{Caller, Role};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{Problem, Watched};
+use crate::wire::{Problem, ProblemKind, Watched};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use utoipa::IntoParams;
 
 /// Maximum number of watchers.
@@ -25,6 +26,9 @@ const MAX_WATCHERS: usize = 256;
 const MAX_WATCHERS_PER_TENANT: usize = 16;
 /// Number of events read per query.
 const EVENTS_PER_QUERY: usize = 500;
+
+/// Interval at which a silent stream checks that its token still exists.
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Number of watchers of each tenant; operators count together under `None`.
 static WATCHERS: Mutex<BTreeMap<Option<String>, usize>> = Mutex::new(BTreeMap::new());
@@ -41,7 +45,7 @@ impl WatchSlot {
         let tenant = tenant.map(str::to_string);
         let mut watchers = watchers();
         let busy = |most: usize| {
-            HttpProblem::new(503, "busy", format!("{most} clients watch already; try again later"))
+            HttpProblem::new(ProblemKind::Busy, format!("{most} clients watch already; try again later"))
         };
         if watchers.values().sum::<usize>() >= MAX_WATCHERS {
             return Err(busy(MAX_WATCHERS));
@@ -104,6 +108,7 @@ impl Watcher {
     async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
         let mut changed = self.state.last_event.subscribe();
         let mut stopping = self.state.stopping.subscribe();
+        let mut tokens = self.state.token_changes.subscribe();
         loop {
             if let Some(event) = self.ready.pop_front() {
                 let number = event.number.to_string();
@@ -114,17 +119,22 @@ impl Watcher {
             tokio::select! {
                 later = changed.wait_for(|last| *last > after) => { later.ok()?; }
                 _ = stopping.wait_for(|s| *s) => return None,
+                _ = tokens.changed() => {}
+                // Another service may have removed the token from the database that both use.
+                () = tokio::time::sleep(TOKEN_CHECK_INTERVAL) => {}
             }
             if !self.state.is_token_valid(&self.caller).await {
                 return None;
             }
-            self.read().await.ok()?;
+            if *changed.borrow() > self.after {
+                self.read().await.ok()?;
+            }
         }
     }
 }
 
 /// Streams events as they happen. A tenant receives only events of its virtual machines.
-#[utoipa::path(get, path = "/v1/watch", tag = "operation", params(EventQuery),
+#[utoipa::path(get, path = "/v1/watch", operation_id = "watch_events", tag = "operation", params(EventQuery),
     responses((status = 200, body = Watched, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub(crate) async fn watch(
     State(state): State<Arc<ServiceState>>,

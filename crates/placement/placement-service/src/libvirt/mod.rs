@@ -7,6 +7,7 @@
 mod domain;
 mod image;
 mod locality;
+mod probe;
 mod process;
 mod tree;
 mod virsh;
@@ -43,15 +44,6 @@ pub enum Virtualization {
     Kvm,
     /// By QEMU's emulator.
     Software,
-}
-
-impl Virtualization {
-    /// KVM if `/dev/kvm` can be opened. On some hosts it can be opened but guests hang; the operator must then choose
-    /// explicitly.
-    pub fn found() -> Self {
-        let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
-        if open.is_ok() { Self::Kvm } else { Self::Software }
-    }
 }
 
 /// libvirt on this machine.

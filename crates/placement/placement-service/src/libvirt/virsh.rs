@@ -138,7 +138,7 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
 }
 
 /// Waits for a child. Returns `None` if it was killed at the time limit.
-fn wait(
+pub(super) fn wait(
     child: &mut Child,
     patience: Duration,
     ending: &ShutdownDeadline,

@@ -127,6 +127,22 @@ impl ServiceState {
         self.host(host, |h| h.heard.is_some_and(|at| at.elapsed() < SILENCE_TIMEOUT))
     }
 
+    /// Returns whether a host's agent may still run: it has reported here lately or, if other services use the database,
+    /// perhaps to one of them. `seen_at` is the contact time in the store.
+    pub fn is_alive(&self, host: &str, seen_at: i64) -> bool {
+        let is_shared = self.shared;
+        self.host(host, |h| {
+            let elsewhere = h.seen(seen_at);
+            let lately = |at: Instant| at.elapsed() < SILENCE_TIMEOUT;
+            h.heard.is_some_and(lately) || is_shared && lately(elsewhere)
+        })
+    }
+
+    /// Drops the in-memory state of a host that was removed.
+    pub fn forget_host(&self, host: &str) {
+        self.hosts.lock().ignore_poison().remove(host);
+    }
+
     /// Records contact with an agent, and writes it to the store at intervals.
     pub fn record_contact(&self, host: &str) -> Result<(), StoreError> {
         let due = self.host(host, |h| {
@@ -169,10 +185,7 @@ impl ServiceState {
             _ => {}
         }
         for done in report.done {
-            if let Some(waiting) = self.waiting.lock().ignore_poison().remove(&done.number) {
-                // Fails if the waiting request was dropped.
-                let _ = waiting.send(done);
-            }
+            self.complete(host, done);
         }
         self.record_contact(host)?;
         if !report.load.is_empty() {

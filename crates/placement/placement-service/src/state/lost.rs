@@ -6,7 +6,7 @@ use super::hosts::{CONTACT_INTERVAL, HostState, LostResources, ManagingAgent, SI
 use longma_placement::Host;
 use longma_placement::Placement;
 use longma_placement::lost_resources::{RetainedHost, renumbered, retain_reserved};
-use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
+use longma_placement::store::{Event, StoreError, Vm, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ impl ServiceState {
 
     /// All placements reserved on a host.
     fn places(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
-        let vms = self.store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+        let vms = self.store.host_vms(&host.name)?;
         Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
     }
 
@@ -206,7 +206,7 @@ impl ServiceState {
                 lost.moved = Some(Instant::now());
             }
         });
-        let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
+        let vms = self.store.host_vms(name)?;
         let hit = |vm: &Vm| {
             let own = vm.placement.as_ref().map(|p| p.tally().exclusive).unwrap_or_default();
             vm.state == VmState::Running && own.iter().any(|(_, cpu)| lost.own_cpus.contains(*cpu))

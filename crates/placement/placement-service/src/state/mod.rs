@@ -12,20 +12,21 @@ use crate::Log;
 use crate::metrics::Metrics;
 use crate::placement_worker::PlacementWorker;
 use crate::problem::HttpProblem;
-use crate::wire::OrderDone;
+use crate::wire::ProblemKind;
 use alarms::{CPU_THRESHOLD, MEMORY_THRESHOLD};
 use hosts::HostState;
 use longma_placement::Store;
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::monitor::Monitor;
 use longma_placement::store::StoreError;
+use orders::AwaitedOrder;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 use tokens::Tokens;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 pub(crate) use hosts::SILENCE_TIMEOUT;
 pub(crate) use lost::SECOND_AGENT;
@@ -49,9 +50,11 @@ pub(crate) struct ServiceState {
     pub last_event: watch::Sender<i64>,
     began: Instant,
     hosts: Mutex<BTreeMap<String, HostState>>,
-    waiting: Mutex<BTreeMap<u64, oneshot::Sender<OrderDone>>>,
+    waiting: Mutex<BTreeMap<u64, AwaitedOrder>>,
     numbers: AtomicU64,
     tokens: RwLock<Tokens>,
+    /// Counts changes of the tokens, so that streams notice revoked ones.
+    pub token_changes: watch::Sender<u64>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
     /// Since when the database file has been missing from its path, in seconds since 1970.
     displaced: Mutex<Option<i64>>,
@@ -92,6 +95,7 @@ impl ServiceState {
             waiting: Mutex::default(),
             numbers: AtomicU64::new(1),
             tokens: RwLock::default(),
+            token_changes: watch::Sender::new(0),
             monitors: Mutex::new(monitors),
             displaced: Mutex::default(),
             statuses: Mutex::default(),
@@ -109,7 +113,7 @@ impl ServiceState {
             Ok(done) => done.map_err(|error| HttpProblem::of_store(error, &self.log)),
             Err(error) => {
                 (self.log)(&format!("a request handler panicked: {error}"));
-                Err(HttpProblem::new(500, "internal error", "see the service's log".into()))
+                Err(HttpProblem::new(ProblemKind::Internal, "see the service's log".into()))
             }
         }
     }

@@ -4,7 +4,7 @@ use super::ServiceState;
 use crate::wire::{AgentOrders, Order, OrderDone};
 use longma_locks::IgnorePoison;
 use longma_placement::Placement;
-use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
+use longma_placement::store::{Intent, StoreError, Vm, VmId};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +12,13 @@ use tokio::sync::oneshot;
 
 /// Maximum time that an agent's report is held open to wait for work.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// An order whose result a request waits for.
+pub(super) struct AwaitedOrder {
+    /// The host whose agent has the order.
+    host: String,
+    answer: oneshot::Sender<OrderDone>,
+}
 
 impl ServiceState {
     /// Signals that there is work for a host's agent.
@@ -38,10 +45,23 @@ impl ServiceState {
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.waiting.lock().ignore_poison().insert(number, answer);
+        self.waiting.lock().ignore_poison().insert(number, AwaitedOrder { host: host.into(), answer });
         self.host(host, |h| h.orders.push(Order { number, vm, target }));
         self.notify(host);
         (number, answered)
+    }
+
+    /// Passes the result of an order on to the request that waits for it. Ignores results of other hosts' orders: an
+    /// agent may only answer for its own host.
+    pub(super) fn complete(&self, host: &str, done: OrderDone) {
+        let mut waiting = self.waiting.lock().ignore_poison();
+        if waiting.get(&done.number).is_none_or(|order| order.host != host) {
+            return;
+        }
+        if let Some(order) = waiting.remove(&done.number) {
+            // Fails if the waiting request was dropped.
+            let _ = order.answer.send(done);
+        }
     }
 
     /// Cancels an order. Returns whether the agent had not fetched it yet.
@@ -57,7 +77,7 @@ impl ServiceState {
     /// Orders a move that evens out the host's load, if one is due.
     pub(super) fn balance(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
         let host = self.store.host(name)?.host;
-        let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
+        let vms = self.store.host_vms(name)?;
         let now = self.began.elapsed().as_secs();
         let switcher = self.host(name, |h| h.switcher.clone());
         let (send, planned) = std::sync::mpsc::channel();

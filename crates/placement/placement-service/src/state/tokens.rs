@@ -24,8 +24,14 @@ impl ServiceState {
     /// Reloads all tokens.
     pub fn refresh_tokens(&self) -> Result<(), StoreError> {
         let all = self.store.tokens()?;
-        let by_digest = all.iter().filter_map(|t| Some((t.digest.clone(), Caller::of(t)?))).collect();
-        *self.tokens.write().ignore_poison() = Tokens { by_digest, read: Some(Instant::now()) };
+        let by_digest: HashMap<_, _> =
+            all.iter().filter_map(|t| Some((t.digest.clone(), Caller::of(t)?))).collect();
+        let new = Tokens { by_digest, read: Some(Instant::now()) };
+        let old = std::mem::replace(&mut *self.tokens.write().ignore_poison(), new);
+        let tokens = self.tokens.read().ignore_poison();
+        if old.by_digest.keys().any(|digest| !tokens.by_digest.contains_key(digest)) {
+            self.token_changes.send_modify(|changes| *changes += 1);
+        }
         Ok(())
     }
 

@@ -53,7 +53,8 @@ fn on_a_tree() -> (tempfile::TempDir, Service) {
     let folder = tempfile::tempdir().unwrap();
     tree(folder.path());
     let root = folder.path().to_path_buf();
-    let description = Some(Description::Read { root, name: "h1".into(), reserved: CpuSet::new() });
+    let (reserved, reserved_memory) = Default::default();
+    let description = Some(Description::Read { root, name: "h1".into(), reserved, reserved_memory });
     (folder, service_with(Wishes { description, ..Wishes::default() }))
 }
 

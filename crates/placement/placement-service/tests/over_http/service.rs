@@ -46,7 +46,11 @@ pub fn service() -> Service {
 }
 
 pub fn service_with(wishes: Wishes) -> Service {
-    let folder = tempfile::tempdir().unwrap();
+    service_in(tempfile::tempdir().unwrap(), wishes)
+}
+
+/// A service whose state is in the folder `home` of a folder.
+pub fn service_in(folder: tempfile::TempDir, wishes: Wishes) -> Service {
     let hypervisor = FakeHypervisor::new();
     let logged = Arc::new(Mutex::new(Vec::new()));
     let description = wishes.description.unwrap_or_else(|| Description::Fixed(Box::new(host("h1"))));
@@ -60,6 +64,7 @@ pub fn service_with(wishes: Wishes) -> Service {
         plain: false,
         images: "/images".into(),
         policy: Policy::default(),
+        retention: None,
         hosts: if alone { Vec::new() } else { vec![own] },
         log: Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
     };

@@ -116,6 +116,7 @@ fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &authority("127.0.0.1")));
     let options = Options {
+        retention: None,
         data_dir: folder.path().join("home"),
         database: None,
         address: "127.0.0.1:0".parse().unwrap(),

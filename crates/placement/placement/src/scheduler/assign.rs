@@ -17,8 +17,8 @@ pub(crate) fn assign(
     let shape = &host.shape;
     let memory = shares(host, demand, nodes)?;
     let mut cells = Vec::with_capacity(nodes.len());
-    let mut emulator_cpu = None;
-    for (at, (node, shares)) in nodes.iter().zip(memory).enumerate() {
+    let (mut emulator_cpu, mut overhead) = (None, Vec::new());
+    for (at, (node, mut shares)) in nodes.iter().zip(memory).enumerate() {
         let cell = demand.cell(at as u32);
         let node = usize::from(*node);
         let own = if demand.cpu == CpuPolicy::Exclusive {
@@ -28,6 +28,14 @@ pub(crate) fn assign(
         };
         emulator_cpu = emulator_cpu.or(own.emulator);
         let id = shape.nodes[node].id;
+        match demand.page_kib {
+            None => overhead.extend(split_off(&mut shares, cell.overhead_mib)),
+            Some(_) if cell.overhead_mib == 0 => {}
+            Some(_) => {
+                let page_kib = shape.nodes[node].pools[0].page_kib;
+                overhead.push(Share { node: id, page_kib, mib: cell.overhead_mib });
+            }
+        }
         cells.push(Cell { node: id, vcpus: cell.vcpus, cpus: own.cpus, idle: own.idle, memory: shares });
     }
     let id = |n: usize| shape.nodes[n].id;
@@ -57,7 +65,24 @@ pub(crate) fn assign(
         bound,
         devices: devices(host, demand, nodes)?,
         groups,
+        overhead,
     })
+}
+
+/// Moves `mib` from the last of `shares`, which are the most remote ones, to a new list.
+fn split_off(shares: &mut Vec<Share>, mib: u64) -> Vec<Share> {
+    let (mut left, mut split) = (mib, Vec::new());
+    while left > 0
+        && let Some(last) = shares.last_mut()
+    {
+        let part = left.min(last.mib);
+        split.push(Share { mib: part, ..*last });
+        (last.mib, left) = (last.mib - part, left - part);
+        if last.mib == 0 {
+            shares.pop();
+        }
+    }
+    split
 }
 
 /// Key of a group. Groups of different tenants are separate.
@@ -93,7 +118,8 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
     let mut free: Vec<u64> =
         (0..host.nodes.len()).map(|n| free_mib(host, n, demand.page_kib) / unit * unit).collect();
     let mut all: Vec<Vec<Share>> = vec![Vec::new(); nodes.len()];
-    let mut missing: Vec<u64> = (0..nodes.len()).map(|at| demand.cell(at as u32).mib).collect();
+    let mut missing: Vec<u64> =
+        (0..nodes.len()).map(|at| demand.pages_mib(&demand.cell(at as u32))).collect();
     let give = |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
         let mib = (*free).min(*missing);
         if mib > 0 {

@@ -1,6 +1,7 @@
 //! The part of a request that decides where it fits. Requests with equal demands share a cached ranking of hosts.
 //! Names, tenants and groups are not part of it; they are checked for each decision.
 
+use super::Overhead;
 use crate::request::{
     CpuPolicy, DeviceNeed, EmulatorPolicy, MAX_VIRTUAL_NODES, MemoryPolicy, Request, SmtPolicy,
 };
@@ -11,6 +12,8 @@ pub(crate) struct Demand {
     pub cells: u32,
     pub vcpus: u32,
     pub mib: u64,
+    /// MiB of ordinary pages besides the guest memory.
+    pub overhead_mib: u64,
     pub page_kib: Option<u32>,
     pub cpu: CpuPolicy,
     pub memory: MemoryPolicy,
@@ -25,6 +28,8 @@ pub(crate) struct Demand {
 pub(crate) struct CellDemand {
     pub vcpus: u32,
     pub mib: u64,
+    /// The virtual node's part of the overhead, MiB.
+    pub overhead_mib: u64,
     /// Whether this is the first virtual node, which also hosts the emulator and the local devices.
     pub first: bool,
 }
@@ -32,11 +37,12 @@ pub(crate) struct CellDemand {
 impl Demand {
     /// The demands to try for `request`, in order: the requested number of virtual nodes, or increasing numbers if none
     /// is requested.
-    pub fn of(request: &Request) -> Vec<Self> {
+    pub fn of(request: &Request, overhead: Overhead) -> Vec<Self> {
         let demand = |cells: u32| Self {
             cells,
             vcpus: request.vcpus,
             mib: request.memory_mib,
+            overhead_mib: overhead.mib(request.vcpus),
             page_kib: request.huge_page_kib,
             cpu: request.cpu,
             memory: request.memory,
@@ -62,6 +68,16 @@ impl Demand {
         u64::from(self.page_kib.unwrap_or(4)).div_ceil(1024).max(1)
     }
 
+    /// MiB that a virtual node needs in pages of the requested size: ordinary pages hold the overhead too.
+    pub fn pages_mib(&self, cell: &CellDemand) -> u64 {
+        if self.page_kib.is_some() { cell.mib } else { cell.mib + cell.overhead_mib }
+    }
+
+    /// MiB of all virtual nodes in pages of the requested size.
+    pub fn all_pages_mib(&self) -> u64 {
+        if self.page_kib.is_some() { self.mib } else { self.mib + self.overhead_mib }
+    }
+
     pub fn cell(&self, at: u32) -> CellDemand {
         let n = u64::from(self.cells);
         let part = |whole: u64| whole / n + u64::from(u64::from(at) < whole % n);
@@ -69,6 +85,7 @@ impl Demand {
         CellDemand {
             vcpus: part(self.vcpus.into()) as u32,
             mib: part(self.mib.div_ceil(unit)) * unit,
+            overhead_mib: part(self.overhead_mib),
             first: at == 0,
         }
     }
@@ -112,7 +129,7 @@ mod tests {
     fn parts_add_up_and_the_first_is_the_largest() {
         let mut request = Request::new("a", 7, 10_001);
         request.virtual_nodes = Some(3);
-        let demand = &Demand::of(&request)[0];
+        let demand = &Demand::of(&request, Overhead::default())[0];
         let cells: Vec<_> = (0..3).map(|c| demand.cell(c)).collect();
         assert_eq!(cells.iter().map(|c| c.vcpus).collect::<Vec<_>>(), [3, 2, 2]);
         assert_eq!(cells.iter().map(|c| c.mib).sum::<u64>(), 10_001);
@@ -121,7 +138,7 @@ mod tests {
 
     #[test]
     fn common_sizes_are_not_rounded_and_odd_ones_become_few() {
-        let rounded = |mib| Demand::of(&Request::new("a", 1, mib))[0].kind().mib;
+        let rounded = |mib| Demand::of(&Request::new("a", 1, mib), Overhead::default())[0].kind().mib;
         for mib in [512, 1792, 3584, 4096, 6144, 7168, 8192, 14336, 65536, 114_688] {
             assert_eq!(rounded(mib), mib);
         }

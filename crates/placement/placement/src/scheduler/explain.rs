@@ -43,6 +43,24 @@ pub struct HostVerdict {
     pub nodes: Vec<NodeVerdict>,
 }
 
+impl HostVerdict {
+    /// Why the host does not fit, in one sentence; `None` if it fits. If every node lacks something, the sentence names
+    /// what the node that lacks least has.
+    pub fn reason(&self) -> Option<String> {
+        if self.score.is_some() {
+            return None;
+        }
+        if let Some(refusal) = self.refused.first() {
+            let Refusal { what, needed, available, .. } = refusal;
+            return Some(format!("host {} has {available} {what}; {needed} are needed", self.host));
+        }
+        let refusals = self.nodes.iter().filter_map(|node| Some((node.node, node.refused.first()?)));
+        let (node, Refusal { what, needed, available, .. }) =
+            refusals.max_by(|a, b| (a.1.available * b.1.needed).cmp(&(b.1.available * a.1.needed)))?;
+        Some(format!("no node of host {} has {needed} {what}: node {node} has {available}", self.host))
+    }
+}
+
 /// The evaluation of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -99,7 +117,7 @@ impl Scheduler {
         limit: usize,
     ) -> Result<Explanation, Vec<Invalid>> {
         request.check()?;
-        let demands = Demand::of(request);
+        let demands = Demand::of(request, self.policy.overhead);
         let explained: Vec<_> = demands.iter().map(|d| self.explain_demand(request, d, only)).collect();
         let fitting = explained.iter().position(|e| e.fitting > 0).unwrap_or(0);
         let mut chosen = explained.into_iter().nth(fitting).expect("there is always a first demand");
@@ -111,7 +129,7 @@ impl Scheduler {
     fn explain_demand(&self, request: &Request, demand: &Demand, only: Option<&str>) -> Explanation {
         let mut hosts = Vec::new();
         let mut refused_by: BTreeMap<String, u32> = BTreeMap::new();
-        for at in 0..self.inventory.len() {
+        for at in self.inventory.indices() {
             if only.is_some_and(|name| name != &*self.inventory.hosts[at].name) {
                 continue;
             }

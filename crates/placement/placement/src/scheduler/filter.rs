@@ -7,6 +7,7 @@ mod exclusive_cpus;
 mod local_devices;
 mod memory;
 mod nodes;
+mod overhead;
 mod shared_cpus;
 mod status;
 
@@ -64,5 +65,10 @@ pub(crate) trait NodeFilter: Sync {
 pub(crate) const HOST_FILTERS: [&dyn HostFilter; 4] =
     [&status::Status, &nodes::Nodes, &devices::Devices, &common_cpus::CommonCpus];
 /// All node filters, cheap ones first.
-pub(crate) const NODE_FILTERS: [&dyn NodeFilter; 4] =
-    [&shared_cpus::SharedCpus, &exclusive_cpus::ExclusiveCpus, &memory::Memory, &local_devices::LocalDevices];
+pub(crate) const NODE_FILTERS: [&dyn NodeFilter; 5] = [
+    &shared_cpus::SharedCpus,
+    &exclusive_cpus::ExclusiveCpus,
+    &memory::Memory,
+    &overhead::Overhead,
+    &local_devices::LocalDevices,
+];

@@ -84,8 +84,8 @@ fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
     let room = &host.room;
     let memory = match (demand.page_kib, demand.memory) {
         (Some(_), _) => true,
-        (None, MemoryPolicy::Strict) => cell.mib <= room.node_mib.into(),
-        (None, MemoryPolicy::Preferred { .. }) => demand.mib <= room.host_mib,
+        (None, MemoryPolicy::Strict) => demand.pages_mib(cell) <= room.node_mib.into(),
+        (None, MemoryPolicy::Preferred { .. }) => demand.all_pages_mib() <= room.host_mib,
     };
     memory && cell.vcpus <= room.node_cpus.into()
 }
@@ -262,14 +262,15 @@ pub(crate) fn joint_shortage(
     if let Some(shortage) = (0..each.cells).find_map(nodes) {
         return Some(JointShortage::Nodes(shortage));
     }
-    let mut missing = demand.mib;
+    let all = demand.all_pages_mib();
+    let mut missing = all;
     each.sets(host, &mut |set| {
         if let Some((nodes, _)) = each.assign(rules, set) {
             missing = missing.min(super::assign::missing_mib(host, demand, &nodes[..each.cells]));
         }
         false
     });
-    Shortage::unless(demand.mib, demand.mib - missing).map(JointShortage::Memory)
+    Shortage::unless(all, all - missing).map(JointShortage::Memory)
 }
 
 /// 1 if all pairs of nodes are at the local distance, and less the farther apart they are.

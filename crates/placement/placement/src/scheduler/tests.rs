@@ -321,7 +321,7 @@ fn any_step() -> impl Strategy_<Value = Step> {
 fn reference_fits(scheduler: &Scheduler, request: &Request) -> bool {
     let rules = scheduler.rules();
     let groups = GroupRules::of(&scheduler.inventory, request);
-    Demand::of(request).iter().any(|demand| {
+    Demand::of(request, Overhead::default()).iter().any(|demand| {
         scheduler.inventory.hosts.iter().enumerate().any(|(at, host)| {
             let mask = groups.nodes(at as u32);
             (1u64..1 << host.nodes.len())
@@ -397,7 +397,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
     assert_eq!(sorted(&fresh), sorted(&scheduler.inventory));
     for step in steps {
         let Step::Place(request) = step else { continue };
-        for demand in Demand::of(request) {
+        for demand in Demand::of(request, Overhead::default()) {
             let Scheduler { inventory, policy, rankings, .. } = &mut scheduler;
             let rules = Rules { weights: &policy.weights, overcommit_percent: 200, first_nodes: false };
             let score = |h: usize| fit(&rules, &inventory.hosts[h], &demand, u64::MAX).map(|f| f.rank());
@@ -448,7 +448,7 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
         }
         match step {
             Step::Place(request) => {
-                let demands = Demand::of(request);
+                let demands = Demand::of(request, Overhead::default());
                 // An invalid request, such as one with a fraction of a huge page, has no placement.
                 let plain = (request.check().is_ok())
                     .then(|| demands.iter().find_map(|demand| scheduler.scan_baseline(request, demand)))
@@ -510,4 +510,64 @@ fn a_node_with_too_few_shared_cpus_says_whether_the_ratio_or_the_cpus_are_too_fe
     assert!(what.contains("ratio") && available == 8, "{what}");
     let (what, _, available) = reason(&with(50), 16).unwrap();
     assert!(what.contains("ratio") && available == 8, "{what}");
+}
+
+/// What is reserved for a request, as (node, page size in KiB, MiB).
+fn reserved_for(scheduler: &mut Scheduler, request: &Request) -> Option<Vec<(u32, u32, u64)>> {
+    let placement = scheduler.place(request).ok()?;
+    assert_eq!(placement.memory_mib().0, request.memory_mib, "the guest gets what it asked for");
+    Some(placement.tally().memory.into_iter().map(|((node, kib), mib)| (node, kib, mib)).collect())
+}
+
+#[test]
+fn guests_leave_room_for_their_emulators() {
+    let overhead = Overhead { fixed_mib: 10, vcpu_mib: 5 };
+    let mut host = small("h1", 1, 8);
+    host.nodes[0].memory = vec![Pool { page_kib: 4, mib: 1000 }, Pool { page_kib: 2048, mib: 512 }];
+    let with = |overhead| {
+        let mut scheduler = Scheduler::new(Policy { overhead, ..Policy::default() }, 1);
+        scheduler.put_host(&host).unwrap();
+        scheduler
+    };
+    let full = Request::new("full", 2, 1000);
+    assert!(reserved_for(&mut with(Overhead::default()), &full).is_some());
+    assert!(reserved_for(&mut with(overhead), &full).is_none());
+    let mut scheduler = with(overhead);
+    let large = Request::new("large", 2, 940);
+    assert_eq!(reserved_for(&mut scheduler, &large), Some(vec![(0, 4, 960)]));
+    // Huge pages are apart, but the emulator's memory is in ordinary pages.
+    let huge = |name: &str, vcpus| Request { huge_page_kib: Some(2048), ..Request::new(name, vcpus, 256) };
+    assert_eq!(reserved_for(&mut scheduler, &huge("a", 2)), Some(vec![(0, 4, 20), (0, 2048, 256)]));
+    assert_eq!(reserved_for(&mut scheduler, &huge("b", 3)), None);
+    let why = scheduler.explain(&huge("b", 3), None, 1).unwrap().hosts[0].reason().unwrap();
+    assert!(why.contains("25 MiB free in ordinary pages") && why.contains("has 20"), "{why}");
+}
+
+#[test]
+fn the_overhead_is_borrowed_before_guest_memory() {
+    let overhead = Overhead { fixed_mib: 30, vcpu_mib: 0 };
+    let mut scheduler = Scheduler::new(Policy { overhead, ..Policy::default() }, 1);
+    let mut host = small("h1", 2, 4);
+    host.nodes.iter_mut().for_each(|node| node.memory = vec![Pool { page_kib: 4, mib: 1000 }]);
+    scheduler.put_host(&host).unwrap();
+    let memory = MemoryPolicy::Preferred { within_distance: 255 };
+    let request = Request { memory, virtual_nodes: Some(1), ..Request::new("a", 2, 990) };
+    let placement = scheduler.place(&request).unwrap();
+    assert_eq!(placement.memory_mib(), (990, 0), "all guest memory is local");
+    assert_eq!(placement.overhead_mib(), 30);
+    assert_eq!(placement.tally().memory.values().sum::<u64>(), 1020);
+}
+
+#[test]
+fn a_removed_host_is_forgotten_and_may_return() {
+    let mut scheduler = scheduler(&[small("h1", 2, 4), small("h2", 2, 4)]);
+    let request = Request::new("a", 2, 64);
+    assert!(scheduler.remove_host("h1") && !scheduler.remove_host("h1"));
+    assert_eq!(scheduler.inventory().names().collect::<Vec<_>>(), ["h2"]);
+    assert_eq!(scheduler.place(&request).unwrap().host, "h2");
+    assert_eq!(scheduler.explain(&request, None, 10).unwrap().hosts.len(), 1);
+    scheduler.remove_host("h2");
+    assert_eq!(scheduler.place(&request), Err(NoPlacement::NoFit { hosts: 0 }));
+    scheduler.put_host(&small("h1", 2, 4)).unwrap();
+    assert_eq!(scheduler.place(&request).unwrap().host, "h1");
 }

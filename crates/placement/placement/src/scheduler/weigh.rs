@@ -98,7 +98,7 @@ impl Remainder {
         let left = capacity.saturating_sub(c.state.shared + c.demand.shared(c.cell));
         let pool = c.shape.pool(c.demand.page_kib).unwrap_or(0);
         let mib = c.shape.pools[pool].mib;
-        let left_mib = mib.saturating_sub(u64::from(c.state.used_mib[pool]) + c.cell.mib);
+        let left_mib = mib.saturating_sub(u64::from(c.state.used_mib[pool]) + c.demand.pages_mib(c.cell));
         Self {
             cpus: left as f32 * 100.0 / percent as f32,
             all_cpus: f32::from(c.shape.usable).max(1.0),

@@ -1,4 +1,4 @@
-//! Detects that a database's files were moved, deleted or replaced while open. The process could still write to the
+//! Detects that a database's files were moved, deleted, replaced or emptied while open. The process could still write to the
 //! open file, but no other process would find that data.
 //!
 //! Source: SQLite's "How To Corrupt An SQLite Database File", 2.4 (unlinking or renaming a database file while in use).
@@ -39,6 +39,15 @@ impl FileIdentity {
     /// # Errors
     /// Which file is not, and what to do.
     pub fn check(&self) -> Result<(), String> {
+        let [(database, known), _] = &self.files;
+        // The log may be empty, the database never is.
+        if known.get().is_some() && metadata(database).is_ok_and(|found| found.len() == 0) {
+            return Err(format!(
+                "{} was emptied while in use: the service writes nothing more. Stop the service and restore the file \
+                 from a backup: virtual machines run on meanwhile",
+                database.display()
+            ));
+        }
         for (path, known) in &self.files {
             let now = inode_of(path);
             let Some(then) = known.get() else {
@@ -57,5 +66,24 @@ impl FileIdentity {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_database_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        std::fs::write(&path, "pages").unwrap();
+        let files = FileIdentity::of(&path);
+        assert_eq!(files.check(), Ok(()));
+        std::fs::write(folder.path().join("placement.db-wal"), "").unwrap();
+        assert_eq!(files.check(), Ok(()), "a log may be empty");
+        std::fs::File::create(&path).unwrap();
+        let why = files.check().unwrap_err();
+        assert!(why.contains("placement.db was emptied"), "{why}");
     }
 }

@@ -168,6 +168,17 @@ pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreErr
     Ok(transaction.commit()?)
 }
 
+/// Checks that an existing file is a database of this program, with a version that it knows.
+pub(super) fn check_sqlite(connection: &Connection) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i32;
+    let pragma = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
+    match (pragma("application_id")?, pragma("user_version")?) {
+        (APPLICATION, version) if version > known => Err(too_new(version.into(), known.into())),
+        (APPLICATION, _) => Ok(()),
+        _ => Err(StoreError::Format("the file is not a placement database".into())),
+    }
+}
+
 /// Translates a migration to PostgreSQL's dialect: 64-bit integers and autoincrement columns are spelled differently.
 fn postgres_words(migration: &str) -> String {
     // PostgreSQL support was added after version 1, so that migration step does not apply.

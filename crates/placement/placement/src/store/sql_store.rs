@@ -8,8 +8,8 @@ use super::sql::{Database, OpenTransaction, Query, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
 use super::{
-    Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse,
-    Token, Vm, VmId, VmQuery, VmState, accounts,
+    AgentStore, Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost,
+    TenantUse, Token, Vm, VmId, VmQuery, VmState, accounts, dead_hosts, retention,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
@@ -68,6 +68,7 @@ fn status_name(status: HostStatus) -> &'static str {
         HostStatus::Up => "up",
         HostStatus::Draining => "draining",
         HostStatus::Down => "down",
+        HostStatus::ForcedDown => "forced-down",
     }
 }
 
@@ -75,6 +76,7 @@ fn status_named(name: &str) -> HostStatus {
     match name {
         "up" => HostStatus::Up,
         "draining" => HostStatus::Draining,
+        "forced-down" => HostStatus::ForcedDown,
         _ => HostStatus::Down,
     }
 }
@@ -115,12 +117,36 @@ fn limit(limit: usize) -> i64 {
     if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
 }
 
-impl Store for SqlStore {
+impl AgentStore for SqlStore {
     fn identity(&self) -> Result<String> {
         let row = self.read().row("SELECT identity FROM identity", &[])?;
         row.ok_or_else(|| StoreError::Database("the database has no identity".into()))?.get(0)
     }
 
+    fn host_vms(&self, host: &str) -> Result<Vec<Vm>> {
+        self.vms(&VmQuery { host: Some(host.into()), ..VmQuery::default() })
+    }
+
+    fn vm(&self, id: VmId) -> Result<Vm> {
+        tables::vm(&**self.read(), id)
+    }
+
+    fn transition(&self, id: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
+        let problem = problem.map(str::to_string);
+        self.change(move |db| tables::transition(db, id, from, to, problem.as_deref()))
+    }
+
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm> {
+        let target = target.clone();
+        self.change(move |db| tables::begin_move(db, id, &target))
+    }
+
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm> {
+        self.change(move |db| tables::end_move(db, id, arrived))
+    }
+}
+
+impl Store for SqlStore {
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
         host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
         let host = host.clone();
@@ -187,10 +213,6 @@ impl Store for SqlStore {
         tables::answered(&**self.read(), request, key)
     }
 
-    fn vm(&self, id: VmId) -> Result<Vm> {
-        tables::vm(&**self.read(), id)
-    }
-
     fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>> {
         let db = self.read();
         let columns = tables::VM_COLUMNS;
@@ -222,23 +244,23 @@ impl Store for SqlStore {
         self.change(move |db| tables::set_intent(db, id, intent))
     }
 
-    fn transition(&self, id: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
-        let problem = problem.map(str::to_string);
-        self.change(move |db| tables::transition(db, id, from, to, problem.as_deref()))
-    }
-
-    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm> {
-        let target = target.clone();
-        self.change(move |db| tables::begin_move(db, id, &target))
-    }
-
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm> {
         let (request, placement) = (request.clone(), placement.clone());
         self.change(move |db| tables::resize(db, id, &request, &placement))
     }
 
-    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm> {
-        self.change(move |db| tables::end_move(db, id, arrived))
+    fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm> {
+        let placement = placement.clone();
+        self.change(move |db| dead_hosts::evacuate(db, id, &placement))
+    }
+
+    fn force_delete(&self, id: VmId) -> Result<Vm> {
+        self.change(move |db| dead_hosts::force_delete(db, id))
+    }
+
+    fn remove_host(&self, host: &str) -> Result<()> {
+        let host = host.to_string();
+        self.change(move |db| dead_hosts::remove_host(db, &host))
     }
 
     fn events(&self, after: i64, most: usize) -> Result<Vec<Event>> {
@@ -268,8 +290,9 @@ impl Store for SqlStore {
         let last = db.row("SELECT coalesce(max(number), 0) FROM events", &[])?;
         let last: i64 = last.map_or(Ok(0), |row| row.get(0))?;
         let sql = "SELECT DISTINCT hosts.name FROM events JOIN hosts ON hosts.id = events.host
-            WHERE number > ?1 AND number <= ?2 AND origin <> ?3";
-        let names = db.rows(sql, values![after, last, origin])?;
+            WHERE number > ?1 AND number <= ?2 AND origin <> ?3
+            UNION SELECT text FROM events WHERE number > ?1 AND number <= ?2 AND kind = ?4";
+        let names = db.rows(sql, values![after, last, origin, dead_hosts::HOST_REMOVED])?;
         Ok((names.iter().map(|row| row.get(0)).collect::<Result<_>>()?, last))
     }
 
@@ -329,6 +352,16 @@ impl Store for SqlStore {
 
     fn tenants(&self) -> Result<Vec<TenantUse>> {
         accounts::tenants(&**self.read())
+    }
+
+    fn prune(&self, before: i64) -> Result<usize> {
+        let mut all = 0;
+        loop {
+            match self.change(move |db| retention::prune(db, before))? {
+                0 => return Ok(all),
+                deleted => all += deleted,
+            }
+        }
     }
 
     fn is_in_place(&self) -> Result<()> {

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 /// How long to wait for another process's lock.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl SqlStore {
     /// Opens or creates a database file.
@@ -353,7 +353,7 @@ mod tests {
             let pending: Vec<_> = some.iter().map(|r| store.reserve(r.clone())).collect();
             for (reservation, answer) in some.iter().zip(pending) {
                 match answer.wait() {
-                    Ok(reserved) => kept.push((reserved.id, reservation.request.name.clone())),
+                    Ok(reserved) => kept.push((reserved.vm.id, reservation.request.name.clone())),
                     Err(StoreError::Full(_)) => refused += 1,
                     Err(error) => panic!("{error}"),
                 }

@@ -47,7 +47,7 @@ fn event_of(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: 
     Query::new(sql, values![now(), vm, host, origin, kind, text])
 }
 
-fn event(
+pub(super) fn event(
     db: &dyn Database,
     vm: Option<VmId>,
     host: Option<i64>,
@@ -189,7 +189,7 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
 }
 
 /// A statement that must change at least one row, and the error text if it does not.
-struct RequiredChange {
+pub(super) struct RequiredChange {
     query: Query<'static>,
     else_wrong: String,
 }
@@ -201,7 +201,7 @@ impl RequiredChange {
 }
 
 /// Runs all statements. A failure is a conflict on `host`.
-fn require_all(db: &dyn Database, host: &str, all: Vec<RequiredChange>) -> Result<()> {
+pub(super) fn require_all(db: &dyn Database, host: &str, all: Vec<RequiredChange>) -> Result<()> {
     let (queries, wrong): (Vec<_>, Vec<_>) =
         all.into_iter().map(|must| (must.query, must.else_wrong)).unzip();
     let answers = db.run_all(&queries).map_err(|failure| conflict(host, failure))?;
@@ -246,7 +246,7 @@ fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<RequiredChange> 
 }
 
 /// Reserves a placement: its dedicated CPUs, and its share of the host's totals.
-fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<RequiredChange> {
+pub(super) fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<RequiredChange> {
     let own = placement.tally().exclusive;
     let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
     let own = insert_query("exclusive_cpus (host, cpu, vm)", &own, "");
@@ -258,7 +258,7 @@ fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result
     require_all(db, &placement.host, taking(host, vm, placement))
 }
 
-fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+pub(super) fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
     let own = placement.tally().exclusive.into_iter();
     let own = own.map(|(_, cpu)| {
@@ -277,7 +277,7 @@ fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) ->
     if earlier != serde_json::to_string(request)? {
         return Err(StoreError::KeyReused);
     }
-    Ok(Some(Reserved { id, placement: vm(db, id)?.placement, replayed: true }))
+    Ok(Some(Reserved { vm: vm(db, id)?, replayed: true }))
 }
 
 /// Returns the earlier answer to a request with this key.
@@ -298,22 +298,44 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     if let Some(before) = answered_by_key(db, request, key)? {
         return Ok(before);
     }
-    let (host, status) = host_of(&placement.host, known[0].rows.first())?;
+    let Some(found) = known[0].rows.first() else {
+        let what = "it was removed".into();
+        return Err(StoreError::Conflict { host: placement.host.clone(), what });
+    };
+    let (host, status) = host_of(&placement.host, Some(found))?;
     if status != "up" {
         return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
     }
     members::check(db, host, None, request, placement)?;
-    let id = number(db, host, request, placement)?;
+    let created_at = now();
+    let id = number(db, host, request, placement, created_at)?;
     require_all(db, &placement.host, reserving(host, id, reservation)?)?;
-    Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
+    let vm = Vm {
+        id,
+        request: request.clone(),
+        state: VmState::Reserved,
+        intent: Intent::Run,
+        placement: Some(placement.clone()),
+        target: None,
+        problem: None,
+        version: 1,
+        created_at,
+    };
+    Ok(Reserved { vm, replayed: false })
 }
 
 /// Inserts the row of a new virtual machine within its tenant's quota. The row's key is the virtual machine's ID.
-fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement) -> Result<VmId> {
+fn number(
+    db: &dyn Database,
+    host: i64,
+    request: &Request,
+    placement: &Placement,
+    created_at: i64,
+) -> Result<VmId> {
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
-    let named = Query::new(sql, values![&request.tenant, &request.name, &body, host, placed, now()]);
+    let named = Query::new(sql, values![&request.tenant, &request.name, &body, host, placed, created_at]);
     let made = db.run_all(&[named, super::accounts::charging(request)]).map_err(|failure| {
         match failure.is_constraint() {
             true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },

@@ -12,12 +12,15 @@ pub struct FaultyStore {
     fault_at: AtomicU64,
     after: AtomicBool,
     dead: AtomicBool,
+    /// Number of times that the virtual machines of a host were read.
+    pub host_reads: AtomicU64,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<SqlStore>) -> Self {
         let fault_at = AtomicU64::new(u64::MAX);
-        Self { inner, changes: 0.into(), fault_at, after: false.into(), dead: false.into() }
+        let (after, dead, host_reads) = Default::default();
+        Self { inner, changes: 0.into(), fault_at, after, dead, host_reads }
     }
 
     /// Crashes the caller at a future change, after `changes` more of them.
@@ -50,10 +53,35 @@ impl FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
+impl AgentStore for FaultyStore {
     fn identity(&self) -> Result<String, StoreError> {
         self.read(|s| s.identity())
     }
+    fn host_vms(&self, host: &str) -> Result<Vec<Vm>, StoreError> {
+        self.host_reads.fetch_add(1, Ordering::SeqCst);
+        self.read(|s| s.host_vms(host))
+    }
+    fn vm(&self, id: VmId) -> Result<Vm, StoreError> {
+        self.read(|s| s.vm(id))
+    }
+    fn transition(
+        &self,
+        id: VmId,
+        from: VmState,
+        to: VmState,
+        problem: Option<&str>,
+    ) -> Result<Vm, StoreError> {
+        self.change(|s| s.transition(id, from, to, problem))
+    }
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.begin_move(id, target))
+    }
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError> {
+        self.change(|s| s.end_move(id, arrived))
+    }
+}
+
+impl Store for FaultyStore {
     fn put_host(&self, host: &Host, percent: u32) -> Result<(), StoreError> {
         self.change(|s| s.put_host(host, percent))
     }
@@ -84,9 +112,6 @@ impl Store for FaultyStore {
     fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError> {
         self.read(|s| s.answered(request, key))
     }
-    fn vm(&self, id: VmId) -> Result<Vm, StoreError> {
-        self.read(|s| s.vm(id))
-    }
     fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>, StoreError> {
         self.read(|s| s.find_vm(tenant, name))
     }
@@ -96,23 +121,20 @@ impl Store for FaultyStore {
     fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm, StoreError> {
         self.change(|s| s.set_intent(id, intent))
     }
-    fn transition(
-        &self,
-        id: VmId,
-        from: VmState,
-        to: VmState,
-        problem: Option<&str>,
-    ) -> Result<Vm, StoreError> {
-        self.change(|s| s.transition(id, from, to, problem))
-    }
-    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError> {
-        self.change(|s| s.begin_move(id, target))
-    }
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError> {
         self.change(|s| s.resize(id, request, placement))
     }
-    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError> {
-        self.change(|s| s.end_move(id, arrived))
+    fn prune(&self, before: i64) -> Result<usize, StoreError> {
+        self.change(|s| s.prune(before))
+    }
+    fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.evacuate(id, placement))
+    }
+    fn force_delete(&self, id: VmId) -> Result<Vm, StoreError> {
+        self.change(|s| s.force_delete(id))
+    }
+    fn remove_host(&self, host: &str) -> Result<(), StoreError> {
+        self.change(|s| s.remove_host(host))
     }
     fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>, StoreError> {
         self.read(|s| s.events(after, limit))

@@ -22,15 +22,16 @@ impl NodeFilter for Memory {
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let own = free_mib(c.host, c.at, c.demand.page_kib);
+        let needed = c.demand.pages_mib(c.cell);
         let available = match c.demand.memory {
             MemoryPolicy::Strict => own,
-            _ if own >= c.cell.mib => own,
+            _ if own >= needed => own,
             MemoryPolicy::Preferred { within_distance } => {
                 let near = |n: &usize| *n == c.at || c.host.shape.distances[c.at][*n] <= within_distance;
                 let nodes = (0..c.host.nodes.len()).filter(near);
                 nodes.map(|n| free_mib(c.host, n, c.demand.page_kib)).sum()
             }
         };
-        Shortage::unless(c.cell.mib, available)
+        Shortage::unless(needed, available)
     }
 }
