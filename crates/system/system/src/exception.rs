@@ -100,8 +100,7 @@ impl Exception {
 
     /// Whether BADV records an address.
     pub fn has_bad_address(self) -> bool {
-        self.is_about_page()
-            || matches!(self, Self::AddressError(_) | Self::Misaligned | Self::BoundCheck)
+        self.is_about_page() || matches!(self, Self::AddressError(_) | Self::Misaligned | Self::BoundCheck)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Everything that runs on the machine is hostile: whatever CSRs, addresses and devices software uses, with whatever
 //! values, only the modelled machine is affected, and [`Machine::run`] returns after the cycles that it was given.
 
+pub mod boot;
 mod core;
 pub mod csr;
 mod exception;

@@ -140,9 +140,11 @@ impl Core {
     }
 
     fn part(&self, virt: u64, offset: usize, bytes: usize, access: Access) -> Result<Part, Fault> {
-        let physical = self
-            .translate(virt, access)
-            .map_err(|_| Fault { address: virt, access, cause: FaultCause::Unmapped })?;
+        let physical = self.translate(virt, access).map_err(|_| Fault {
+            address: virt,
+            access,
+            cause: FaultCause::Unmapped,
+        })?;
         let host = self.memory.page(physical);
         Ok(Part { virt, physical, host, offset, bytes })
     }

@@ -33,9 +33,7 @@ impl PageCache {
     pub fn find(&self, mode: usize, generation: u64, address: u64, bytes: usize) -> Option<*mut u8> {
         let (page, offset) = (address / PAGE_BYTES, address % PAGE_BYTES);
         let entry = self.0[mode][page as usize % ENTRIES].get();
-        let hit = entry.page == page
-            && entry.generation == generation
-            && offset <= PAGE_BYTES - bytes as u64;
+        let hit = entry.page == page && entry.generation == generation && offset <= PAGE_BYTES - bytes as u64;
         // `wrapping_add` stays inside the page, which `insert` got whole.
         hit.then(|| entry.host.wrapping_add(offset as usize))
     }

@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use longma_loongarch::semantics::{Semantics, privileged};
-use longma_loongarch::{Class, Extension, Instruction, Location, Op, Operand, RegisterKind, Row, Trap, decode};
+use longma_loongarch::{
+    Class, Extension, Instruction, Location, Op, Operand, RegisterKind, Row, Trap, decode,
+};
 use rustc_hash::FxHashMap;
 
 use super::Core;

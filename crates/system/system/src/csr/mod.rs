@@ -115,9 +115,10 @@ mod tests {
     fn the_table_is_sorted_and_its_fields_contain_all_writable_bits() {
         assert!(ROWS.windows(2).all(|pair| pair[0].number < pair[1].number));
         for row in ROWS {
-            let fields = row.fields.iter().fold(0, |bits, (_, high, low)| {
-                bits | mask(u32::from(high - low) + 1) << low
-            });
+            let fields = row
+                .fields
+                .iter()
+                .fold(0, |bits, (_, high, low)| bits | mask(u32::from(high - low) + 1) << low);
             assert_eq!(row.writable & !fields, 0, "{}", row.name);
             assert_eq!(row.reset & !fields, 0, "{}", row.name);
             if row.width == Width::Word {

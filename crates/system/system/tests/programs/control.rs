@@ -188,7 +188,12 @@ pub fn registers_keep_the_bits_that_they_have() -> (Program, Vec<u64>) {
             code.write(number, value).record_csr(number);
         }
         // CSRXCHG changes the bits of its mask only and returns the old value.
-        code.write(csr::SAVE0, 0xffff).set(A0, 0x1234).set(A1, 0xff).rri(Op::Csrxchg, A0, A1, csr::SAVE0.into());
+        code.write(csr::SAVE0, 0xffff).set(A0, 0x1234).set(A1, 0xff).rri(
+            Op::Csrxchg,
+            A0,
+            A1,
+            csr::SAVE0.into(),
+        );
         code.record(A0).record_csr(csr::SAVE0);
     };
     let mut expected: Vec<u64> = cases.iter().map(|case| case.2).collect();

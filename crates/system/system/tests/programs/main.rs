@@ -74,7 +74,8 @@ fn qemu_prints_the_same() {
         .filter_map(|(name, make)| {
             let (program, expected) = make();
             let printed = qemu::run(&program);
-            (printed != lines(&expected)).then(|| format!("{name}: QEMU {printed:?}, expected {:?}", lines(&expected)))
+            (printed != lines(&expected))
+                .then(|| format!("{name}: QEMU {printed:?}, expected {:?}", lines(&expected)))
         })
         .collect();
     assert!(differing.is_empty(), "{}", differing.join("\n"));

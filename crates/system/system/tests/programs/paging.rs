@@ -233,16 +233,7 @@ pub fn an_entry_is_found_and_read_by_its_index() -> (Program, Vec<u64>) {
         }
         code.read(A0, csr::TLBIDX).rri(Op::SrliD, A0, A0, 31).rri(Op::Andi, A0, A0, 1).record(A0);
     };
-    let expected = vec![
-        2048 + 9,
-        MAPPED & !0x1fff,
-        even,
-        even | 1 << 62,
-        21 << 24 | (2048 + 9),
-        0,
-        0,
-        1,
-    ];
+    let expected = vec![2048 + 9, MAPPED & !0x1fff, even, even | 1 << 62, 21 << 24 | (2048 + 9), 0, 0, 1];
     (program(body, vec![]), expected)
 }
 
@@ -258,7 +249,10 @@ pub fn an_address_space_sees_its_entries_and_global_ones() -> (Program, Vec<u64>
             map(code, page | KERNEL_PAGE, 0);
         }
         let page = PAGE + 0x2_0000 | KERNEL_PAGE | 0x40;
-        code.write(csr::TLBEHI, global).write(csr::TLBELO0, page).write(csr::TLBELO1, page).plain(Op::Tlbfill);
+        code.write(csr::TLBEHI, global)
+            .write(csr::TLBELO0, page)
+            .write(csr::TLBELO1, page)
+            .plain(Op::Tlbfill);
         for asid in [1, 2] {
             code.write(csr::ASID, asid);
             for address in [MAPPED, global] {

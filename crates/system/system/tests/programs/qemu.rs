@@ -15,7 +15,10 @@ pub fn run(program: &Program) -> String {
     let mut kernel = tempfile::NamedTempFile::new().expect("the host has a temporary folder");
     kernel.write_all(&elf(program)).expect("the file is writable");
     let mut child = Command::new(&qemu)
-        .args(["-M", "virt", "-cpu", "la464", "-m", "1G", "-display", "none", "-serial", "stdio", "-monitor", "none"])
+        .args([
+            "-M", "virt", "-cpu", "la464", "-m", "1G", "-display", "none", "-serial", "stdio", "-monitor",
+            "none",
+        ])
         .arg("-kernel")
         .arg(kernel.path())
         .stdin(Stdio::null())
