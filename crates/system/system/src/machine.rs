@@ -5,8 +5,8 @@ use longma_loongarch::{Location, State};
 use crate::core::code::{CodePage, Step, check};
 use crate::core::{Core, Record};
 use crate::exception::Exception;
-use crate::memory::{Memory, MemoryError};
-use crate::platform::Platform;
+use crate::memory::{Memory, MemoryError, PAGE_BYTES};
+use crate::platform::{Platform, PowerRequest};
 
 /// Where the core starts after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
@@ -96,8 +96,10 @@ impl Machine {
     pub fn run(&mut self, cycles: u64) -> Stop {
         let end = self.core.clock().saturating_add(cycles);
         loop {
-            if let Some(stop) = self.core.take_stop() {
-                return stop;
+            match self.core.take_power_request() {
+                Some(PowerRequest::Off) => return Stop::PowerOff,
+                Some(PowerRequest::Reset) => return Stop::Reset,
+                None => {}
             }
             if self.core.clock() >= end {
                 return Stop::Limit;
@@ -141,39 +143,33 @@ impl Machine {
         }
     }
 
-    /// Executes instructions of one page, until control leaves it or the page or its translation changes.
+    /// Executes instructions of one page, until control leaves it or the core must look at its state. A store to the page
+    /// and a new mapping make it look.
     fn execute_page(&mut self, page: &CodePage) {
-        let (start, generation) = (self.state.pc & !0xfff, self.core.generation());
+        let start = self.state.pc & !(PAGE_BYTES - 1);
         loop {
-            let cell = page.step(self.state.pc);
-            let step = cell.get();
+            let pc = self.state.pc;
+            let step = page.step(pc, || self.core.word(page, pc));
             self.core.advance_clock(1);
             let outcome = if step.checks == 0 {
                 (step.run)(&mut self.state, &step.instruction, &self.core)
-            } else if step.checks & check::DECODE != 0 {
-                // The clock counts the next attempt, which is of the decoded instruction.
-                cell.set(Step::new(self.core.word(page, self.state.pc)));
-                self.core.take_back_cycle();
-                continue;
-            } else if let Some(exception) = self.refusal(&step) {
-                let word = self.core.word(page, self.state.pc);
-                let address = self.state.r(step.instruction.j);
-                return self.core.enter(&mut self.state, exception, Record { address, word: Some(word) });
+            } else if let Some(exception) = self.refusal(step) {
+                let word = Some(self.core.word(page, pc));
+                let record = Record { address: self.state.r(step.instruction.j), word };
+                return self.core.enter(&mut self.state, exception, record);
             } else {
-                self.core.run_checked(&step, &mut self.state)
+                self.core.run_checked(step, &mut self.state)
             };
-            match outcome {
-                Ok(()) => self.state.pc = self.state.pc.wrapping_add(u64::from(step.advance)),
-                Err(trap) => {
-                    let word = self.core.word(page, self.state.pc);
-                    let (exception, record) =
-                        self.core.exception_of_trap(&self.state, &step.instruction, word, trap);
-                    return self.core.enter(&mut self.state, exception, record);
-                }
+            if let Err(trap) = outcome {
+                let word = self.core.word(page, pc);
+                let (exception, record) =
+                    self.core.exception_of_trap(&self.state, &step.instruction, word, trap);
+                return self.core.enter(&mut self.state, exception, record);
             }
-            // The low bits must be 0, too: a jump to a misaligned address is an exception.
-            let inside = (self.state.pc ^ start) & !0xffc == 0;
-            if !inside || self.core.is_due() || !page.is_valid() || self.core.generation() != generation {
+            self.state.pc = self.state.pc.wrapping_add(u64::from(step.advance));
+            // A jump to an address whose lowest bits are not 0 leaves the page, too: it is an exception.
+            let inside = (self.state.pc ^ start) & !(PAGE_BYTES - 4) == 0;
+            if !inside || self.core.is_due() {
                 return;
             }
         }

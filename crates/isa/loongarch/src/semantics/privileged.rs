@@ -154,7 +154,10 @@ fn lookup<P: Privileged>(op: Op) -> Option<Semantics<P>> {
         Op::Ertn => privileged!(|s, _i, p| p.return_from_exception(s)),
         Op::Idle => privileged!(|_s, _i, p| p.idle()),
         // Caches have no state that software can see, except for their tags.
-        Op::Cacop => privileged!(|_s, _i, _p| ()),
+        Op::Cacop => |_, _, p| match p.privilege_level() {
+            0 => Ok(()),
+            _ => Err(Trap::PrivilegedInstruction),
+        },
         _ => return None,
     })
 }

@@ -162,7 +162,10 @@ impl Core {
 
     fn store_part(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.store_device(part, bytes) };
-        self.code.borrow_mut().invalidate(part.physical & !(PAGE_BYTES - 1));
+        if self.code.borrow_mut().invalidate(part.physical & !(PAGE_BYTES - 1)) {
+            // The page may be the one that executes.
+            self.attend();
+        }
         self.writable.insert(self.mode.get(), self.generation.get(), part.virt, host);
         // SAFETY: as in `load_part`. `bytes` is not guest memory.
         unsafe {

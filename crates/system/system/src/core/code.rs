@@ -1,7 +1,7 @@
 //! Decoded instructions by physical page. A store to a page drops its instructions, so that code is always what memory
 //! holds, whatever address wrote it.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use longma_loongarch::semantics::{Semantics, privileged};
@@ -20,8 +20,6 @@ pub const STEPS: usize = PAGE_BYTES as usize / 4;
 
 /// What to do before an instruction executes. The low four bits are those of EUEN that it needs.
 pub mod check {
-    /// The instruction has not been decoded.
-    pub const DECODE: u8 = 1 << 7;
     /// It reads and writes memory at the address in rj, so that the write must be permitted before the read.
     pub const MODIFIES: u8 = 1 << 6;
     /// MISC may forbid it to read the counter.
@@ -54,16 +52,12 @@ pub struct Step {
 }
 
 impl Step {
-    const UNDECODED: Self = Self {
-        run: |_, _, _| Err(Trap::IllegalInstruction),
-        instruction: Instruction::new(Op::Break),
-        checks: check::DECODE,
-        advance: 0,
-    };
-
     /// Decodes a word. One that is no instruction traps when it executes.
     pub fn new(word: u32) -> Self {
-        let Some(instruction) = decode(word) else { return Self { checks: 0, ..Self::UNDECODED } };
+        let Some(instruction) = decode(word) else {
+            let instruction = Instruction::new(Op::Break);
+            return Self { run: |_, _, _| Err(Trap::IllegalInstruction), instruction, checks: 0, advance: 0 };
+        };
         let advance = if privileged::sets_program_counter(instruction.op) { 0 } else { 4 };
         let run = privileged::semantics_of(instruction.op);
         Self { run, instruction, checks: checks_of(instruction.op), advance }
@@ -100,20 +94,19 @@ pub struct CodePage {
     /// The physical address.
     pub address: u64,
     valid: Cell<bool>,
-    steps: Box<[Cell<Step>]>,
+    steps: Box<[OnceCell<Step>]>,
 }
 
 impl CodePage {
     /// Whether memory has not changed since the page was decoded.
-    #[inline]
     pub fn is_valid(&self) -> bool {
         self.valid.get()
     }
 
-    /// The instruction at an address of the page.
+    /// The instruction at an address of the page; `word` reads its word.
     #[inline]
-    pub fn step(&self, address: u64) -> &Cell<Step> {
-        &self.steps[(address / 4) as usize % STEPS]
+    pub fn step(&self, address: u64, word: impl FnOnce() -> u32) -> &Step {
+        self.steps[(address / 4) as usize % STEPS].get_or_init(|| Step::new(word()))
     }
 }
 
@@ -131,16 +124,20 @@ impl CodeCache {
             self.0.values().for_each(|page| page.valid.set(false));
             self.0.clear();
         }
-        let steps = vec![Cell::new(Step::UNDECODED); STEPS].into_boxed_slice();
+        let steps = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
         let page = Rc::new(CodePage { address, valid: Cell::new(true), steps });
         self.0.insert(address, Rc::clone(&page));
         (page, true)
     }
 
-    /// Drops the instructions of a page that is written.
-    pub fn invalidate(&mut self, address: u64) {
-        if let Some(page) = self.0.remove(&address) {
-            page.valid.set(false);
+    /// Drops the instructions of a page that is written. Returns whether there were any.
+    pub fn invalidate(&mut self, address: u64) -> bool {
+        match self.0.remove(&address) {
+            Some(page) => {
+                page.valid.set(false);
+                true
+            }
+            None => false,
         }
     }
 }

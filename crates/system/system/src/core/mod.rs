@@ -14,7 +14,6 @@ use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
 use crate::csr::{Registers, row, table as csr};
 use crate::exception::{Exception, line};
-use crate::machine::Stop;
 use crate::memory::{Memory, PAGE_BYTES};
 use crate::platform::{Platform, PowerRequest};
 use crate::tlb::Tlb;
@@ -52,7 +51,7 @@ pub struct Core {
     /// Instructions execute while the clock is before this; 0 makes the core look at interrupts and its mode.
     until: Cell<u64>,
     idle: Cell<bool>,
-    stop: Cell<Option<Stop>>,
+    power: Cell<Option<PowerRequest>>,
 }
 
 /// A virtual page whose instructions are decoded.
@@ -85,7 +84,7 @@ impl Core {
             clock: Cell::new(0),
             until: Cell::new(0),
             idle: Cell::new(false),
-            stop: Cell::new(None),
+            power: Cell::new(None),
         }
     }
 
@@ -131,11 +130,6 @@ impl Core {
     #[inline]
     pub(crate) fn advance_clock(&self, cycles: u64) {
         self.clock.set(self.clock.get().saturating_add(cycles));
-    }
-
-    /// Undoes the last cycle: the instruction has not executed.
-    pub(crate) fn take_back_cycle(&self) {
-        self.clock.set(self.clock.get() - 1);
     }
 
     /// Executes an instruction that needs more than its semantics.
@@ -189,9 +183,9 @@ impl Core {
         self.idle.set(idle);
     }
 
-    /// Takes the reason to stop.
-    pub(crate) fn take_stop(&self) -> Option<Stop> {
-        self.stop.take()
+    /// Takes the request to the power controller.
+    pub(crate) fn take_power_request(&self) -> Option<PowerRequest> {
+        self.power.take()
     }
 
     /// The units that EUEN enables, as in `code::check`.
@@ -227,10 +221,7 @@ impl Core {
         const DEVICES: u64 = line::ALL & !line::SOFTWARE & !(1 << line::TIMER);
         self.set_status(self.registers.get(csr::ESTAT) & !DEVICES | platform.lines() & DEVICES);
         if let Some(request) = platform.take_power_request() {
-            self.stop.set(Some(match request {
-                PowerRequest::Off => Stop::PowerOff,
-                PowerRequest::Reset => Stop::Reset,
-            }));
+            self.power.set(Some(request));
             self.attend();
         }
     }
@@ -292,12 +283,6 @@ impl Core {
         let generation = self.generation.get();
         self.fetches.borrow_mut()[slot] = Some(Fetch { page, mode, generation, code: Rc::clone(&code) });
         Ok(code)
-    }
-
-    /// The generation of cached translations.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.get()
     }
 
     /// The word at an address of a decoded page.

@@ -38,7 +38,7 @@ pub enum Width {
 }
 
 /// The description of a CSR.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The number in CSRRD, CSRWR and CSRXCHG.
     pub number: u16,

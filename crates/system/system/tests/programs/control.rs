@@ -32,7 +32,7 @@ pub fn level_3_gets_an_exception_for_what_it_may_not_do() -> (Program, Vec<u64>)
     let cases: [(u32, u64); 9] = [
         (0x002b_0007, 0xb),  // syscall 7
         (0x002a_0005, 0xc),  // break 5
-        (0xffff_ffff, 0xd),  // no instruction
+        (0x7fff_ffff, 0xd),  // no instruction
         (0x0400_000c, 0xe),  // csrrd $t0, 0
         (0x0648_3800, 0xe),  // ertn
         (0x0648_8000, 0xe),  // idle 0
@@ -45,10 +45,8 @@ pub fn level_3_gets_an_exception_for_what_it_may_not_do() -> (Program, Vec<u64>)
             run_at_level_3(code, word);
         }
     };
-    let expected = cases
-        .iter()
-        .flat_map(|(word, number)| [*number, USER, i64::from(*word as i32) as u64, LEVEL_3])
-        .collect();
+    let expected =
+        cases.iter().flat_map(|(word, number)| [*number, USER, u64::from(*word), LEVEL_3]).collect();
     (program(body, vec![returning_handler()]), expected)
 }
 
@@ -66,6 +64,10 @@ pub fn a_misaligned_or_absent_address_is_recorded() -> (Program, Vec<u64>) {
         }
         expected.extend([9, code.here(), DATA + 1]);
         code.rrr(Op::AmaddD, A0, T2, A1).record_csr(csr::BADV);
+        // Nothing is between the devices and high memory.
+        code.set(T2, 0x7000_0000);
+        expected.extend([8 | 1 << 6, code.here(), 0x7000_0000]);
+        code.rri(Op::LdD, A0, T2, 0).record_csr(csr::BADV);
     };
     let program = program(body, vec![skipping_handler()]);
     (program, expected)
@@ -139,8 +141,9 @@ pub fn a_core_interrupts_itself() -> (Program, Vec<u64>) {
         code.write(csr::ECFG, 1 << 12).set(T2, CONTROL).set(T1, u64::MAX).rri(Op::IocsrwrW, T1, T2, 0);
         code.write(csr::CRMD, 8 | 4);
         code.set(T2, SEND).set(T1, 3).rri(Op::IocsrwrW, T1, T2, 0);
+        // QEMU looks at interrupts after branches.
         for _ in 0..4 {
-            code.rri(Op::Andi, 0, 0, 0);
+            code.rri(Op::B, 0, 0, 4);
         }
         code.write(csr::CRMD, 8);
         code.set(T2, 0x1000).rri(Op::IocsrrdW, A0, T2, 0).record(A0);
@@ -210,4 +213,14 @@ pub fn code_that_changes_is_executed_as_it_is() -> (Program, Vec<u64>) {
         }
     };
     (program(body, vec![]), vec![1, 2])
+}
+
+pub fn a_store_to_the_next_instruction_takes_effect() -> (Program, Vec<u64>) {
+    let body = |code: &mut Code| {
+        // `ori $a0, $zero, 1` is replaced by `ori $a0, $zero, 2`.
+        let target = code.here() + 4 * (4 + 4 + 1 + 1);
+        code.set(T2, target).set(T1, 0x0380_0804).rri(Op::StW, T1, T2, 0).rri(Op::Ibar, 0, 0, 0);
+        code.rri(Op::Ori, A0, 0, 1).record(A0);
+    };
+    (program(body, vec![]), vec![2])
 }

@@ -54,7 +54,8 @@ programs! {
         a_core_interrupts_itself,
         a_software_interrupt_waits_for_its_enable_bits,
         registers_keep_the_bits_that_they_have,
-        code_that_changes_is_executed_as_it_is;
+        code_that_changes_is_executed_as_it_is,
+        a_store_to_the_next_instruction_takes_effect;
     paging:
         refill_maps_a_page,
         each_kind_of_page_has_its_exception,
@@ -66,17 +67,34 @@ programs! {
         a_huge_page_is_two_halves;
 }
 
+/// Programs on which QEMU 10.0 differs from the manual, and how.
+const QEMU_DIFFERS: &[(&str, &str)] = &[
+    ("a_jump_to_a_misaligned_address_is_an_address_error", "it raises INE instead of ADEF"),
+    (
+        "a_misaligned_or_absent_address_is_recorded",
+        "atomic accesses may be misaligned, and nothing reads as 0",
+    ),
+    ("a_reservation_does_not_survive_a_return_unless_it_is_kept", "LLBCTL is a plain register"),
+    ("a_software_interrupt_waits_for_its_enable_bits", "a write to ESTAT interrupts later, if at all"),
+    (
+        "registers_keep_the_bits_that_they_have",
+        "it keeps reserved bits, and a CSR that does not exist is an INE",
+    ),
+    ("refill_maps_a_page", "it does not sign-extend TLBREHI"),
+    ("an_entry_is_found_and_read_by_its_index", "it does not sign-extend TLBEHI"),
+];
+
 #[test]
 #[ignore = "needs qemu-system-loongarch64"]
-fn qemu_prints_the_same() {
-    let differing: Vec<_> = PROGRAMS
-        .iter()
-        .filter_map(|(name, make)| {
-            let (program, expected) = make();
-            let printed = qemu::run(&program);
-            (printed != lines(&expected))
-                .then(|| format!("{name}: QEMU {printed:?}, expected {:?}", lines(&expected)))
-        })
-        .collect();
-    assert!(differing.is_empty(), "{}", differing.join("\n"));
+fn qemu_prints_the_same_except_where_it_differs_from_the_manual() {
+    let known = |name| QEMU_DIFFERS.iter().any(|(differing, _)| *differing == name);
+    let mut surprises = Vec::new();
+    for (name, make) in PROGRAMS {
+        let (program, expected) = make();
+        let printed = qemu::run(&program);
+        if (printed != lines(&expected)) != known(*name) {
+            surprises.push(format!("{name}: QEMU {printed:?}, expected {:?}", lines(&expected)));
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
