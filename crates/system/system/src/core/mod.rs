@@ -260,7 +260,7 @@ impl Core {
 
     /// The decoded page of the program counter.
     pub(crate) fn code_page(&self, pc: u64) -> Result<Rc<CodePage>, Exception> {
-        if pc % 4 != 0 {
+        if !pc.is_multiple_of(4) {
             return Err(Exception::AddressError(Access::Execute));
         }
         let (page, mode, generation) = (pc / PAGE_BYTES, self.mode.get(), self.generation.get());

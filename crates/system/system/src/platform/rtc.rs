@@ -53,7 +53,8 @@ impl Rtc {
 fn time_of_day(now_s: u64) -> u32 {
     let (_, month, day) = date(now_s / 86400);
     let second = (now_s % 86400) as u32;
-    month << 26 | day << 21 | second / 3600 << 16 | second / 60 % 60 << 10 | second % 60 << 4
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    month << 26 | day << 21 | hour << 16 | minute << 10 | (second % 60) << 4
 }
 
 /// Year, month and day of a day since 1970, in the Gregorian calendar.
