@@ -36,7 +36,7 @@ pub enum Stop {
     Idle,
     /// Software switched off.
     PowerOff,
-    /// Software asked for a reset.
+    /// Software asked for a reset. The machine keeps its state; a reset is a new machine.
     Reset,
 }
 

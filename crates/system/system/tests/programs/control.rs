@@ -1,6 +1,6 @@
 //! Programs about privilege, exceptions, interrupts, the timer and CSRs.
 
-use longma_loongarch::Op;
+use longma_loongarch::{Extension, Op};
 
 use crate::assembler::*;
 
@@ -47,6 +47,17 @@ pub fn level_3_gets_an_exception_for_what_it_may_not_do() -> (Program, Vec<u64>)
     };
     let expected =
         cases.iter().flat_map(|(word, number)| [*number, USER, u64::from(*word), LEVEL_3]).collect();
+    (program(body, vec![returning_handler()]), expected)
+}
+
+pub fn level_3_may_not_execute_any_privileged_instruction() -> (Program, Vec<u64>) {
+    let words: Vec<u32> = Op::all()
+        .map(Op::row)
+        .filter(|row| row.extension == Extension::Privileged)
+        .map(|row| row.matched)
+        .collect();
+    let body = |code: &mut Code| words.iter().for_each(|word| run_at_level_3(code, *word));
+    let expected = words.iter().flat_map(|word| [0xe, USER, u64::from(*word), LEVEL_3]).collect();
     (program(body, vec![returning_handler()]), expected)
 }
 

@@ -3,6 +3,7 @@
 //! Source: LoongArch Reference Manual, volume 1.
 
 mod assembler;
+mod console;
 mod control;
 mod paging;
 mod qemu;
@@ -10,8 +11,8 @@ mod qemu;
 use assembler::{CODE, Program};
 use longma_system::{Configuration, Machine, Stop};
 
-/// What a program prints on this machine.
-fn run(program: &Program) -> String {
+/// A machine with a program in memory, at its start.
+fn machine(program: &Program) -> Machine {
     let configuration = Configuration { memory_bytes: 128 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     for part in &program.0 {
@@ -19,6 +20,12 @@ fn run(program: &Program) -> String {
         machine.memory().write(part.base, &bytes).expect("the program is in memory");
     }
     machine.state_mut().pc = CODE;
+    machine
+}
+
+/// What a program prints on this machine.
+fn run(program: &Program) -> String {
+    let mut machine = machine(program);
     let stop = machine.run(1_000_000);
     let printed = String::from_utf8_lossy(&machine.take_console_output()).into_owned();
     assert_eq!(stop, Stop::PowerOff, "at {:#x} after: {printed}", machine.state().pc);
@@ -47,6 +54,7 @@ macro_rules! programs {
 programs! {
     control:
         level_3_gets_an_exception_for_what_it_may_not_do,
+        level_3_may_not_execute_any_privileged_instruction,
         a_misaligned_or_absent_address_is_recorded,
         a_jump_to_a_misaligned_address_is_an_address_error,
         a_reservation_does_not_survive_a_return_unless_it_is_kept,

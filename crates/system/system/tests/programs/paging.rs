@@ -59,7 +59,7 @@ fn walking_handler() -> Code {
 
 pub fn refill_maps_a_page() -> (Program, Vec<u64>) {
     let even = PAGE | KERNEL_PAGE;
-    let odd = PAGE + 0x4000 | KERNEL_PAGE;
+    let odd = (PAGE + 0x4000) | KERNEL_PAGE;
     let body = |code: &mut Code| {
         write_tables(code, even, odd);
         put(code, PAGE + 0x128, 0x1234_5678_9abc_def0);
@@ -248,7 +248,7 @@ pub fn an_address_space_sees_its_entries_and_global_ones() -> (Program, Vec<u64>
             code.write(csr::ASID, asid);
             map(code, page | KERNEL_PAGE, 0);
         }
-        let page = PAGE + 0x2_0000 | KERNEL_PAGE | 0x40;
+        let page = (PAGE + 0x2_0000) | KERNEL_PAGE | 0x40;
         code.write(csr::TLBEHI, global)
             .write(csr::TLBELO0, page)
             .write(csr::TLBELO1, page)
@@ -284,6 +284,6 @@ pub fn a_huge_page_is_two_halves() -> (Program, Vec<u64>) {
     handler.rri(Op::Ldpte, 0, H0, 0).rri(Op::Ldpte, 0, H0, 1).plain(Op::Tlbfill).plain(Op::Ertn);
     let low = base | KERNEL_PAGE | 0x40;
     let expected = vec![0x4242, low, low + (1 << 24), 24];
-    assert!(PAGE + 0x10 >= 1 << 24, "the access is to the upper half");
+    const { assert!(PAGE + 0x10 >= 1 << 24, "the access is to the upper half") };
     (program(body, vec![handler]), expected)
 }
