@@ -176,6 +176,11 @@ stage_dynamic() { tests/dynamic.py --emulator "$run"; }
 # them too, so Longma must pass what QEMU passes in the same run.
 stage_go() { PATH="$PATH:/usr/local/go/bin" tests/go_std.py --qemu --emulator "$run"; }
 
+# Debian's kernel for LoongArch boots to a shell on Longma's machine.
+stage_system() {
+    tests/system_boot.py --boot "cargo run -q --locked -p longma-system --example boot --"
+}
+
 # Checks that the benchmarks run, in their smallest form and without checking speeds. The standalone ones are not optimized.
 stage_bench() {
     bench/emulation --small --runs 1 --longma "$longma" || return 1
@@ -254,6 +259,7 @@ advice() {
     packages) echo "tests/packages.py --only NAME runs one program; tests/packages.toml has the expected output" ;;
     dynamic) echo "tests/dynamic.py --help says how to run one library alone" ;;
     go) echo "tests/go_std.py PACKAGE --run TEST runs one test" ;;
+    system) echo "tests/system_boot.py --qemu PROGRAM boots the same on QEMU; target/system_boot has kernel and RAM disk" ;;
     measure) echo "a busy machine misses the promised speeds too: run it alone; docs/src/results has the last figures" ;;
     sanitizers) echo "it needs a nightly compiler (rustup toolchain install nightly)" ;;
     nodes) echo "tests/libvirt_nodes.py runs it alone, and target/guest/nodes.log has the guest's output; a busy machine may be too slow" ;;

@@ -9,6 +9,7 @@ mod fp;
 mod integer;
 mod lbt;
 mod memory;
+pub mod privileged;
 mod vector;
 
 use crate::{Environment, Extension, Fault, Instruction, Op, Scalar, State, Trap};

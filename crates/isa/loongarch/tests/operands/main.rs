@@ -195,7 +195,7 @@ const KERNEL: [(&[&str], &[&str], &[&str]); 5] = [
     (&["invtlb"], &["r5", "r10"], &[]),
 ];
 
-/// The interpreter does not execute privileged instructions, so their columns are compared with LLVM's table.
+/// Privileged instructions trap in user programs, so their columns are compared with LLVM's table.
 #[test]
 fn privileged_instructions_match_a_second_table() {
     let mut checked = 0;

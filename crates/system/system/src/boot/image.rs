@@ -1,0 +1,212 @@
+//! Kernel images: an ELF executable (vmlinux), a PE/COFF image with a raw entry point, and the same compressed (EFI
+//! zboot). Source: Linux, Documentation/arch/loongarch/booting.rst (image header); EFI zboot header as in
+//! drivers/firmware/efi/libstub/zboot-header.S.
+
+use std::io::Read as _;
+
+use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::{Endianness, elf};
+
+use crate::translation::PHYSICAL_BITS;
+
+/// The largest kernel that is accepted, in bytes of memory.
+const LARGEST: u64 = 240 << 20;
+
+/// Bytes of the header that tell where the image is loaded.
+const HEADER_BYTES: usize = 64;
+
+/// The file is not a kernel that can be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// It has none of the known headers.
+    #[error(
+        "the kernel is neither an ELF file nor a Linux image for LoongArch64 (vmlinux, vmlinux.efi, vmlinuz.efi)"
+    )]
+    Unknown,
+    /// The header is not consistent.
+    #[error("the kernel's {0} is not inside the file")]
+    Header(&'static str),
+    /// The payload is compressed by a method that is not supported.
+    #[error(
+        "the kernel is compressed with {0:?}; build it with CONFIG_KERNEL_ZSTD or use the uncompressed image"
+    )]
+    Compression(String),
+    /// The payload is damaged.
+    #[error("the kernel's compressed payload is damaged: {0}")]
+    Payload(#[from] std::io::Error),
+    /// The image needs too much memory.
+    #[error("the kernel needs more than {} MiB", LARGEST >> 20)]
+    TooLarge,
+    /// The ELF file is damaged or for another machine.
+    #[error("the kernel is no LoongArch64 ELF executable: {0}")]
+    Elf(String),
+}
+
+/// A kernel in memory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Where it starts, a physical address.
+    pub entry: u64,
+    /// What to copy where, by physical address.
+    pub parts: Vec<(u64, Vec<u8>)>,
+    /// The end of the memory that it uses.
+    pub end: u64,
+}
+
+impl Image {
+    /// Reads a kernel file.
+    ///
+    /// # Errors
+    /// The file is not a kernel that can be started.
+    pub fn parse(file: &[u8]) -> Result<Self, ImageError> {
+        if file.starts_with(&elf::ELFMAG) {
+            return Self::from_elf(file);
+        }
+        match file.get(4..8) {
+            Some(b"zimg") => Self::from_raw(&decompress(file)?),
+            _ => Self::from_raw(file),
+        }
+    }
+
+    /// An image whose header has the addresses.
+    fn from_raw(file: &[u8]) -> Result<Self, ImageError> {
+        const LINUX: u32 = 0x8182_23cd;
+        if !file.starts_with(b"MZ") || file.len() < HEADER_BYTES || word(file, 56) != LINUX {
+            return Err(ImageError::Unknown);
+        }
+        let [entry, bytes, load] = [8, 16, 24].map(|offset| doubleword(file, offset));
+        let (entry, load) = (entry & PHYSICAL_BITS, load & PHYSICAL_BITS);
+        if bytes.max(file.len() as u64) > LARGEST {
+            return Err(ImageError::TooLarge);
+        }
+        let end = load + bytes.max(file.len() as u64);
+        // Older headers have the entry as an offset.
+        let entry = if entry < load { load + entry } else { entry };
+        if entry >= end {
+            return Err(ImageError::Header("entry"));
+        }
+        Ok(Self { entry, parts: vec![(load, file.to_vec())], end })
+    }
+
+    fn from_elf(file: &[u8]) -> Result<Self, ImageError> {
+        let invalid = |error: object::Error| ImageError::Elf(error.to_string());
+        let kernel = ElfFile64::<Endianness>::parse(file).map_err(invalid)?;
+        let endian = Endianness::Little;
+        if kernel.elf_header().e_machine.get(endian) != elf::EM_LOONGARCH {
+            return Err(ImageError::Elf("it is for another machine".into()));
+        }
+        let (mut parts, mut end, mut bytes) = (Vec::new(), 0, 0u64);
+        let mut entry = kernel.elf_header().e_entry.get(endian) & PHYSICAL_BITS;
+        for segment in kernel.elf_program_headers().iter().filter(|it| it.p_type(endian) == elf::PT_LOAD) {
+            let data = segment.data(endian, file).map_err(|()| ImageError::Header("segment"))?;
+            let (start, length) = (segment.p_paddr(endian) & PHYSICAL_BITS, segment.p_memsz(endian));
+            // A kernel's entry is a virtual address in this segment.
+            let offset = kernel.elf_header().e_entry.get(endian).wrapping_sub(segment.p_vaddr(endian));
+            if offset < length {
+                entry = start + offset;
+            }
+            bytes = bytes.saturating_add(length.max(data.len() as u64));
+            if bytes > LARGEST {
+                return Err(ImageError::TooLarge);
+            }
+            end = end.max(start + length.max(data.len() as u64));
+            parts.push((start, data.to_vec()));
+        }
+        Ok(Self { entry, parts, end })
+    }
+}
+
+/// The payload of a zboot image.
+fn decompress(file: &[u8]) -> Result<Vec<u8>, ImageError> {
+    if file.len() < HEADER_BYTES {
+        return Err(ImageError::Header("header"));
+    }
+    let (start, length) = (word(file, 8) as usize, word(file, 12) as usize);
+    let method = file[24..56].split(|byte| *byte == 0).next().unwrap_or_default();
+    if method != b"zstd" {
+        return Err(ImageError::Compression(String::from_utf8_lossy(method).into_owned()));
+    }
+    let end = start.checked_add(length).ok_or(ImageError::Header("payload"))?;
+    let payload = file.get(start..end).ok_or(ImageError::Header("payload"))?;
+    let mut image = Vec::new();
+    // The file's last four bytes may state the size, but the limit holds whatever they say.
+    zstd::stream::read::Decoder::new(payload)?.single_frame().take(LARGEST + 1).read_to_end(&mut image)?;
+    if image.len() as u64 > LARGEST {
+        return Err(ImageError::TooLarge);
+    }
+    Ok(image)
+}
+
+fn word(file: &[u8], offset: usize) -> u32 {
+    doubleword(file, offset) as u32
+}
+
+/// The integer at an offset of the header, whose length the caller has checked.
+fn doubleword(file: &[u8], offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    let available = &file[offset..file.len().min(offset + 8)];
+    bytes[..available.len()].copy_from_slice(available);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(entry: u64, bytes: u64, load: u64) -> Vec<u8> {
+        let mut file = b"MZ".to_vec();
+        file.resize(8, 0);
+        for field in [entry, bytes, load] {
+            file.extend(field.to_le_bytes());
+        }
+        file.resize(56, 0);
+        file.extend(0x8182_23cdu32.to_le_bytes());
+        file.resize(0x100, 0x5a);
+        file
+    }
+
+    fn compressed(file: &[u8]) -> Vec<u8> {
+        let payload = zstd::bulk::compress(file, 1).unwrap();
+        let mut boot = b"MZ\0\0zimg".to_vec();
+        boot.extend(0x80u32.to_le_bytes());
+        boot.extend((payload.len() as u32).to_le_bytes());
+        boot.resize(24, 0);
+        boot.extend(b"zstd");
+        boot.resize(0x80, 0);
+        boot.extend(payload);
+        // The size of the image follows the payload.
+        boot.extend((file.len() as u32).to_le_bytes());
+        boot
+    }
+
+    #[test]
+    fn a_raw_image_is_loaded_where_its_header_says() {
+        let file = raw(0x20_1000, 0x4000, 0x20_0000);
+        let image = Image::parse(&file).unwrap();
+        assert_eq!((image.entry, image.end), (0x20_1000, 0x20_4000));
+        assert_eq!(image.parts, [(0x20_0000, file.clone())]);
+        assert_eq!(Image::parse(&compressed(&file)).unwrap(), image);
+    }
+
+    #[test]
+    fn an_image_that_lies_about_itself_is_refused() {
+        assert!(matches!(Image::parse(&raw(0x900_0000, 0x4000, 0x20_0000)), Err(ImageError::Header(_))));
+        assert!(matches!(Image::parse(&raw(0x20_0000, u64::MAX, 0x20_0000)), Err(ImageError::TooLarge)));
+        assert!(matches!(Image::parse(b"MZ"), Err(ImageError::Unknown)));
+        assert!(matches!(Image::parse(&[]), Err(ImageError::Unknown)));
+        let mut boot = compressed(&raw(0x20_0000, 0x4000, 0x20_0000));
+        boot[12..16].fill(0xff);
+        assert!(matches!(Image::parse(&boot), Err(ImageError::Header("payload"))));
+        boot[24..28].copy_from_slice(b"lzma");
+        assert!(matches!(Image::parse(&boot), Err(ImageError::Compression(_))));
+    }
+
+    #[test]
+    fn a_damaged_payload_is_refused() {
+        let mut boot = compressed(&raw(0x20_0000, 0x4000, 0x20_0000));
+        let middle = 0x84;
+        boot[middle..].fill(0xa5);
+        assert!(Image::parse(&boot).is_err());
+        assert!(Image::parse(&boot[..0x82]).is_err());
+    }
+}

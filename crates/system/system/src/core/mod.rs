@@ -1,0 +1,295 @@
+//! A core: CSRs, TLB, timer and memory accesses around the ISA crate's semantics.
+
+mod access;
+mod cache;
+pub mod code;
+mod entry;
+mod privileged;
+mod timer;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+
+use crate::csr::{Registers, row, table as csr};
+use crate::exception::{Exception, line};
+use crate::memory::{Memory, PAGE_BYTES};
+use crate::platform::{Platform, PowerRequest};
+use crate::tlb::Tlb;
+use crate::translation::{self, translate};
+use cache::PageCache;
+use code::{CodeCache, CodePage, Step, check};
+pub use entry::Record;
+use timer::Timer;
+
+/// Cycles of the core's clock in one tick of the stable counter: 1 GHz and 100 MHz.
+pub const CYCLES_PER_TICK: u64 = 10;
+/// Frequency of the stable counter and the timer.
+pub const COUNTER_HZ: u32 = 100_000_000;
+const NS_PER_CYCLE: u64 = 1_000_000_000 / (COUNTER_HZ as u64 * CYCLES_PER_TICK);
+
+/// Everything of a core except the registers that a user program has, and everything around it.
+pub struct Core {
+    registers: Registers,
+    tlb: RefCell<Tlb>,
+    timer: Timer,
+    memory: Memory,
+    platform: RefCell<Platform>,
+    code: RefCell<CodeCache>,
+    fetches: RefCell<Vec<Option<Fetch>>>,
+    readable: PageCache,
+    writable: PageCache,
+    /// Translations of an older generation are void.
+    generation: Cell<u64>,
+    /// The current way to translate, see [`translation::mode`].
+    mode: Cell<usize>,
+    /// All ones if misaligned accesses trap, else 0.
+    alignment: Cell<u64>,
+    /// Cycles since reset. An instruction takes one; waiting in IDLE skips to the next event.
+    clock: Cell<u64>,
+    /// Instructions execute while the clock is before this; 0 makes the core look at interrupts and its mode.
+    until: Cell<u64>,
+    idle: Cell<bool>,
+    power: Cell<Option<PowerRequest>>,
+}
+
+/// A virtual page whose instructions are decoded.
+struct Fetch {
+    page: u64,
+    mode: usize,
+    generation: u64,
+    code: Rc<CodePage>,
+}
+
+/// Entries of the cache of fetches.
+const FETCHES: usize = 512;
+
+impl Core {
+    /// A core after reset.
+    pub fn new(memory: Memory, platform: Platform) -> Self {
+        Self {
+            registers: Registers::new(),
+            tlb: RefCell::new(Tlb::new()),
+            timer: Timer::default(),
+            memory,
+            platform: RefCell::new(platform),
+            code: RefCell::default(),
+            fetches: RefCell::new((0..FETCHES).map(|_| None).collect()),
+            readable: PageCache::new(),
+            writable: PageCache::new(),
+            generation: Cell::new(1),
+            mode: Cell::new(0),
+            alignment: Cell::new(0),
+            clock: Cell::new(0),
+            until: Cell::new(0),
+            idle: Cell::new(false),
+            power: Cell::new(None),
+        }
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// A CSR by its number, as software reads it, without effects; `None` if it does not exist.
+    pub fn csr(&self, number: u16) -> Option<u64> {
+        Some(self.registers.read(row(number)?))
+    }
+
+    /// Cycles since reset.
+    pub fn clock(&self) -> u64 {
+        self.clock.get()
+    }
+
+    /// Whether the core waits for an interrupt.
+    pub fn is_idle(&self) -> bool {
+        self.idle.get()
+    }
+
+    /// Takes the bytes that the serial port has sent.
+    pub fn take_console_output(&self) -> Vec<u8> {
+        self.platform.borrow_mut().take_console_output()
+    }
+
+    /// Gives bytes to the serial port; returns how many it took.
+    pub fn type_on_console(&self, bytes: &[u8]) -> usize {
+        let taken = self.platform.borrow_mut().type_on_console(bytes);
+        self.update_lines();
+        taken
+    }
+
+    /// Whether the core must look at interrupts and its mode, or its time is over.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.clock.get() >= self.until.get()
+    }
+
+    /// Makes time pass.
+    #[inline]
+    pub(crate) fn advance_clock(&self, cycles: u64) {
+        self.clock.set(self.clock.get().saturating_add(cycles));
+    }
+
+    /// Executes an instruction that needs more than its semantics.
+    pub(crate) fn run_checked(&self, step: &Step, state: &mut State) -> Result<(), Trap> {
+        let alignment = self.alignment.get();
+        if step.checks & check::VECTOR != 0 {
+            self.alignment.set(0);
+        }
+        let outcome = (step.run)(state, &step.instruction, self);
+        self.alignment.set(alignment);
+        outcome
+    }
+
+    /// Whether MISC forbids the current privilege level to read the stable counter.
+    pub(crate) fn forbids_counter(&self) -> bool {
+        let level = self.registers.field(csr::CRMD, 0..=1);
+        self.registers.get(csr::MISC) >> (4 + level) & 1 == 1
+    }
+
+    /// Executes instructions until `cycle` or the next event of the timer.
+    pub(crate) fn grant(&self, cycle: u64) {
+        let event = self.next_event().unwrap_or(u64::MAX);
+        self.until.set(cycle.min(event));
+    }
+
+    /// The cycle of the next event.
+    pub(crate) fn next_event(&self) -> Option<u64> {
+        Some(self.timer.deadline()?.saturating_mul(CYCLES_PER_TICK))
+    }
+
+    /// Lets an expired timer assert its line.
+    pub(crate) fn update_timer(&self) {
+        if self.timer.take_expiry(self.ticks()) {
+            self.set_status(self.registers.get(csr::ESTAT) | 1 << line::TIMER);
+        }
+    }
+
+    /// A pending interrupt that ECFG enables, whatever CRMD.IE is: the one of the highest priority.
+    pub(crate) fn pending_interrupt(&self) -> Option<u32> {
+        let pending = self.registers.get(csr::ESTAT) & self.registers.get(csr::ECFG) & line::ALL;
+        pending.checked_ilog2()
+    }
+
+    /// Whether CRMD.IE permits interrupts.
+    pub(crate) fn interrupts_enabled(&self) -> bool {
+        self.registers.field(csr::CRMD, 2..=2) == 1
+    }
+
+    /// Ends or starts waiting for an interrupt.
+    pub(crate) fn set_idle(&self, idle: bool) {
+        self.idle.set(idle);
+    }
+
+    /// Takes the request to the power controller.
+    pub(crate) fn take_power_request(&self) -> Option<PowerRequest> {
+        self.power.take()
+    }
+
+    /// The units that EUEN enables, as in `code::check`.
+    #[inline]
+    pub(crate) fn units(&self) -> u8 {
+        self.registers.get(csr::EUEN) as u8 & check::UNITS
+    }
+
+    /// Ticks of the stable counter, without compensation.
+    fn ticks(&self) -> u64 {
+        self.clock.get() / CYCLES_PER_TICK
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.clock.get().saturating_mul(NS_PER_CYCLE)
+    }
+
+    /// The core looks at interrupts, its mode and reasons to stop before the next instruction.
+    fn attend(&self) {
+        self.until.set(0);
+    }
+
+    fn set_status(&self, status: u64) {
+        if self.registers.get(csr::ESTAT) != status {
+            self.registers.set(csr::ESTAT, status);
+            self.attend();
+        }
+    }
+
+    /// Copies the lines of devices to ESTAT, and takes a request to switch off.
+    fn update_lines(&self) {
+        let mut platform = self.platform.borrow_mut();
+        const DEVICES: u64 = line::ALL & !line::SOFTWARE & !(1 << line::TIMER);
+        self.set_status(self.registers.get(csr::ESTAT) & !DEVICES | platform.lines() & DEVICES);
+        if let Some(request) = platform.take_power_request() {
+            self.power.set(Some(request));
+            self.attend();
+        }
+    }
+
+    /// Cached translations are void.
+    fn forget_translations(&self) {
+        self.generation.set(self.generation.get() + 1);
+        self.attend();
+    }
+
+    /// The mode in CRMD or MISC has changed.
+    fn update_mode(&self) {
+        self.mode.set(translation::mode(&self.registers));
+        let level = self.registers.field(csr::CRMD, 0..=1);
+        let checks_alignment = self.registers.get(csr::MISC) >> (12 + level) & 1 == 1;
+        self.alignment.set(if checks_alignment { u64::MAX } else { 0 });
+        self.attend();
+    }
+
+    /// Translates an address.
+    fn translate(&self, address: u64, access: Access) -> Result<u64, Exception> {
+        translate(&self.registers, &self.tlb.borrow(), address, access)
+    }
+
+    /// The exception of a refused access. Nothing has changed since, so a translation is refused again.
+    fn exception_of(&self, fault: Fault) -> Exception {
+        match fault.cause {
+            FaultCause::Misaligned => Exception::Misaligned,
+            _ => match self.translate(fault.address, fault.access) {
+                Err(exception) => exception,
+                // There is nothing at the physical address.
+                Ok(_) => Exception::AddressError(fault.access),
+            },
+        }
+    }
+
+    /// The decoded page of the program counter.
+    pub(crate) fn code_page(&self, pc: u64) -> Result<Rc<CodePage>, Exception> {
+        if !pc.is_multiple_of(4) {
+            return Err(Exception::AddressError(Access::Execute));
+        }
+        let (page, mode, generation) = (pc / PAGE_BYTES, self.mode.get(), self.generation.get());
+        let slot = page as usize % FETCHES;
+        if let Some(fetch) = &self.fetches.borrow()[slot]
+            && (fetch.page, fetch.mode, fetch.generation) == (page, mode, generation)
+            && fetch.code.is_valid()
+        {
+            return Ok(Rc::clone(&fetch.code));
+        }
+        let physical = self.translate(pc, Access::Execute)? & !(PAGE_BYTES - 1);
+        if self.memory.page(physical).is_none() {
+            return Err(Exception::AddressError(Access::Execute));
+        }
+        let (code, is_new) = self.code.borrow_mut().page(physical);
+        if is_new {
+            // Stores to the page must be noticed from now on.
+            self.generation.set(self.generation.get() + 1);
+        }
+        let generation = self.generation.get();
+        self.fetches.borrow_mut()[slot] = Some(Fetch { page, mode, generation, code: Rc::clone(&code) });
+        Ok(code)
+    }
+
+    /// The word at an address of a decoded page.
+    pub(crate) fn word(&self, page: &CodePage, pc: u64) -> u32 {
+        let mut bytes = [0; 4];
+        // The page was memory when it was decoded, and memory does not go away.
+        let _ = self.memory.read(page.address + pc % PAGE_BYTES, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+}

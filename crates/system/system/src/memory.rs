@@ -1,0 +1,99 @@
+//! Physical memory. The allocation, its bounds and the access of loaders are vm-memory's; the interpreter keeps pointers
+//! to pages.
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use crate::platform::map;
+
+/// The granularity of pointers to memory, and of decoded code. It is the smallest page size of the TLB.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Memory cannot be created or accessed.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The size is not usable.
+    #[error("memory of {0} bytes: it must be a multiple of 64 KiB, from 64 MiB to 64 GiB")]
+    Size(u64),
+    /// The host refuses the allocation.
+    #[error("memory of {bytes} bytes: {reason}")]
+    Allocation {
+        /// The size.
+        bytes: u64,
+        /// The host's reason.
+        reason: String,
+    },
+    /// A range is not memory.
+    #[error("{bytes} bytes at {address:#x} are not in memory")]
+    Range {
+        /// The first address.
+        address: u64,
+        /// The length of the range.
+        bytes: u64,
+    },
+}
+
+/// The machine's memory: a low range, and a high one for what exceeds it.
+#[derive(Debug)]
+pub struct Memory {
+    inner: GuestMemoryMmap,
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Memory {
+    /// Allocates `bytes` of zeros.
+    ///
+    /// # Errors
+    /// The size is not usable, or the host refuses.
+    pub fn new(bytes: u64) -> Result<Self, MemoryError> {
+        if !bytes.is_multiple_of(0x1_0000) || !(64 << 20..=64 << 30).contains(&bytes) {
+            return Err(MemoryError::Size(bytes));
+        }
+        let low = bytes.min(map::LOW_MEMORY_BYTES);
+        let mut ranges = vec![(0, low)];
+        if bytes > low {
+            ranges.push((map::HIGH_MEMORY, bytes - low));
+        }
+        let requested: Vec<_> =
+            ranges.iter().map(|(start, bytes)| (GuestAddress(*start), *bytes as usize)).collect();
+        let inner = GuestMemoryMmap::from_ranges(&requested)
+            .map_err(|error| MemoryError::Allocation { bytes, reason: error.to_string() })?;
+        Ok(Self { inner, ranges })
+    }
+
+    /// The ranges of addresses: start and length.
+    pub fn ranges(&self) -> &[(u64, u64)] {
+        &self.ranges
+    }
+
+    /// A pointer to the page of `address`, valid as long as the memory; `None` if it is not memory.
+    pub fn page(&self, address: u64) -> Option<*mut u8> {
+        let page = GuestAddress(address & !(PAGE_BYTES - 1));
+        let slice = self.inner.get_slice(page, PAGE_BYTES as usize).ok()?;
+        Some(slice.ptr_guard_mut().as_ptr())
+    }
+
+    /// Copies `bytes` to memory.
+    ///
+    /// # Errors
+    /// A part of the range is not memory.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        let range = MemoryError::Range { address, bytes: bytes.len() as u64 };
+        self.inner.write_slice(bytes, GuestAddress(address)).map_err(|_| range)
+    }
+
+    /// Copies from memory.
+    ///
+    /// # Errors
+    /// A part of the range is not memory.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
+        let range = MemoryError::Range { address, bytes: bytes.len() as u64 };
+        self.inner.read_slice(bytes, GuestAddress(address)).map_err(|_| range)
+    }
+
+    /// The doubleword at `address`; `None` if it is not memory.
+    pub fn read_doubleword(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+}

@@ -1,0 +1,121 @@
+//! IOCSR space: chip configuration, inter-processor interrupts and the extended interrupt controller. Source: Loongson
+//! 3A5000 user manual, volume 1, chapters 4 (chip configuration), 10, 11.
+
+use super::Platform;
+use super::extended::ExtendedInterrupts;
+use super::lane::Lane;
+
+const VERSION: u64 = 0;
+const FEATURES: u64 = 0x8;
+const VENDOR: u64 = 0x10;
+const NAME: u64 = 0x20;
+const FUNCTIONS: u64 = 0x420;
+const IPI_CONTROL: u64 = 0x1000;
+const IPI_SET_CLEAR: u64 = 0x1008;
+const MAILBOXES: u64 = 0x1020;
+const IPI_SEND: u64 = 0x1040;
+const MAIL_SEND: u64 = 0x1048;
+const ANY_SEND: u64 = 0x1158;
+
+/// The chip has message interrupts, extended interrupts and IPI in IOCSR space.
+const FEATURE_BITS: u64 = 1 << 2 | 1 << 3 | 1 << 4;
+/// Extended interrupts are on. They cannot be switched off.
+const EXTENDED_ENABLED: u64 = 1 << 48;
+
+impl Platform {
+    /// Reads `bytes` (1, 2, 4 or 8) bytes of IOCSR space; 0 where nothing is.
+    pub fn read_iocsr(&mut self, address: u64, bytes: usize) -> u64 {
+        let lane = Lane::new(address, bytes);
+        if ExtendedInterrupts::contains(lane.register) {
+            return self.extended.read(address, bytes);
+        }
+        lane.extract(match lane.register {
+            VERSION => 0x11,
+            FEATURES => FEATURE_BITS,
+            VENDOR => u64::from_le_bytes(*b"Loongson"),
+            NAME => u64::from_le_bytes(*b"3A5000\0\0"),
+            FUNCTIONS => EXTENDED_ENABLED,
+            IPI_CONTROL => self.ipi.control(),
+            MAILBOXES..0x1040 => *self.ipi.mailbox(((lane.register - MAILBOXES) / 8) as usize),
+            _ => 0,
+        })
+    }
+
+    /// Writes `bytes` (1, 2, 4 or 8) bytes of IOCSR space. Messages to other cores are lost: there are none.
+    pub fn write_iocsr(&mut self, address: u64, bytes: usize, value: u64) {
+        let lane = Lane::new(address, bytes);
+        let placed = lane.place(value);
+        match lane.register {
+            IPI_CONTROL => self.ipi.set_control(lane.replace(self.ipi.control(), value)),
+            IPI_SET_CLEAR => {
+                self.ipi.send(placed as u32);
+                self.ipi.clear((placed >> 32) as u32);
+            }
+            MAILBOXES..0x1040 => {
+                let mailbox = self.ipi.mailbox(((lane.register - MAILBOXES) / 8) as usize);
+                *mailbox = lane.replace(*mailbox, value);
+            }
+            IPI_SEND if is_for_this_core(placed) => self.ipi.send(1 << (placed & 31)),
+            MAIL_SEND if is_for_this_core(placed) => {
+                self.send_word(MAILBOXES + (placed & 0x1c), placed);
+            }
+            ANY_SEND if is_for_this_core(placed) => self.send_word(placed & 0xfffc, placed),
+            register if ExtendedInterrupts::contains(register) => {
+                self.extended.write(address, bytes, value);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the high word of `message` to IOCSR space, except for the bytes that its bits 30 to 27 mask. A message
+    /// does not send another one.
+    fn send_word(&mut self, address: u64, message: u64) {
+        let register = Lane::new(address, 8).register;
+        if [IPI_SEND, MAIL_SEND, ANY_SEND & !7].contains(&register) {
+            return;
+        }
+        let data = (message >> 32) as u32;
+        for byte in (0..4).filter(|byte| message >> (27 + byte) & 1 == 0) {
+            self.write_iocsr(address + byte, 1, u64::from(data >> (8 * byte)));
+        }
+    }
+}
+
+/// Bits 25 to 16 of a message are the core's number; this is core 0.
+fn is_for_this_core(message: u64) -> bool {
+    message >> 16 & 0x3ff == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exception::line;
+
+    #[test]
+    fn a_core_interrupts_itself_and_clears_it() {
+        let mut platform = Platform::new(0);
+        platform.write_iocsr(IPI_CONTROL + 4, 4, 0xffff_ffff);
+        platform.write_iocsr(IPI_SEND, 4, 1 << 31 | 5);
+        assert_eq!(platform.lines(), 1 << line::IPI);
+        assert_eq!(platform.read_iocsr(IPI_CONTROL, 4), 1 << 5);
+        platform.write_iocsr(IPI_SET_CLEAR + 4, 4, 1 << 5);
+        assert_eq!(platform.lines(), 0);
+        platform.write_iocsr(IPI_SEND, 4, 1 << 16 | 5);
+        assert_eq!(platform.lines(), 0, "the message is for core 1");
+    }
+
+    #[test]
+    fn mail_reaches_half_a_mailbox_except_for_masked_bytes() {
+        let mut platform = Platform::new(0);
+        platform.write_iocsr(MAIL_SEND, 8, 0x1122_3344 << 32 | 1 << 31 | 1 << 27 | 3 << 2);
+        assert_eq!(platform.read_iocsr(MAILBOXES + 8, 8), 0x1122_3300 << 32);
+    }
+
+    #[test]
+    fn a_message_that_would_send_itself_ends() {
+        let mut platform = Platform::new(0);
+        platform.write_iocsr(ANY_SEND, 8, (ANY_SEND << 32) | ANY_SEND);
+        platform.write_iocsr(ANY_SEND, 8, (0x1600 << 32) | 0x1600);
+        assert_eq!(platform.read_iocsr(0x1600, 4), 0x1600);
+    }
+}

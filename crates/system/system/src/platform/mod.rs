@@ -1,0 +1,140 @@
+//! Devices and interrupt controllers around the core: which address reaches what, and which interrupt lines they assert.
+//! An access to any address with any value has an effect on the modelled machine only.
+
+mod extended;
+mod iocsr;
+mod ipi;
+mod lane;
+pub mod map;
+mod pch_pic;
+mod rtc;
+mod uart;
+
+use crate::exception::line;
+use extended::ExtendedInterrupts;
+use ipi::Ipi;
+use pch_pic::PchPic;
+use rtc::Rtc;
+use uart::Uart;
+
+/// What software asked the power controller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerRequest {
+    /// Switch off.
+    Off,
+    /// Reset.
+    Reset,
+}
+
+/// Writing this to the first byte of the power registers switches off, and to the third resets. They are the values of
+/// ACPI's reduced hardware sleep and reset registers that QEMU's device tree states.
+pub const POWER_OFF: u64 = 0x34;
+/// See [`POWER_OFF`].
+pub const RESET: u64 = 0x42;
+
+/// The devices.
+#[derive(Debug)]
+pub struct Platform {
+    ipi: Ipi,
+    extended: ExtendedInterrupts,
+    pch_pic: PchPic,
+    uart: Uart,
+    rtc: Rtc,
+    power: Option<PowerRequest>,
+}
+
+impl Platform {
+    /// The devices after reset. `start_s` is the date of the start in seconds since 1970.
+    pub fn new(start_s: u64) -> Self {
+        Self {
+            ipi: Ipi::default(),
+            extended: ExtendedInterrupts::new(),
+            pch_pic: PchPic::new(),
+            uart: Uart::new(),
+            rtc: Rtc::new(start_s),
+            power: None,
+        }
+    }
+
+    /// Reads `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers.
+    pub fn read(&mut self, address: u64, bytes: usize, elapsed_ns: u64) -> Option<u64> {
+        let (device, offset) = Device::at(address)?;
+        let value = match device {
+            Device::PchPic => self.pch_pic.read(offset, bytes),
+            Device::Rtc => self.rtc.read(offset, bytes, elapsed_ns),
+            Device::Power => 0,
+            Device::Uart => self.uart.read(offset, bytes),
+        };
+        self.route_interrupts();
+        Some(value)
+    }
+
+    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers.
+    pub fn write(&mut self, address: u64, bytes: usize, value: u64) -> Option<()> {
+        let (device, offset) = Device::at(address)?;
+        match device {
+            Device::PchPic => self.pch_pic.write(offset, bytes, value),
+            Device::Rtc => self.rtc.write(offset, bytes, value),
+            Device::Power => match (offset, value & 0xff) {
+                (0, POWER_OFF) => self.power = Some(PowerRequest::Off),
+                (2, RESET) => self.power = Some(PowerRequest::Reset),
+                _ => {}
+            },
+            Device::Uart => self.uart.write(offset, bytes, value),
+        }
+        self.route_interrupts();
+        Some(())
+    }
+
+    /// The lines that devices assert, as bits of ESTAT.IS.
+    pub fn lines(&self) -> u64 {
+        self.extended.asserted() << line::HARDWARE | u64::from(self.ipi.asserts()) << line::IPI
+    }
+
+    /// Takes the request to the power controller.
+    pub fn take_power_request(&mut self) -> Option<PowerRequest> {
+        self.power.take()
+    }
+
+    /// Takes the bytes that the serial port has sent.
+    pub fn take_console_output(&mut self) -> Vec<u8> {
+        self.uart.take_sent()
+    }
+
+    /// Gives bytes to the serial port; returns how many it took.
+    pub fn type_on_console(&mut self, bytes: &[u8]) -> usize {
+        let taken = self.uart.receive(bytes);
+        self.route_interrupts();
+        taken
+    }
+
+    fn route_interrupts(&mut self) {
+        self.pch_pic.set_level(map::UART_INPUT, self.uart.asserts());
+        self.extended.set_inputs(self.pch_pic.asserted());
+    }
+}
+
+/// A device on the bus.
+#[derive(Clone, Copy)]
+enum Device {
+    PchPic,
+    Rtc,
+    Power,
+    Uart,
+}
+
+impl Device {
+    /// The device at a physical address and the offset in its registers.
+    fn at(address: u64) -> Option<(Self, u64)> {
+        let ranges = [
+            (map::UART, map::UART_BYTES, Self::Uart),
+            (map::PCH_PIC, map::PCH_PIC_BYTES, Self::PchPic),
+            (map::RTC, map::RTC_BYTES, Self::Rtc),
+            (map::POWER, map::POWER_BYTES, Self::Power),
+        ];
+        ranges.into_iter().find_map(|(start, length, device)| {
+            let offset = address.wrapping_sub(start);
+            (offset < length).then_some((device, offset))
+        })
+    }
+}

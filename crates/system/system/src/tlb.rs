@@ -1,0 +1,348 @@
+//! The TLB: a set-associative part with one page size (STLB) and a fully associative part with any (MTLB). Source:
+//! LoongArch Reference Manual, volume 1, sections 4.2.4 (TLB maintenance), 5.4 (page table mapping).
+
+use crate::csr::field;
+
+/// Ways of the STLB.
+pub const STLB_WAYS: usize = 8;
+/// Sets of the STLB.
+pub const STLB_SETS: usize = 256;
+/// Entries of the STLB. They have the indices from 0; those of the MTLB follow.
+pub const STLB_ENTRIES: usize = STLB_WAYS * STLB_SETS;
+/// Entries of the MTLB.
+pub const MTLB_ENTRIES: usize = 64;
+/// All entries.
+pub const ENTRIES: usize = STLB_ENTRIES + MTLB_ENTRIES;
+
+/// Page sizes that the TLB supports, as in PRCFG2: bit n for 2^n bytes.
+pub const PAGE_SIZES: u64 = 0x3fff_f000;
+
+/// Bits of a virtual address that take part in translation.
+const ADDRESS_BITS: u64 = (1 << 48) - 1;
+
+/// The attributes of one page of an entry, as in TLBELO0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageEntry(pub u64);
+
+impl PageEntry {
+    /// V: the page is mapped.
+    pub fn is_valid(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// D: stores are permitted.
+    pub fn is_dirty(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// G: in all address spaces.
+    pub fn is_global(self) -> bool {
+        self.0 & 0x40 != 0
+    }
+
+    /// NR: loads are forbidden.
+    pub fn forbids_reads(self) -> bool {
+        self.0 >> 61 & 1 != 0
+    }
+
+    /// NX: fetches are forbidden.
+    pub fn forbids_execution(self) -> bool {
+        self.0 >> 62 & 1 != 0
+    }
+
+    /// Whether `level` may use the page: PLV is the least privileged level or, with RPLV, the only one.
+    pub fn permits_level(self, level: u8) -> bool {
+        let permitted = field(self.0, 2..=3) as u8;
+        if self.0 >> 63 == 1 { level == permitted } else { level <= permitted }
+    }
+
+    /// The physical address of the first byte, for a page of 2^`size` bytes.
+    pub fn base(self, size: u8) -> u64 {
+        self.0 & 0xffff_ffff_f000 & !((1 << size) - 1)
+    }
+}
+
+/// An entry: two adjacent pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// E: it takes part in translation.
+    pub exists: bool,
+    /// Bits 47 to 13 of its virtual address.
+    pub pair: u64,
+    /// The logarithm of the page size, one of [`PAGE_SIZES`].
+    pub size: u8,
+    /// The address space, unless `global`.
+    pub asid: u16,
+    /// Whether it is in all address spaces.
+    pub global: bool,
+    /// The even and the odd page.
+    pub pages: [PageEntry; 2],
+}
+
+impl Entry {
+    /// An entry from CSRs. `high` is TLBEHI or TLBREHI, `low` the even and the odd page. `None` if the TLB does not
+    /// support the page size.
+    pub fn new(high: u64, size: u64, asid: u16, low: [u64; 2]) -> Option<Self> {
+        if size > 63 || PAGE_SIZES >> size & 1 == 0 {
+            return None;
+        }
+        let pages = low.map(PageEntry);
+        Some(Self {
+            exists: true,
+            pair: field(high, 13..=47),
+            size: size as u8,
+            asid,
+            global: pages[0].is_global() && pages[1].is_global(),
+            pages,
+        })
+    }
+
+    /// Whether it translates `address` in some address space.
+    fn covers(&self, address: u64) -> bool {
+        let shift = self.size + 1;
+        self.exists && (address & ADDRESS_BITS) >> shift == self.pair << 13 >> shift
+    }
+
+    fn is_in(&self, asid: u16) -> bool {
+        self.global || self.asid == asid
+    }
+
+    /// The page of `address`.
+    pub fn page(&self, address: u64) -> PageEntry {
+        self.pages[(address >> self.size & 1) as usize]
+    }
+}
+
+/// The entries that INVTLB removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Operations 0 and 1: all.
+    All,
+    /// Operations 2 and 3: those that are global, or not.
+    Global(bool),
+    /// Operation 4: those of an address space.
+    Space(u16),
+    /// Operation 5: those of an address space and an address.
+    Page(u16, u64),
+    /// Operation 6: the same, and global ones of the address.
+    PageOrGlobal(u16, u64),
+}
+
+impl Selection {
+    /// The selection of an INVTLB operation; `None` if the operation does not exist.
+    pub fn new(operation: u32, asid: u64, address: u64) -> Option<Self> {
+        let asid = (asid & 0x3ff) as u16;
+        Some(match operation {
+            0 | 1 => Self::All,
+            2 => Self::Global(true),
+            3 => Self::Global(false),
+            4 => Self::Space(asid),
+            5 => Self::Page(asid, address),
+            6 => Self::PageOrGlobal(asid, address),
+            _ => return None,
+        })
+    }
+
+    fn includes(self, entry: &Entry) -> bool {
+        match self {
+            Self::All => true,
+            Self::Global(global) => entry.global == global,
+            Self::Space(asid) => !entry.global && entry.asid == asid,
+            Self::Page(asid, address) => !entry.global && entry.asid == asid && entry.covers(address),
+            Self::PageOrGlobal(asid, address) => entry.is_in(asid) && entry.covers(address),
+        }
+    }
+}
+
+/// The translation lookaside buffer.
+#[derive(Debug)]
+pub struct Tlb {
+    entries: Vec<Entry>,
+    /// The state of the generator that chooses victims. The manual calls the choice random; this one repeats.
+    random: u64,
+}
+
+impl Tlb {
+    /// Without entries.
+    pub fn new() -> Self {
+        Self { entries: vec![Entry::default(); ENTRIES], random: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// The entry at an index; `None` if the index or the entry does not exist.
+    pub fn get(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index).filter(|entry| entry.exists)
+    }
+
+    /// The index of the entry that translates `address`. `stlb_size` is STLBPS.
+    pub fn search(&self, address: u64, asid: u16, stlb_size: u8) -> Option<usize> {
+        let set = stlb_set(address, stlb_size);
+        let ways = (0..STLB_WAYS)
+            .map(|way| way * STLB_SETS + set)
+            .filter(|index| self.entries[*index].size == stlb_size);
+        ways.chain(STLB_ENTRIES..ENTRIES).find(|index| {
+            let entry = &self.entries[*index];
+            entry.covers(address) && entry.is_in(asid)
+        })
+    }
+
+    /// Writes an entry, or removes it. Returns whether one existed before. An index beyond the end is ignored.
+    pub fn write(&mut self, index: usize, entry: Option<Entry>) -> bool {
+        let Some(place) = self.entries.get_mut(index) else { return false };
+        std::mem::replace(place, entry.unwrap_or_default()).exists
+    }
+
+    /// Writes an entry to the STLB if its pages have `stlb_size`, else to the MTLB. Returns whether it replaced one.
+    pub fn fill(&mut self, entry: Entry, stlb_size: u8) -> bool {
+        let (start, step, count) = if entry.size == stlb_size {
+            (stlb_set(entry.pair << 13, stlb_size), STLB_SETS, STLB_WAYS)
+        } else {
+            (STLB_ENTRIES, 1, MTLB_ENTRIES)
+        };
+        let free = (0..count).find(|way| !self.entries[start + way * step].exists);
+        let way = free.unwrap_or_else(|| self.next_random() as usize % count);
+        self.write(start + way * step, Some(entry))
+    }
+
+    /// TLBCLR and TLBFLUSH: removes entries of the set of `index` in the STLB, or of the MTLB: those of the address
+    /// space `asid`, or all.
+    pub fn clear(&mut self, index: usize, asid: Option<u16>) {
+        let selected: Vec<usize> = match index {
+            0..STLB_ENTRIES => (0..STLB_WAYS).map(|way| way * STLB_SETS + index % STLB_SETS).collect(),
+            _ => (STLB_ENTRIES..ENTRIES).collect(),
+        };
+        for index in selected {
+            let entry = &mut self.entries[index];
+            if asid.is_none_or(|asid| !entry.global && entry.asid == asid) {
+                entry.exists = false;
+            }
+        }
+    }
+
+    /// INVTLB: removes entries.
+    pub fn invalidate(&mut self, selection: Selection) {
+        for entry in &mut self.entries {
+            if selection.includes(entry) {
+                entry.exists = false;
+            }
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 32
+    }
+}
+
+impl Default for Tlb {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn stlb_set(address: u64, size: u8) -> usize {
+    ((address & ADDRESS_BITS) >> (size + 1)) as usize % STLB_SETS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STLB_SIZE: u8 = 14;
+
+    fn entry(address: u64, size: u64, asid: u16, global: bool) -> Entry {
+        let low = if global { 0x43 } else { 3 };
+        Entry::new(address, size, asid, [low, low]).unwrap()
+    }
+
+    fn present(tlb: &Tlb, address: u64, asid: u16) -> bool {
+        tlb.search(address, asid, STLB_SIZE).is_some()
+    }
+
+    #[test]
+    fn an_entry_of_the_stlb_size_is_filled_into_its_set_and_others_into_the_mtlb() {
+        let mut tlb = Tlb::new();
+        assert!(!tlb.fill(entry(0x1_2345_8000, 14, 1, false), STLB_SIZE));
+        assert!(!tlb.fill(entry(0x4000_0000, 21, 1, false), STLB_SIZE));
+        let small = tlb.search(0x1_2345_8000, 1, STLB_SIZE).unwrap();
+        assert_eq!(small % STLB_SETS, (0x1_2345_8000usize >> 15) % STLB_SETS);
+        assert!(small < STLB_ENTRIES);
+        assert!(tlb.search(0x403f_ffff, 1, STLB_SIZE).unwrap() >= STLB_ENTRIES);
+        assert!(!present(&tlb, 0x4040_0000, 1));
+    }
+
+    #[test]
+    fn a_full_set_replaces_an_entry_of_the_same_set() {
+        let mut tlb = Tlb::new();
+        let stride = (STLB_SETS as u64) << 15;
+        let replaced = (0..9).filter(|n| tlb.fill(entry(n * stride, 14, 1, false), STLB_SIZE)).count();
+        assert_eq!(replaced, 1);
+        assert_eq!((0..9).filter(|n| present(&tlb, n * stride, 1)).count(), 8);
+    }
+
+    #[test]
+    fn only_an_entry_of_the_address_space_or_a_global_one_matches() {
+        let mut tlb = Tlb::new();
+        tlb.fill(entry(0x8000, 14, 1, false), STLB_SIZE);
+        tlb.fill(entry(0x1_0000, 14, 1, true), STLB_SIZE);
+        assert!(present(&tlb, 0x8000, 1) && !present(&tlb, 0x8000, 2));
+        assert!(present(&tlb, 0x1_0000, 2));
+    }
+
+    #[test]
+    fn each_operation_of_invtlb_removes_what_the_manual_says() {
+        // Entries: not global in spaces 1 and 2, and global; at two addresses each.
+        let all = [(1, false), (2, false), (1, true)];
+        let addresses = [0x8000, 0x10_0000];
+        // For each operation, which of the entries at the first and at the second address remain.
+        let remaining: [[[bool; 3]; 2]; 7] = [
+            [[false; 3]; 2],
+            [[false; 3]; 2],
+            [[true, true, false]; 2],
+            [[false, false, true]; 2],
+            [[false, true, true]; 2],
+            [[false, true, true], [true; 3]],
+            [[false, true, false], [true; 3]],
+        ];
+        for (operation, expected) in remaining.iter().enumerate() {
+            let mut tlb = Tlb::new();
+            let mut places = Vec::new();
+            for address in addresses {
+                for (asid, global) in all {
+                    let index = STLB_ENTRIES + places.len();
+                    tlb.write(index, Some(entry(address, 12, asid, global)));
+                    places.push(index);
+                }
+            }
+            tlb.invalidate(Selection::new(operation as u32, 1, addresses[0]).unwrap());
+            let found: Vec<bool> = places.iter().map(|index| tlb.get(*index).is_some()).collect();
+            assert_eq!(found, expected.concat(), "operation {operation}");
+        }
+        assert_eq!(Selection::new(7, 0, 0), None);
+    }
+
+    #[test]
+    fn clearing_keeps_global_entries_and_flushing_does_not() {
+        let mut tlb = Tlb::new();
+        tlb.write(5, Some(entry(0, 14, 1, false)));
+        tlb.write(5 + STLB_SETS, Some(entry(0, 14, 1, true)));
+        tlb.write(6, Some(entry(0, 14, 1, false)));
+        tlb.write(STLB_ENTRIES, Some(entry(0, 12, 1, false)));
+        tlb.clear(5, Some(1));
+        assert!(tlb.get(5).is_none() && tlb.get(5 + STLB_SETS).is_some() && tlb.get(6).is_some());
+        tlb.clear(5, None);
+        assert!(tlb.get(5 + STLB_SETS).is_none() && tlb.get(6).is_some());
+        tlb.clear(STLB_ENTRIES + 3, Some(2));
+        assert!(tlb.get(STLB_ENTRIES).is_some());
+        tlb.clear(STLB_ENTRIES + 3, None);
+        assert!(tlb.get(STLB_ENTRIES).is_none());
+    }
+
+    #[test]
+    fn a_page_size_that_the_tlb_does_not_support_makes_no_entry() {
+        for size in [0, 11, 30, 63, 64, u64::MAX] {
+            assert_eq!(Entry::new(0, size, 0, [1, 1]), None, "{size}");
+        }
+    }
+}

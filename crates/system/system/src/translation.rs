@@ -1,0 +1,63 @@
+//! Translation of virtual addresses: direct, by direct-mapped windows, or by the TLB. Source: LoongArch Reference Manual,
+//! volume 1, sections 5.2 (address translation modes), 5.4 (page table mapping).
+
+use longma_loongarch::Access;
+
+use crate::csr::{Registers, field, sign_extend_address, table as csr};
+use crate::exception::Exception;
+use crate::tlb::Tlb;
+
+/// Bits of a physical address.
+pub const PHYSICAL_BITS: u64 = (1 << 48) - 1;
+
+/// The ways to translate, each with its own cache of translations: without paging, and with paging at a privilege level.
+pub const MODES: usize = 5;
+
+/// The current way to translate, below [`MODES`].
+pub fn mode(registers: &Registers) -> usize {
+    let crmd = registers.get(csr::CRMD);
+    // The manual leaves it undefined if both of DA and PG are set, or neither.
+    if field(crmd, 4..=4) == 0 { 0 } else { 1 + field(crmd, 0..=1) as usize }
+}
+
+/// Translates `address` and checks that `access` is permitted.
+///
+/// # Errors
+/// The exception that the access raises.
+pub fn translate(registers: &Registers, tlb: &Tlb, address: u64, access: Access) -> Result<u64, Exception> {
+    let level = match mode(registers) {
+        0 => return Ok(address & PHYSICAL_BITS),
+        mode => (mode - 1) as u8,
+    };
+    for window in [csr::DMW0, csr::DMW1, csr::DMW2, csr::DMW3] {
+        let window = registers.get(window);
+        if window >> level & 1 == 1 && window >> 60 == address >> 60 {
+            return Ok(address & PHYSICAL_BITS);
+        }
+    }
+    if sign_extend_address(address) != address {
+        return Err(Exception::AddressError(access));
+    }
+    let asid = registers.field(csr::ASID, 0..=9) as u16;
+    let index = tlb.search(address, asid, registers.get(csr::STLBPS) as u8);
+    let entry = index.and_then(|index| tlb.get(index)).ok_or(Exception::TlbRefill)?;
+    let page = entry.page(address);
+    // The order of the checks is that of the manual's definition of translation.
+    if !page.is_valid() {
+        return Err(Exception::PageInvalid(access));
+    }
+    match access {
+        Access::Execute if page.forbids_execution() => return Err(Exception::NotExecutable),
+        Access::Read if page.forbids_reads() => return Err(Exception::NotReadable),
+        _ => {}
+    }
+    if !page.permits_level(level) {
+        return Err(Exception::PagePrivilege);
+    }
+    // DWPL permits stores to clean pages at levels 0 to 2.
+    let protects = level == 3 || registers.get(csr::MISC) >> (16 + level) & 1 == 0;
+    if access == Access::Write && !page.is_dirty() && protects {
+        return Err(Exception::PageModified);
+    }
+    Ok(page.base(entry.size) | address & ((1 << entry.size) - 1))
+}

@@ -1,0 +1,107 @@
+//! Software that does anything: random words as code in privileged mode, with random registers. The machine must return
+//! after the cycles it was given, without a panic, and a run must repeat.
+
+use longma_loongarch::{Extension, Op, encode};
+use longma_system::csr::table;
+use longma_system::{Configuration, Machine, Stop, map};
+use proptest::prelude::*;
+
+const CODE: u64 = 0x20_0000;
+const CYCLES: u64 = 20_000;
+const INSTRUCTIONS: usize = 64;
+
+/// Addresses at which something is, and beyond.
+const ADDRESSES: [u64; 12] = [
+    CODE,
+    0x8000,
+    map::UART,
+    map::PCH_PIC,
+    map::RTC,
+    map::POWER - 4,
+    map::LOW_MEMORY_BYTES - 4,
+    map::HIGH_MEMORY,
+    0x9000_0000_0020_0000,
+    0xffff_8000_0000_0ffc,
+    0x1000,
+    u64::MAX - 3,
+];
+
+/// A word: anything, or a privileged instruction, or an access to memory.
+fn word() -> impl Strategy<Value = u32> {
+    let privileged: Vec<Op> =
+        Op::all().filter(|op| matches!(op.row().extension, Extension::Privileged | Extension::Lvz)).collect();
+    let memory: Vec<Op> = Op::all().filter(|op| !op.row().reads.is_empty()).collect();
+    let with_operands = |ops: Vec<Op>| {
+        (prop::sample::select(ops), any::<u32>())
+            .prop_map(|(op, bits)| op.row().matched | bits & !op.row().mask)
+    };
+    let csr = (prop::sample::select(table::ROWS), any::<u16>()).prop_map(|(row, registers)| {
+        Op::Csrxchg.row().matched | u32::from(row.number) << 10 | u32::from(registers) & 0x3ff
+    });
+    prop_oneof![1 => any::<u32>(), 3 => with_operands(privileged), 3 => csr, 4 => with_operands(memory)]
+}
+
+fn register() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        (prop::sample::select(&ADDRESSES[..]), 0u64..64)
+            .prop_map(|(start, offset)| start.wrapping_add(offset)),
+        // What CSRs and IOCSR space make of small numbers.
+        0u64..0x2000,
+    ]
+}
+
+fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
+    let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
+    let mut machine = Machine::new(&configuration).expect("the host has memory");
+    let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
+    for address in [0, 0x1000, CODE] {
+        machine.memory().write(address, &code).expect("it is in memory");
+    }
+    let state = machine.state_mut();
+    state.pc = CODE;
+    for (number, value) in registers.iter().enumerate() {
+        state.set_r(number as u8 + 1, *value);
+    }
+    let mut stops = Vec::new();
+    for _ in 0..4 {
+        let before = machine.cycles();
+        stops.push(machine.run(CYCLES));
+        assert!(machine.cycles() - before <= CYCLES + 1);
+        machine.type_on_console(b"input\n");
+    }
+    let output = machine.take_console_output();
+    let state = machine.state();
+    assert_eq!(state.r(0), 0);
+    (stops, machine.cycles(), state.x.to_vec(), output)
+}
+
+proptest! {
+    #[test]
+    fn any_software_leaves_the_host_alone_and_repeats(
+        words in prop::collection::vec(word(), INSTRUCTIONS),
+        registers in prop::collection::vec(register(), 31),
+    ) {
+        prop_assert_eq!(run(&words, &registers), run(&words, &registers));
+    }
+}
+
+#[test]
+fn a_machine_whose_handlers_are_not_memory_keeps_its_time() {
+    // Nothing is at the reset address, and EENTRY is 0, where the words are no instructions.
+    let mut machine = Machine::new(&Configuration::default()).expect("the host has memory");
+    machine.memory().write(0, &u32::MAX.to_le_bytes()).expect("it is in memory");
+    assert_eq!(machine.run(CYCLES), Stop::Limit);
+    assert_eq!(machine.cycles(), CYCLES);
+}
+
+#[test]
+fn a_core_that_waits_for_nothing_stops_at_once() {
+    let mut machine = Machine::new(&Configuration::default()).expect("the host has memory");
+    let idle = encode(&longma_loongarch::Instruction::new(Op::Idle)).expect("it has no operands");
+    machine.memory().write(CODE, &idle.to_le_bytes()).expect("it is in memory");
+    machine.state_mut().pc = CODE;
+    assert_eq!(machine.run(u64::MAX), Stop::Idle);
+    assert_eq!(machine.cycles(), 1);
+}
