@@ -157,6 +157,9 @@ impl Lowering<'_> {
         self.assembler.three(La::Sltu, excess, 0, excess);
         self.assembler.three(La::SubD, excess, 0, excess);
         self.assembler.three(La::Or, to, to, excess);
+        // All ones are a NaN, whose conversion is invalid.
+        self.assembler.two(La::Movgr2frD, between, excess);
+        self.assembler.two(La::FtintrzWD, between, between);
         self.put(d, to, false, Facts::NONE);
     }
 

@@ -1,6 +1,6 @@
 //! The decoder accepts exactly the words that a Cortex-A76 executes: the identifying bits of all data-processing
 //! instructions, loads and stores are swept under QEMU. This needs a cross compiler (Debian: `gcc-aarch64-linux-gnu`).
-//! `LONGMA_ARM_WORDS=all` tries each of 2.5 million words, which takes a minute.
+//! `LONGMA_ARM_WORDS=all` tries each of 2.6 million words, which takes two minutes.
 
 use std::io::Write;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn is_unpredictable(word: u32) -> bool {
 fn executed(program: &Path, words: &[u32]) -> Vec<bool> {
     let input: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut child = Command::new("timeout")
-        .args(["300", &qemu(), "-cpu", "cortex-a76"])
+        .args(["900", &qemu(), "-cpu", "cortex-a76"])
         .arg(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
