@@ -100,14 +100,14 @@ impl Image {
         for segment in kernel.elf_program_headers().iter().filter(|it| it.p_type(endian) == elf::PT_LOAD) {
             let data = segment.data(endian, file).map_err(|()| ImageError::Header("segment"))?;
             let (start, length) = (segment.p_paddr(endian) & PHYSICAL_BITS, segment.p_memsz(endian));
+            bytes = bytes.saturating_add(length.max(data.len() as u64));
+            if bytes > LARGEST {
+                return Err(ImageError::TooLarge);
+            }
             // A kernel's entry is a virtual address in this segment.
             let offset = kernel.elf_header().e_entry.get(endian).wrapping_sub(segment.p_vaddr(endian));
             if offset < length {
                 entry = start + offset;
-            }
-            bytes = bytes.saturating_add(length.max(data.len() as u64));
-            if bytes > LARGEST {
-                return Err(ImageError::TooLarge);
             }
             end = end.max(start + length.max(data.len() as u64));
             parts.push((start, data.to_vec()));
@@ -208,5 +208,55 @@ mod tests {
         boot[middle..].fill(0xa5);
         assert!(Image::parse(&boot).is_err());
         assert!(Image::parse(&boot[..0x82]).is_err());
+    }
+
+    /// An ELF file with one segment.
+    fn executable(entry: u64, segment: [u64; 5]) -> Vec<u8> {
+        let mut file = elf::ELFMAG.to_vec();
+        file.extend([2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 1, 1, 0, 0, 0]);
+        file.extend([entry, 64, 0].iter().flat_map(|field| field.to_le_bytes()));
+        file.extend([3, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        file.extend([1u32, 7].iter().flat_map(|field| field.to_le_bytes()));
+        file.extend(segment.iter().flat_map(|field| field.to_le_bytes()));
+        file.extend(0x1000u64.to_le_bytes());
+        file.resize(0x200, 0x5a);
+        file
+    }
+
+    #[test]
+    fn an_executable_is_loaded_by_its_physical_addresses() {
+        let address = 0x9000_0000_0020_0000;
+        let image =
+            Image::parse(&executable(address + 0x10, [0x100, address, 0x20_0000, 0x100, 0x3000])).unwrap();
+        assert_eq!((image.entry, image.end), (0x20_0010, 0x20_3000));
+        assert_eq!(image.parts, [(0x20_0000, vec![0x5a; 0x100])]);
+    }
+
+    #[test]
+    fn an_executable_with_absurd_sizes_is_refused() {
+        let huge = executable(u64::MAX - 1, [0x100, 0, 0x20_0000, 0x100, u64::MAX]);
+        assert!(matches!(Image::parse(&huge), Err(ImageError::TooLarge)));
+        let outside = executable(0, [u64::MAX - 8, 0, 0, 0x100, 0x100]);
+        assert!(matches!(Image::parse(&outside), Err(ImageError::Header(_))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_file_is_an_image_or_an_error(
+            which in 0..3usize,
+            changes in proptest::collection::vec((0..0x180usize, proptest::prelude::any::<u8>()), 0..24),
+            length in 0..0x200usize,
+        ) {
+            let plain = raw(0x20_1000, 0x4000, 0x20_0000);
+            let elf = executable(0x20_0010, [0x100, 0x20_0000, 0x20_0000, 0x100, 0x3000]);
+            let mut file = [plain.clone(), compressed(&plain), elf][which].clone();
+            for (at, value) in changes {
+                if let Some(byte) = file.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            file.truncate(length);
+            let _ = Image::parse(&file);
+        }
     }
 }
