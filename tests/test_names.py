@@ -23,7 +23,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*(\(\))?|longma-[a-z0-9-]+")
 # A word that stands for another, as in `machines/NAME.toml`.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 # What is not in the repository: other programs with their names, files that a command writes, and names to avoid.
-FOREIGN = {"e_machine", "helpers", "ib_send_bw", "ib_send_lat", "ixgbe_set_rx_drop_en", "libvipl", "report.html", "rps_cpus", "ucx_perftest"}
+FOREIGN = {"e_machine", "helpers", "ib_send_bw", "ib_send_lat", "ibv_reg_mr", "ixgbe_set_rx_drop_en", "libvipl", "report.html", "rps_cpus", "ucx_perftest"}
 # Words of these folders are known to all crates: instructions and system calls.
 KNOWN_TO_ALL = ["crates/isa/loongarch", "crates/emulator/linux/src/syscalls"]
 SKIPPED = {"target", ".git", ".venv", "results", "node_modules", "__pycache__"}
