@@ -35,7 +35,7 @@ class Stages(unittest.TestCase):
         """What the script says of a stage, and whether it went on."""
         return self.script(f"run_stage {name}", limit)
 
-    def script(self, runs, limit=20):
+    def script(self, runs, limit=20, keep_going=""):
         """What is said while this runs, of which the functions are the script's own."""
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         cases = "\n".join(f"{case}) {does};;" for case, does in STAGES.items())
@@ -43,7 +43,7 @@ class Stages(unittest.TestCase):
         (self.folder / "test").chmod(0o755)
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
-        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending=\ndeclare -A limits=()\n"
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending= keep_going={keep_going}\ndeclare -A limits=()\n"
         script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
@@ -57,6 +57,10 @@ class Stages(unittest.TestCase):
         said = self.stage("half")
         self.assertIn("\n4 passed, 2 failed\n", said)
         self.assertNotIn("went on", said)
+
+    def test_all_stages_run_and_the_failed_are_counted_with_keep_going(self):
+        said = self.script("run_beside half fine; run_stage half; run_stage fine; tell_beside half fine", keep_going="yes")
+        self.assertIn("\n14 passed, 4 failed\nwent on", said)
 
     def test_a_test_that_hangs_is_counted_and_named(self):
         said = self.stage("hangs")

@@ -37,9 +37,8 @@ fn words() -> Vec<u32> {
 
 /// An exclusive access whose unused fields are not all ones is unpredictable. It is refused here, and QEMU executes it.
 fn is_unpredictable(word: u32) -> bool {
-    word >> 24 & 0x3f == 8 && word >> 23 & 1 == 0 && decode(word | 31 << 10 | 31 << 16).is_some()
-        || word >> 24 & 0x3f == 8 && word >> 23 & 1 == 0 && decode(word | 31 << 10).is_some()
-        || word >> 24 & 0x3f == 8 && word >> 23 & 1 == 0 && decode(word | 31 << 16).is_some()
+    let unused = [31 << 10 | 31 << 16, 31 << 10, 31 << 16];
+    word >> 23 & 0x7f == 0x10 && unused.iter().any(|ones| decode(word | ones).is_some())
 }
 
 fn executed(program: &Path, words: &[u32]) -> Vec<bool> {
