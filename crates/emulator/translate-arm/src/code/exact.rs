@@ -27,9 +27,7 @@ fn checks(op: Op) -> Option<Checks> {
     use Op::*;
     Some(match op {
         Fadd | Fsub | Fmul | Fdiv | Fnmul | Fsqrt | Fmadd | Fmsub | Fnmsub | FaddV | FsubV | FmulV
-        | FdivV | FsqrtV | FmlaV | FmlsV | FmulE | FmlaE | FmulSE | FmlaSE | FabdV | FabdScalar => {
-            Checks::Both
-        }
+        | FdivV | FsqrtV | FmlaV | FmlsV | FmulE | FmlaE | FabdV | FabdScalar => Checks::Both,
         Fmaxnm | Fminnm | FmaxnmV | FminnmV | FcmeqV | FcmgeV | FcmgtV | FcmeqScalar | FcmgeScalar
         | FcmgtScalar | FcmeqZero | FcmgeZero | FcmgtZero | FcmleZero | FcmltZero | FcvtzsV | FcvtzuV
         | FcvtzsScalar | FcvtzuScalar | Frintn | Frintp | Frintm | Frintz | Frintx | Frinti | FrintnV
