@@ -14,6 +14,8 @@ stage_format() {
 
 stage_lint() {
     cargo clippy --workspace --all-targets --locked -- -D warnings || return 1
+    # What `./run` builds first.
+    cargo clippy -p longma-cli --no-default-features --locked -- -D warnings || return 1
     local folder
     for folder in "${standalone[@]}"; do
         echo "lint: $folder"

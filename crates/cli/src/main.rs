@@ -51,6 +51,12 @@ enum Command {
     /// Virtual machines on NUMA hosts: the service, its agents, its client.
     #[cfg(feature = "placement")]
     Placement(Box<placement::Args>),
+    /// Virtual machines on NUMA hosts: not in this build.
+    #[cfg(not(feature = "placement"))]
+    Placement {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Which cores are best for network flows and their applications on this host: swept, reported, advised.
     Affinity(affinity::Args),
     /// Have the kernel run programs of other architectures by this command, as if they were the host's.
@@ -99,6 +105,10 @@ fn carry_out() -> ExitCode {
         Command::Via(args) => via::run(args),
         #[cfg(feature = "placement")]
         Command::Placement(args) => placement::run(*args),
+        #[cfg(not(feature = "placement"))]
+        Command::Placement { .. } => {
+            Err("this build has no `placement`: build longma-cli with its default features".into())
+        }
         Command::Affinity(args) => affinity::run(args),
         Command::Binfmt(args) => binfmt::run(args),
         Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),

@@ -8,6 +8,7 @@ mod inspect;
 mod soak;
 mod text;
 
+#[cfg(feature = "placement")]
 pub(crate) use device::size;
 
 use clap::{Subcommand, ValueEnum};
