@@ -92,7 +92,9 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         (b'a' | b'r', 1) => vec![1],
         (b'i', 14 | 19 | 26) => vec![FAR],
         // A shift amount or an element index, with the lane size encoded in it.
-        (b'i', 7) if operands.contains("#amount") => vec![0b000_1011, 0b001_0011, 0b010_0011, 0b100_0011],
+        (b'i', 7) if operands.contains("#amount") || operands.contains("#fixed") => {
+            vec![0b000_1011, 0b001_0011, 0b010_0011, 0b100_0011]
+        }
         (b'i', 5) if has("#element") => vec![0b00011, 0b00110, 0b01100, 0b11000],
         // An element index for doublewords and for smaller lanes.
         (b'i', 3) if operands.contains("Qt") || operands.contains("#list") => vec![0b001, 0b100],
