@@ -34,8 +34,9 @@ fn run(folder: &Path) -> Duration {
     let experiment = synthetic::experiment(CAMPAIGN, &registry);
     let campaign = Campaign::plan(&experiment, false, &registry, "bench").expect("the campaign is valid");
     let options = Options { jobs: 1, ..Options::default() };
-    let outcome =
-        campaign.run(&Store::new(folder), &registry, &options, &(), &Stop::default()).expect("the campaign runs");
+    let outcome = campaign
+        .run(&Store::new(folder), &registry, &options, &(), &Stop::default())
+        .expect("the campaign runs");
     let table = Table::of(&campaign, &outcome.results);
     export(folder, "thousand", &table, &outcome.results).expect("the table is written");
     begin.elapsed() / POINTS

@@ -172,7 +172,9 @@ impl Setup {
         let mut allocator = Allocator::open(store.clone(), policy, 1).map_err(|error| failed(&error))?;
         let mut vms = Vec::new();
         for request in &self.requests {
-            vms.push(allocator.place(request, None).map_err(|error| Failure::refused(error.to_string()))?.vm.id);
+            vms.push(
+                allocator.place(request, None).map_err(|error| Failure::refused(error.to_string()))?.vm.id,
+            );
         }
         let mut hypervisor = ModelledHost::new(&self.machine, &self.host).map_err(Failure::refused)?;
         reconcile(&*store, &mut hypervisor, &self.host).map_err(|error| failed(&error))?;

@@ -7,6 +7,7 @@
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, checksum};
+use crate::store::Shared;
 use crate::store::io::Traffic;
 use crate::store::journal::batch::Batch;
 use crate::store::space::allocation::{Role, Stream};
@@ -15,7 +16,6 @@ use crate::store::tree::leaf::{LeafAddresses, LeafSlot, NO_LOG};
 use crate::store::tree::nodes::{Inner, InnerSlot, Tree};
 use crate::store::write::checkpoint::Freed;
 use crate::store::write::writer::Writer;
-use crate::store::Shared;
 use longma_locks::IgnorePoison;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
