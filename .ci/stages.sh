@@ -14,7 +14,7 @@ stage_format() {
 
 stage_lint() {
     cargo clippy --workspace --all-targets --locked -- -D warnings || return 1
-    # What `./run` builds first.
+    # Without the placement service and Parquet.
     cargo clippy -p longma-cli --no-default-features --locked -- -D warnings || return 1
     local folder
     for folder in "${standalone[@]}"; do
