@@ -182,7 +182,7 @@ stage_go() { PATH="$PATH:/usr/local/go/bin" tests/go_std.py --qemu --emulator "$
 
 # Debian's kernel for LoongArch boots to a shell on Longma's machine.
 stage_system() {
-    tests/system_boot.py --boot "cargo run -q --locked -p longma-system --example boot --"
+    tests/system_boot.py --boot "$(printf '%q' "$longma") boot"
 }
 
 # Checks that the benchmarks run, in their smallest form and without checking speeds. The standalone ones are not optimized.

@@ -123,7 +123,7 @@ def boot(title, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    program = "cargo run --quiet --release -p longma-system --example boot --"
+    program = "longma boot"
     parser.add_argument("--boot", default=program, metavar="COMMAND", help=f"boots a kernel (default: {program})")
     parser.add_argument("--qemu", metavar="COMMAND", help="qemu-system-loongarch64, to compare with")
     options = parser.parse_args()

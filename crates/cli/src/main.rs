@@ -2,6 +2,7 @@
 
 mod affinity;
 mod binfmt;
+mod boot;
 mod compare;
 mod doctor;
 mod experiment;
@@ -32,6 +33,8 @@ struct Cli {
 enum Command {
     /// Run a Linux program for LoongArch64, x86-64, AArch64 or MIPS64.
     Run(Box<run::Arguments>),
+    /// Boot a Linux kernel for LoongArch64, with its console on the terminal.
+    Boot(boot::Arguments),
     /// Run a program for MIPS64, x86-64 or AArch64 and show what its code became on LoongArch, with counts.
     Translate(translate::Arguments),
     /// Machines: what they are made of.
@@ -94,6 +97,7 @@ fn carry_out() -> ExitCode {
                 Err(status) => status,
             };
         }
+        Command::Boot(arguments) => boot::run(&arguments),
         Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
         Command::Guest(args) => guest::run(args),

@@ -8,7 +8,6 @@ mod inspect;
 mod soak;
 mod text;
 
-#[cfg(feature = "placement")]
 pub(crate) use device::size;
 
 use clap::{Subcommand, ValueEnum};

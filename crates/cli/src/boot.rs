@@ -1,0 +1,210 @@
+//! `longma boot`: starts a Linux kernel for LoongArch64 on a modelled machine, with its serial console on the terminal.
+
+use crate::zoned::size;
+use longma_system::boot::{Kernel, load};
+use longma_system::{Configuration, Machine, Stop};
+use nix::sys::termios::{self, SetArg, Termios};
+use std::error::Error;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Cycles between looks at the console: about a tenth of a second.
+const SLICE: u64 = 10_000_000;
+/// Interval at which signals are checked while the core waits for input.
+const NAP: Duration = Duration::from_millis(100);
+/// Ctrl-A, which begins a command of the console.
+const ESCAPE: u8 = 1;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The kernel: vmlinuz as Debian ships it (EFI zboot with zstd), vmlinux.efi, or vmlinux.
+    #[arg(long, value_name = "FILE")]
+    kernel: PathBuf,
+    /// The initial RAM disk.
+    #[arg(long, value_name = "FILE")]
+    initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    #[arg(long, value_name = "TEXT", default_value = "console=ttyS0,115200")]
+    append: String,
+    /// Memory: 64MiB to 64GiB.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    memory: u64,
+    /// Stop after this many cycles of the machine.
+    #[arg(long, value_name = "N")]
+    cycles: Option<u64>,
+}
+
+/// Boots the kernel. Succeeds if the guest switches the machine off.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let image = read(&arguments.kernel)?;
+    let initrd = arguments.initrd.as_deref().map(read).transpose()?;
+    let mut machine =
+        Machine::new(&Configuration { memory_bytes: arguments.memory, ..Configuration::default() })?;
+    let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };
+    load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
+    drop((image, initrd));
+
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
+    }
+    let terminal = Terminal::begin()?;
+    if terminal.before.is_some() {
+        put(b"longma: Ctrl-A x ends the machine\r\n")?;
+    }
+    let end = converse(&mut machine, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
+    drop(terminal);
+    match end {
+        End::PowerOff => Ok(ExitCode::SUCCESS),
+        End::Reset => Err("the guest asked for a reset: start it again".into()),
+        End::Limit => Err(format!("stopped after {} cycles", machine.cycles()).into()),
+        End::NoInput => Err("the guest waits for input, and standard input has ended".into()),
+        End::User => Err("ended from outside".into()),
+    }
+}
+
+/// Why the machine no longer runs.
+enum End {
+    PowerOff,
+    Reset,
+    Limit,
+    NoInput,
+    User,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Runs the machine with its console on standard output and input.
+fn converse(machine: &mut Machine, limit: u64, stopped: &AtomicBool) -> Result<End, Box<dyn Error>> {
+    let input = standard_input();
+    let mut keys = Keys { is_terminal: io::stdin().is_terminal(), is_escaped: false };
+    let mut waiting = Vec::new();
+    loop {
+        let stop = machine.run(SLICE.min(limit - machine.cycles()));
+        put(&machine.take_console_output())?;
+        match stop {
+            Stop::PowerOff => return Ok(End::PowerOff),
+            Stop::Reset => return Ok(End::Reset),
+            Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
+            Stop::Limit | Stop::Idle => {}
+        }
+        let mut typed: Vec<u8> = input.try_iter().flatten().collect();
+        // Only input can wake a core that waits without a timer.
+        while stop == Stop::Idle && waiting.is_empty() && typed.is_empty() && !stopped.load(Ordering::Relaxed)
+        {
+            match input.recv_timeout(NAP) {
+                Ok(bytes) => typed = bytes,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(End::NoInput),
+            }
+        }
+        if keys.take(&typed, &mut waiting) || stopped.load(Ordering::Relaxed) {
+            return Ok(End::User);
+        }
+        let taken = machine.type_on_console(&waiting);
+        waiting.drain(..taken);
+    }
+}
+
+/// The console's commands among the keys of a terminal.
+struct Keys {
+    is_terminal: bool,
+    is_escaped: bool,
+}
+
+impl Keys {
+    /// Appends what the guest receives to `guest`. Returns whether the user ended the machine.
+    fn take(&mut self, typed: &[u8], guest: &mut Vec<u8>) -> bool {
+        for &key in typed {
+            if !self.is_terminal {
+                guest.push(key);
+            } else if !self.is_escaped && key == ESCAPE {
+                self.is_escaped = true;
+            } else if std::mem::take(&mut self.is_escaped) && key == b'x' {
+                return true;
+            } else {
+                // Ctrl-A twice sends it once.
+                guest.push(key);
+            }
+        }
+        false
+    }
+}
+
+/// The terminal in raw mode, so that every key reaches the guest. Dropping it restores the terminal.
+struct Terminal {
+    before: Option<Termios>,
+}
+
+impl Terminal {
+    fn begin() -> io::Result<Self> {
+        let stdin = io::stdin();
+        let before = if stdin.is_terminal() { Some(termios::tcgetattr(&stdin)?) } else { None };
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            termios::cfmakeraw(&mut raw);
+            termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &raw)?;
+        }
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // Fails if the terminal is closed.
+            let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
+        }
+    }
+}
+
+fn put(bytes: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(bytes)?;
+    output.flush()
+}
+
+/// Reads standard input on a thread of its own, since reading waits.
+fn standard_input() -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while let Ok(count @ 1..) = io::stdin().read(&mut buffer) {
+            if sender.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ctrl_a_x_ends_the_machine_and_ctrl_a_twice_is_sent_once() {
+        let mut keys = Keys { is_terminal: true, is_escaped: false };
+        let mut guest = Vec::new();
+        assert!(!keys.take(b"ab\x01", &mut guest));
+        assert!(!keys.take(b"\x01c", &mut guest));
+        assert_eq!(guest, b"ab\x01c");
+        assert!(keys.take(b"\x01xd", &mut guest));
+        assert_eq!(guest, b"ab\x01c");
+    }
+
+    #[test]
+    fn input_that_is_no_terminal_has_no_commands() {
+        let mut keys = Keys { is_terminal: false, is_escaped: false };
+        let mut guest = Vec::new();
+        assert!(!keys.take(b"\x01x", &mut guest));
+        assert_eq!(guest, b"\x01x");
+    }
+}

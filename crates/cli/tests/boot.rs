@@ -1,0 +1,154 @@
+//! `longma boot` on small programs in place of a kernel. `tests/system_boot.py` boots Debian's kernel.
+
+mod programs;
+
+use programs::{A0, A1, A2, ZERO, add};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// `lu12i.w d, immediate`
+const fn upper(d: u32, immediate: u32) -> u32 {
+    0x1400_0000 | immediate << 5 | d
+}
+
+/// `ori d, j, immediate`
+const fn or(d: u32, j: u32, immediate: u32) -> u32 {
+    0x0380_0000 | immediate << 10 | j << 5 | d
+}
+
+/// `andi d, j, immediate`
+const fn and(d: u32, j: u32, immediate: u32) -> u32 {
+    0x0340_0000 | immediate << 10 | j << 5 | d
+}
+
+/// `st.b d, j, 0`
+const fn store_byte(d: u32, j: u32) -> u32 {
+    0x2900_0000 | j << 5 | d
+}
+
+/// `ld.bu d, j, offset`
+const fn load_byte(d: u32, j: u32, offset: u32) -> u32 {
+    0x2a00_0000 | offset << 10 | j << 5 | d
+}
+
+/// `beqz j`, with the offset as a number of instructions.
+const fn if_zero(j: u32, by: i32) -> u32 {
+    0x4000_0000 | (by as u32 & 0xffff) << 10 | j << 5 | (by as u32 >> 16 & 0x1f)
+}
+
+/// `bne j, d`, with the offset as a number of instructions.
+const fn if_unequal(j: u32, d: u32, by: i32) -> u32 {
+    0x5c00_0000 | (by as u32 & 0xffff) << 10 | j << 5 | d
+}
+
+/// Writes "k", then repeats what is typed up to "q", and switches the machine off.
+const ECHO: [u32; 15] = [
+    upper(A1, 0x1_fe00),
+    or(A1, A1, 0x1e0),
+    add(A0, ZERO, b'k' as i32),
+    store_byte(A0, A1),
+    // Wait for the line status register to report a byte.
+    load_byte(A2, A1, 5),
+    and(A2, A2, 1),
+    if_zero(A2, -2),
+    load_byte(A0, A1, 0),
+    store_byte(A0, A1),
+    add(A2, ZERO, b'q' as i32),
+    if_unequal(A0, A2, -6),
+    upper(A1, 0x1_00e0),
+    or(A1, A1, 0x1c),
+    add(A0, ZERO, 0x34),
+    store_byte(A0, A1),
+];
+/// Executes nothing else.
+const FOREVER: [u32; 1] = [0x5000_0000];
+/// IDLE without a timer.
+const IDLE: [u32; 1] = [0x0648_8000];
+
+/// A file in the format of vmlinux.efi with this code.
+fn image(name: &str, code: &[u32]) -> (tempfile::TempDir, PathBuf) {
+    let start = 0x20_0000u64;
+    let mut file = b"MZ\0\0\0\0\0\0".to_vec();
+    // The entry point, the bytes in memory, and the address.
+    file.extend([start + 64, 0x1000, start].iter().flat_map(|field| field.to_le_bytes()));
+    file.resize(56, 0);
+    file.extend(0x8182_23cdu32.to_le_bytes());
+    file.resize(64, 0);
+    file.extend(code.iter().flat_map(|word| word.to_le_bytes()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, file).unwrap();
+    (folder, path)
+}
+
+fn boot(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+    command.arg("boot").args(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn the_console_is_on_standard_input_and_output_and_power_off_ends_it() {
+    let (_folder, kernel) = image("echo.efi", &ECHO);
+    let output = boot(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB"], "hello q");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "khello q");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_machine_stops_after_its_cycles() {
+    let (_folder, kernel) = image("forever.efi", &FOREVER);
+    let output = boot(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB", "--cycles", "1000"], "");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped after 1000 cycles"), "{output:?}");
+}
+
+#[test]
+fn a_machine_that_waits_for_input_ends_with_the_input() {
+    let (_folder, kernel) = image("idle.efi", &IDLE);
+    let output = boot(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB"], "");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard input has ended"), "{output:?}");
+}
+
+#[test]
+fn sigterm_ends_a_machine() {
+    let (_folder, kernel) = image("forever.efi", &FOREVER);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+    let command = command.args(["boot", "--kernel"]).arg(&kernel).args(["--memory", "64MiB"]);
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The handler may not be installed yet: then the signal itself ends the process.
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn files_that_are_no_kernels_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("kernel.txt");
+    std::fs::write(&text, "not a kernel").unwrap();
+    let (_folder, kernel) = image("echo.efi", &ECHO);
+    let kernel = kernel.to_str().unwrap();
+    let long = "x".repeat(5000);
+    let cases: [(&[&str], &str); 6] = [
+        (&["--kernel", text.to_str().unwrap()], "kernel.txt: the kernel is neither"),
+        (&["--kernel", "/nonexistent/vmlinuz"], "/nonexistent/vmlinuz: No such file"),
+        (&["--kernel", kernel, "--initrd", "/nonexistent/initrd"], "/nonexistent/initrd: No such file"),
+        (&["--kernel", kernel, "--memory", "1MiB"], "from 64 MiB to 64 GiB"),
+        (&["--kernel", kernel, "--memory", "lots"], "lots"),
+        (&["--kernel", kernel, "--append", &long], "5000 bytes"),
+    ];
+    for (arguments, expected) in cases {
+        let output = boot(arguments, "");
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+}
