@@ -58,13 +58,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         put(b"longma: Ctrl-A x ends the machine\r\n")?;
     }
     let end = converse(&mut machine, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
+    if terminal.before.is_some() {
+        // The guest's last line may not be complete.
+        put(b"\r\n")?;
+    }
     drop(terminal);
     match end {
         End::PowerOff => Ok(ExitCode::SUCCESS),
         End::Reset => Err("the guest asked for a reset: start it again".into()),
         End::Limit => Err(format!("stopped after {} cycles", machine.cycles()).into()),
         End::NoInput => Err("the guest waits for input, and standard input has ended".into()),
-        End::User => Err("ended from outside".into()),
+        End::User => Err("ended by the user".into()),
     }
 }
 
