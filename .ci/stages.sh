@@ -161,8 +161,14 @@ stage_python() {
     (cd "$folder" && LONGMA=$longma bin/python -m unittest discover -v -s "$root/python/tests")
 }
 
-# The prebuilt guest programs are what their sources give, bit for bit.
-stage_rebuild() { guests/build --check; }
+# The prebuilt guest programs have their checksums, and one of each kind is what its source gives, bit for bit.
+stage_rebuild() {
+    (cd guests/prebuilt && sha256sum --check --quiet SHA256SUMS) || return 1
+    guests/build --check --only matmul
+}
+
+# All prebuilt guest programs are what their sources give.
+stage_rebuild_all() { guests/build --check; }
 
 # System calls of each architecture, against the same programs on the host.
 stage_calls() { tests/calls.py --emulator "$run"; }
@@ -257,7 +263,7 @@ advice() {
     fresh) echo "cargo build -v says 'Dirty' and why; a build script may watch a path that does not exist" ;;
     deny) echo "deny.toml has the rules" ;;
     oldest) echo "raise rust-version in Cargo.toml and python/Cargo.toml, or avoid what that compiler lacks" ;;
-    rebuild) echo "guests/build rebuilds the programs; it installs the pip package ziglang" ;;
+    rebuild | rebuild_all) echo "guests/build rebuilds the programs; it installs the pip package ziglang" ;;
     gdb) echo "tests/gdb.py --only ARCHITECTURE runs one architecture" ;;
     calls) echo "tests/calls.py --only NAME --level LEVEL runs one program" ;;
     packages) echo "tests/packages.py --only NAME runs one program; tests/packages.toml has the expected output" ;;
