@@ -125,7 +125,7 @@ impl Resource {
         self.waits = Histogram::default();
     }
 
-    /// Adds its statistics under `name`: bytes, utilisation over `elapsed`, and waiting times.
+    /// Adds its statistics under `name`: bytes, utilization over `elapsed`, and waiting times.
     ///
     /// # Errors
     /// If a name is malformed or already in use.

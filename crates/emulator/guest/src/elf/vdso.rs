@@ -1,5 +1,5 @@
 //! Builds the vDSO: the shared object that the kernel maps into each process. Its functions make the system call.
-//! Unwinders recognise its signal trampoline. Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version
+//! Unwinders recognize its signal trampoline. Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version
 //! LINUX_5.10); ELF gABI chapter 5 (hash table).
 
 /// The offset of `__vdso_rt_sigreturn` in the image.

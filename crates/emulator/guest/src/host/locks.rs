@@ -43,7 +43,7 @@ static GATE: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1 << 31;
 
 thread_local! {
-    /// The number of locks that this host thread holds or waits for. It is constant-initialised and has no destructor,
+    /// The number of locks that this host thread holds or waits for. It is constant-initialized and has no destructor,
     /// because fault handlers access it.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -311,14 +311,14 @@ impl Condvar {
     }
 }
 
-/// A [`std::sync::LazyLock`] that a forked child never finds half initialised.
+/// A [`std::sync::LazyLock`] that a forked child never finds half initialized.
 pub struct Lazy<T> {
     made: OnceLock<T>,
     make: fn() -> T,
 }
 
 impl<T> Lazy<T> {
-    /// Creates a value that `make` initialises on first access.
+    /// Creates a value that `make` initializes on first access.
     pub const fn new(make: fn() -> T) -> Self {
         Self { made: OnceLock::new(), make }
     }

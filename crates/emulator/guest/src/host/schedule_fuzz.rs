@@ -1,4 +1,4 @@
-//! Random delays at synchronisation points, which expose rare thread interleavings in tests. Enabled by `LONGMA_SHAKE`;
+//! Random delays at synchronization points, which expose rare thread interleavings in tests. Enabled by `LONGMA_SHAKE`;
 //! otherwise each point only reads one variable. Source: noise making; Edelstein et al., "Multithreaded Java program
 //! test generation" (2002).
 

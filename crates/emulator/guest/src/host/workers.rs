@@ -48,7 +48,7 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
     let _no_thread_ends = ENDED.lock().ignore_poison();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
+    // SAFETY: the attributes are initialized before use. The new thread owns the stack until it is joined, and owns
     // `start` if it was created.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());

@@ -1,4 +1,4 @@
-//! Loads, stores and copies that return an error instead of faulting: the fault handler recognises the program counters
+//! Loads, stores and copies that return an error instead of faulting: the fault handler recognizes the program counters
 //! of these routines. Callers pass host pointers inside a guest reservation. Source: the kernel's exception tables
 //! (Documentation/arch/x86/exception-tables.rst).
 

@@ -44,7 +44,7 @@ impl PageBitmap {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.length, "page number beyond the bitmap");
-        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
+        // SAFETY: in bounds, aligned, zero-initialized by the host, and alive as long as `self`.
         unsafe { &*self.words.add(index) }
     }
 

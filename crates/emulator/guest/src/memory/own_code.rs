@@ -44,7 +44,7 @@ impl OwnCode {
     /// The word at `address`, if the address is in the range and a multiple of four.
     pub fn word(&self, address: u64) -> Option<&AtomicU32> {
         let is_ours = address.is_multiple_of(4) && self.range.contains(&address);
-        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
+        // SAFETY: in bounds, aligned, zero-initialized by the host, and alive as long as `self`.
         is_ours.then(|| unsafe { &*self.words.add(((address - self.range.start) / 4) as usize) })
     }
 }

@@ -13,9 +13,9 @@ const CODE_BYTES: u64 = 120 << 20;
 const REACHED: u64 = 1 << 32;
 /// `addiu v0, zero, 5211` (rt_sigreturn) and `syscall`.
 const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
-/// `mov rax, 15` (rt_sigreturn) and `syscall`, which debuggers and unwinders recognise.
+/// `mov rax, 15` (rt_sigreturn) and `syscall`, which debuggers and unwinders recognize.
 const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// `mov x8, 139` (rt_sigreturn) and `svc 0`, which debuggers and unwinders recognise.
+/// `mov x8, 139` (rt_sigreturn) and `svc 0`, which debuggers and unwinders recognize.
 const ARM_SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
 /// Maps both areas: the lookup table in the part of the address space that the program does not get, and the code at

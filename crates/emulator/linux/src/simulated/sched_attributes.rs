@@ -176,7 +176,7 @@ pub(crate) fn sched_getattr(
     caller: &Caller<'_>,
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
-    /// The maximum of the utilisation clamp.
+    /// The maximum of the utilization clamp.
     const MAX_UTILISATION: u32 = 1024;
     let attributes = caller.simulation.sched_attributes.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {

@@ -1,5 +1,5 @@
 //! Reference semantics: one plain function for each instruction, to be read next to the manual. They are the oracle for
-//! the translator and not optimised for speed. Source: LoongArch Reference Manual, volume 1; each file names its
+//! the translator and not optimized for speed. Source: LoongArch Reference Manual, volume 1; each file names its
 //! sections.
 
 mod atomic;

@@ -5,7 +5,7 @@ use crate::read::{choice, part};
 choice! {
     /// Kinds of sources.
     pub enum SourceKind = "a kind of source" {
-        /// A vendor's manual or optimisation guide.
+        /// A vendor's manual or optimization guide.
         Manual = "manual",
         /// A vendor's data sheet or product page.
         DataSheet = "data-sheet",

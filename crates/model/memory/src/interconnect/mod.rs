@@ -111,7 +111,7 @@ impl Interconnect {
         self.endpoints.port(name)
     }
 
-    /// All channels, in a fixed order, for their traffic and utilisation.
+    /// All channels, in a fixed order, for their traffic and utilization.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }

@@ -97,7 +97,7 @@ impl MemorySystem {
     }
 
     /// Adds all statistics: `core0.l1d...`, `l3...`, `coherence...`, and those of interconnect and memory under
-    /// `interconnect` and `memory`. `elapsed` is the simulated time to which utilisation refers.
+    /// `interconnect` and `memory`. `elapsed` is the simulated time to which utilization refers.
     ///
     /// # Errors
     /// If a name is already in use.
