@@ -270,7 +270,7 @@ def check(name, emulator, options, folder, tally):
     if not architecture.registers:
         return
     if architecture.other and not shutil.which(architecture.other):
-        print(f"left out: {name} was not compared step by step: install qemu-user")
+        print(f"skipped: {name} was not compared step by step: install qemu-user")
         return
     wrong = compare(architecture, emulator, gdb, program)
     tally.note(f"{name}: {STEPS} steps and the result are those without longma", wrong is None, wrong)

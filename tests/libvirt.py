@@ -246,7 +246,7 @@ def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
     if can_be_slowed:
         until("it has its time", lambda: virsh("schedinfo", "longma-1").split("vcpu_quota")[1].split()[1] not in ("5000",))
     else:
-        print("left out: CPU time, which libvirt cannot bound here")
+        print("skipped: CPU time, which libvirt cannot bound here")
     must(pid_of("longma-1") == pid, "it was made anew")
     until("the audit", lambda: "everything is as intended" in house.says("audit"))
 
@@ -586,7 +586,7 @@ def main():
     if options.inside:
         sys.exit(inside(options.longma, STEPS, "libvirt"))
     if why := missing():
-        print(f"left out: libvirt: {why}")
+        print(f"skipped: libvirt: {why}")
         return
     # All child processes die with this one.
     words = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, "--inside", "--longma"]

@@ -378,7 +378,7 @@ def main():
         sys.exit(libvirt.inside(options.longma, STEPS, "libvirt_nodes"))
     absent = [package for command, package in NEEDED.items() if not shutil.which(command)]
     if absent:
-        print(f"left out: placement on four nodes: install {' '.join(absent)}")
+        print(f"skipped: placement on four nodes: install {' '.join(absent)}")
         return
     try:
         if not outside(options.longma.resolve(), options.timeout):

@@ -201,7 +201,7 @@ def main():
                     print(f"{'FAIL' if wrong else 'ok  '} {title}{': ' + wrong if wrong else ''}", flush=True)
         except Absent as error:
             left_out += 1
-            print(f"left out: {source}: {error}", flush=True)
+            print(f"skipped: {source}: {error}", flush=True)
     print(f"packages: {passed} passed, {failed} failed")
     # Without a network there is nothing to run, which is not a failure.
     sys.exit(1 if failed or not (passed or left_out) else 0)

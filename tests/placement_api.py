@@ -86,7 +86,7 @@ def main():
     arguments = parser.parse_args()
     command = schemathesis(arguments.folder.resolve())
     if command is None:
-        print("left out: the API against its OpenAPI document: schemathesis cannot be installed")
+        print("skipped: the API against its OpenAPI document: schemathesis cannot be installed")
         return 0
     with tempfile.TemporaryDirectory(prefix="longma-api-") as folder:
         folder = pathlib.Path(folder)

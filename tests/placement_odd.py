@@ -138,7 +138,7 @@ def full(longma):
         state.mkdir()
         with small_disk(state, "4m") as there:
             if not there:
-                print("left out: placement on a full disk: it needs root, to mount a tmpfs")
+                print("skipped: placement on a full disk: it needs root, to mount a tmpfs")
                 return
             house = House(longma, folder)
             try:
@@ -364,7 +364,7 @@ def main():
     full(longma)
     library = faketime()
     if library is None:
-        print("left out: placement under a clock that jumps: install faketime")
+        print("skipped: placement under a clock that jumps: install faketime")
     else:
         clocks(longma, library)
     return 0

@@ -89,7 +89,7 @@ def container(unpacked, version):
     """An image from scratch with the command alone."""
     for tool in ("buildah", "podman"):
         if not shutil.which(tool):
-            print(f"left out: the container was not built: install {tool}")
+            print(f"skipped: the container was not built: install {tool}")
             return
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
@@ -99,12 +99,12 @@ def container(unpacked, version):
         build = ["buildah", *storage, "build", "--isolation", "chroot", "--build-arg", "ARCHIVE=archive", "-t", "longma", "."]
         done = subprocess.run(list(map(str, build)), cwd=scratch, capture_output=True, text=True, timeout=600)
         if done.returncode:
-            print(f"left out: this host cannot build a container: {done.stderr.strip().splitlines()[-1]}")
+            print(f"skipped: this host cannot build a container: {done.stderr.strip().splitlines()[-1]}")
             return
         start = ["podman", *storage, "--cgroup-manager", "cgroupfs", "run", "--rm", "--cgroups=disabled", "--network=none", "longma"]
         said = subprocess.run([*map(str, start), "--version"], capture_output=True, text=True, timeout=600)
         if said.returncode:
-            print(f"left out: this host cannot run a container: {said.stderr.strip().splitlines()[-1]}")
+            print(f"skipped: this host cannot run a container: {said.stderr.strip().splitlines()[-1]}")
             return
         if said.stdout != version:
             fail(f"in the container, --version printed {said.stdout!r}")

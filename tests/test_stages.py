@@ -1,4 +1,4 @@
-"""What `./test` says of a stage: passed, failed, left out, or that nothing was tested; and that nothing of one outlives it.
+"""What `./test` says of a stage: passed, failed, skipped, or that nothing was tested; and that nothing of one outlives it.
 
 Not a test of the stages themselves: a script stands for them that does what one might.
 """
@@ -26,7 +26,7 @@ STAGES = {
     "nextest": "echo '     Summary [   1.200s] 7 tests run: 7 passed (1 slow), 2 skipped'; echo 'test result: ok. 2 passed; 0 failed'",
     "hangs": "echo '     TIMEOUT [ 600.000s] longma-x::y z'; echo '     Summary [ 600.200s] 9 tests run: 6 passed, 2 failed, 1 timed out, 0 skipped'; false",
     "waits": "sleep 2",
-    "without": "echo 'left out: there is no such tool'",
+    "without": "echo 'skipped: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
 }
 
@@ -87,8 +87,8 @@ class Stages(unittest.TestCase):
             self.assertIn("none of its tests ran", said)
             self.assertIn("\n0 passed, 1 failed\n", said)
 
-    def test_what_is_left_out_is_no_pass(self):
-        self.assertIn("note: without: left out: there is no such tool\n0 passed, 0 failed\nwent on", self.stage("without"))
+    def test_a_skipped_stage_does_not_count_as_passed(self):
+        self.assertIn("note: without: skipped: there is no such tool\n0 passed, 0 failed\nwent on", self.stage("without"))
 
     def test_nothing_outlives_a_stage_that_takes_too_long(self):
         begun = time.monotonic()

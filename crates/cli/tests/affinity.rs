@@ -28,7 +28,7 @@ fn can_sweep() -> bool {
             .output()
             .is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("left out: a sweep needs root, ip and iperf3");
+        eprintln!("skipped: a sweep needs root, ip and iperf3");
     }
     can
 }
@@ -205,7 +205,7 @@ fn advice_is_measured_in_rounds() {
 fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
     let longma = env!("CARGO_BIN_EXE_longma");
     if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("left out: it needs script(1)");
+        return eprintln!("skipped: it needs script(1)");
     }
     for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
         // Ctrl-C also reaches the shell, which would end dash; the trap prevents that.

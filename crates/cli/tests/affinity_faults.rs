@@ -22,7 +22,7 @@ fn can_sweep() -> bool {
     let can =
         root && runs(&["iperf3", "--version"]) && runs(&["ip", "-V"]) && runs(&["unshare", "--net", "true"]);
     if !can {
-        eprintln!("left out: a sweep needs root, ip and iperf3");
+        eprintln!("skipped: a sweep needs root, ip and iperf3");
     }
     can
 }

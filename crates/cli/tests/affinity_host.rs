@@ -19,7 +19,7 @@ fn can_change() -> bool {
     let unshares = Command::new("unshare").args(["--net", "true"]).output();
     let can = rustix::process::geteuid().is_root() && unshares.is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("left out: it needs root, ip and unshare");
+        eprintln!("skipped: it needs root, ip and unshare");
     }
     can
 }

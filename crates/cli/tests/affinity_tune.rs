@@ -27,7 +27,7 @@ fn can_tune() -> bool {
         && works("ip", &["-V"])
         && works("unshare", &["--net", "true"]);
     if !can {
-        eprintln!("left out: tuning needs root, ip and two CPUs");
+        eprintln!("skipped: tuning needs root, ip and two CPUs");
     }
     can
 }
@@ -260,7 +260,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
     let seconds = std::env::var("LONGMA_TUNE_SECONDS").unwrap_or("10".into());
     let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).is_err() {
-        return eprintln!("left out: a thousand flows need 4,000 descriptors");
+        return eprintln!("skipped: a thousand flows need 4,000 descriptors");
     }
     let network = Network::bare("c");
     let [here, there] = network.names.clone();

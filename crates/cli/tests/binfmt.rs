@@ -23,7 +23,7 @@ fn inside(script: &str) -> Option<Output> {
     if !unshared(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
         .is_ok_and(|it| it.status.success())
     {
-        println!("left out: this host gives no namespace with rules of its own");
+        println!("skipped: this host gives no namespace with rules of its own");
         return None;
     }
     Some(unshared(&format!("{MOUNT}\n{script}")).unwrap())

@@ -99,7 +99,7 @@ fn shared_memory_segment_zero_is_rejected_too() {
     own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
     let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();
     if !is_possible.is_ok_and(|status| status.success()) {
-        eprintln!("left out: no namespace of processes' shared memory can be made here");
+        eprintln!("skipped: no namespace of processes' shared memory can be made here");
         return;
     }
     let program = guests().join("prebuilt/loongarch64/kept");

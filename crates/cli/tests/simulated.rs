@@ -115,7 +115,7 @@ fn the_copy_engine_copies_what_memcpy_copies_and_no_tag_is_early() {
     let counted = &counted["devices"];
     assert!(counted["idma0"]["bytes_written"]["value"].as_u64().unwrap() > 0, "{counted}");
     assert!(counted["register_accesses"]["value"].as_u64().unwrap() > 100);
-    assert!(counted["idma1"].is_null(), "what nobody used is left out: {counted}");
+    assert!(counted["idma1"].is_null(), "what nobody used is skipped: {counted}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir
     let done = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
     let works = done.is_ok_and(|done| done.status.success());
     if !works {
-        eprintln!("left out: there is no {compiler} that links programs {options:?}");
+        eprintln!("skipped: there is no {compiler} that links programs {options:?}");
     }
     works.then_some(program)
 }

@@ -42,7 +42,7 @@ impl Programs {
         let works =
             command.arg("-o").arg(self.path(compiler)).output().is_ok_and(|done| done.status.success());
         if !works {
-            eprintln!("left out: there is no {compiler} that links programs statically");
+            eprintln!("skipped: there is no {compiler} that links programs statically");
         }
         works
     }
@@ -108,7 +108,7 @@ fn storing_translations_stops_all_threads() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/exited.c");
     let done = Command::new("cc").args(["-O2", "-w", "-static"]).arg(source).arg("-o").arg(&program).output();
     if !cfg!(target_arch = "x86_64") || !done.is_ok_and(|done| done.status.success()) {
-        eprintln!("left out: there is no compiler that links programs statically");
+        eprintln!("skipped: there is no compiler that links programs statically");
         return;
     }
     for number in 0..5 {

@@ -103,7 +103,7 @@ fn compile_arm(name: &str, options: &[&str], to: &Path) -> bool {
         done.is_ok_and(|done| done.status.success())
     });
     if !is_compiled {
-        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+        eprintln!("skipped: there is no compiler that links programs for AArch64 statically");
     }
     is_compiled
 }
@@ -203,7 +203,7 @@ fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
     match done {
         Ok(done) if done.status.success() && cfg!(target_arch = "x86_64") => true,
         _ => {
-            eprintln!("left out: the host has no compiler that links programs for x86-64 statically");
+            eprintln!("skipped: the host has no compiler that links programs for x86-64 statically");
             false
         }
     }

@@ -20,7 +20,7 @@ fn most() -> Option<u64> {
 fn a_guest_that_uses_up_all_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
     if most().is_none_or(|most| most >= MAPPINGS) {
         eprintln!(
-            "left out: this host gives a process more mappings than this test makes, or does not say how many"
+            "skipped: this host gives a process more mappings than this test makes, or does not say how many"
         );
         return;
     }

@@ -323,7 +323,7 @@ fn the_host_reports_its_attributes_of_a_file_in_memory() {
     let (range, counts) = (guest.put(&[0; 16]), guest.map(0x4000, 3));
     let told = guest.call(CACHESTAT, &[file, range, counts, 0]);
     if told == error(libc::ENOSYS) {
-        eprintln!("left out: this host's kernel is older than 6.5");
+        eprintln!("skipped: this host's kernel is older than 6.5");
         return;
     }
     assert_eq!(told, 0);

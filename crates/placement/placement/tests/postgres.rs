@@ -19,7 +19,7 @@ fn host(name: &str) -> Host {
 fn on_server(test: impl Fn(&Database, &str)) {
     match std::env::var("LONGMA_TEST_POSTGRES") {
         Ok(server) => test(&Database::on(&server), &server),
-        Err(_) => eprintln!("left out: LONGMA_TEST_POSTGRES names no server"),
+        Err(_) => eprintln!("skipped: LONGMA_TEST_POSTGRES names no server"),
     }
 }
 

@@ -143,7 +143,7 @@ pub fn is_old() -> bool {
 pub fn can_compare() -> bool {
     let found = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
     if !found {
-        eprintln!("left out: qemu-aarch64 is not installed (Debian: qemu-user)");
+        eprintln!("skipped: qemu-aarch64 is not installed (Debian: qemu-user)");
     }
     found
 }

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_guest_under_software_emulation_runs() {
         match probe(PROGRAMS[0], "tcg", Duration::from_secs(60)).unwrap() {
-            Probe::NoProgram => eprintln!("left out: {} is not installed", PROGRAMS[0]),
+            Probe::NoProgram => eprintln!("skipped: {} is not installed", PROGRAMS[0]),
             found => assert_eq!(found, Probe::Works),
         }
     }

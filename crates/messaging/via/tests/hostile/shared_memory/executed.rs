@@ -126,7 +126,7 @@ fn files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it() {
     // SAFETY: takes no arguments and returns an integer.
     let is_root = unsafe { libc::geteuid() } == 0;
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
-        return eprintln!("left out: needs root");
+        return eprintln!("skipped: needs root");
     };
     assert!(borrows(folder.path(), ""), "a file that the peer owns and lends is borrowed");
     assert!(

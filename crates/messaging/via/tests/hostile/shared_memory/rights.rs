@@ -164,7 +164,7 @@ fn another_users_memory_is_read_directly_only_if_both_sides_allow_it() {
     assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
     assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
     if own != 0 {
-        return eprintln!("left out: the rest needs root");
+        return eprintln!("skipped: the rest needs root");
     }
     assert_eq!(takes_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
     assert_eq!(takes_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));
