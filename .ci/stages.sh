@@ -1,7 +1,7 @@
 # The stages of `test`: one function a stage. Sourced by `test`, which sets $root, $longma and $run.
 # tests/README.md lists the stages, with the time that each takes and the errors that it finds.
 
-# Packages with a workspace of their own.
+# Packages that are separate workspaces.
 standalone=(fuzz bench/via bench/zoned python)
 
 stage_format() {
@@ -152,7 +152,7 @@ stage_browser() {
     tests/placement_page.py --longma "$longma"
 }
 
-# The Python package, installed into an environment of its own.
+# The Python package, installed into a separate environment.
 stage_python() {
     local folder=$root/target/python
     [ -x "$folder/bin/python" ] || python3 -m venv "$folder" || return 1
@@ -176,7 +176,7 @@ stage_calls() { tests/calls.py --emulator "$run"; }
 # gdb on programs of each architecture; single steps compared with the host or QEMU.
 stage_gdb() { tests/gdb.py --emulator "$run"; }
 
-# Debian's programs for LoongArch, and esbuild; left out where they cannot be downloaded.
+# Debian's programs for LoongArch, and esbuild; skipped where they cannot be downloaded.
 stage_packages() { tests/packages.py --emulator "$run"; }
 
 # Dynamically linked programs with the C libraries of each architecture.

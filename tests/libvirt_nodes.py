@@ -151,18 +151,18 @@ def taken(house):
 
 
 def ask(house, name, memory, *words):
-    said = house.says("request", name, "--memory", memory, "--patience", "240", *words)
-    must("running" in said, said)
+    output = house.output_of("request", name, "--memory", memory, "--patience", "240", *words)
+    must("running" in output, output)
 
 
 def move(house, name, node):
     """Moves a virtual machine to a node and waits for it. An emulated host may take longer than the service waits for the answer."""
     words = [house.longma, "placement", "rebind", name, "--nodes", str(node), "--state", house.folder / "state"]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
+    errors = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
 
     def is_there():
         vm = house.json("show", name)
-        must(vm["state"] == "running" and nodes_of(vm["placement"]) == [node], f"it is {vm}; rebind said: {said}")
+        must(vm["state"] == "running" and nodes_of(vm["placement"]) == [node], f"it is {vm}; rebind failed with: {errors}")
         return True
 
     until(f"{name} is on node {node}", is_there, 240)
@@ -241,7 +241,7 @@ def several_virtual_nodes_stay_and_the_refusal_says_why(house):
 
 
 def preferred_memory_is_borrowed_within_its_bound_only(house):
-    house.says("delete", "wide", "--patience", "240")
+    house.output_of("delete", "wide", "--patience", "240")
     free = max(node["memory"][0][1] - node["memory"][0][2] for node in house.json("hosts")[0]["nodes"])
     mib = free + 100
     words = ["--memory-policy", "preferred", "--within-distance", str(NEAR), "--virtual-nodes", "1"]
@@ -253,7 +253,7 @@ def preferred_memory_is_borrowed_within_its_bound_only(house):
     memory = is_where_it_was_said(house, "wish")
     print(f"wish: MiB by node: {memory}, its own is {home}")
     must(memory.get(home, 0) > mib / 2, f"{memory}: as much as there is room belongs to node {home}")
-    house.says("delete", "wish", "--patience", "240")
+    house.output_of("delete", "wish", "--patience", "240")
 
 
 def a_busy_node_is_relieved(house):
@@ -268,7 +268,7 @@ def a_busy_node_is_relieved(house):
     for name in ("busy", "idle"):
         memory = is_where_it_was_said(house, name)
         must(set(memory) == set(nodes_of(placed(house, name)[0])), f"{name}: {memory}")
-        house.says("delete", name, "--patience", "240")
+        house.output_of("delete", name, "--patience", "240")
 
 
 def a_service_that_was_killed_in_a_move_leaves_one_place(house):
@@ -299,9 +299,9 @@ def who_had_a_cpu_that_goes_offline_gets_another(house):
 
 
 def all_is_as_intended_and_nothing_is_left_over(house):
-    until("the audit", lambda: "everything is as intended" in house.says("audit"), 60)
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"), 60)
     for name in ("own", "range"):
-        house.says("delete", name, "--patience", "240")
+        house.output_of("delete", name, "--patience", "240")
     must(virsh("list", "--all", "--name").split() == [], virsh("list", "--all"))
     must(libvirt.groups() <= house.groups, f"{libvirt.groups() - house.groups}")
     left = [str(path) for folder in libvirt.FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]

@@ -2,7 +2,7 @@
 """What users install: the static command in its archive, in an empty container, by `cargo install`, and in a wheel.
 
 Builds the command with the release profile for musl, which takes minutes. The container is built and run by Debian's buildah and podman as an
-unprivileged user where the host permits that, as root otherwise, and left out where neither works.
+unprivileged user where the host permits that, as root otherwise, and skipped where neither works.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def cargo_install(target_dir, version):
 
 
 def wheel(longma):
-    """The package with the command inside, built by maturin from a copy and installed into an environment of its own."""
+    """The package with the command inside, built by maturin from a copy and installed into a separate environment."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         # The crates that the extension is built from are found relative to it.

@@ -76,7 +76,7 @@ fn is_answer(words: &[&str], output: &Output) {
         serde_json::from_str::<serde_json::Value>(&out)
             .unwrap_or_else(|error| panic!("{words:?}: {error}: {out}"));
     }
-    assert!(output.status.success() || !err.is_empty() || words[0] == "check", "{words:?}: nothing is said");
+    assert!(output.status.success() || !err.is_empty() || words[0] == "check", "{words:?}: no message");
 }
 
 fn all_answer(make: impl Fn(&[&str]) -> Command) {
@@ -135,8 +135,8 @@ fn filtered_system_calls_are_reported() {
         assert!(counters["advice"].as_str().unwrap().contains("seccomp"), "{counters}");
         if rustix::process::geteuid().is_root() {
             let swept = make(&["sweep", "--lab", "--output", "/nowhere/r.jsonl"]).output().unwrap();
-            let said = text(&swept.stderr);
-            assert!(said.contains("binding: no program can be bound to CPUs"), "{said}");
+            let stderr = text(&swept.stderr);
+            assert!(stderr.contains("binding: no program can be bound to CPUs"), "{stderr}");
         }
     }
 }

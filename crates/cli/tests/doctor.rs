@@ -148,10 +148,10 @@ fn a_bundle_has_no_secrets_in_it() {
             assert!(!all.contains(secret), "{secret}: {all}");
         }
         assert!(!all.contains(folder.path().to_str().unwrap()), "{all}");
-        for wanted in
+        for expected in
             ["longma 0.", "models ", "kernel: ", "flags: ", "open files", "TERM=xterm-256color", "\"checks\""]
         {
-            assert!(all.contains(wanted), "{wanted}: {all}");
+            assert!(all.contains(expected), "{expected}: {all}");
         }
         assert!(all.contains("LONGMA_PLACEMENT_TOKEN is set"), "{all}");
         serde_json::from_str::<Value>(&files["longma-doctor/doctor.json"]).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn addresses_and_home_folders_go_and_versions_stay() {
         let redactor = Redactor::new(Vec::new());
-        let gone = [
+        let redacted = [
             "00:1b:44:11:3a:b7",
             "192.168.1.17",
             "fe80::1ff:fe23:4567:890a",
@@ -124,7 +124,7 @@ mod tests {
             "::1",
             "/home/alice",
         ];
-        for address in gone {
+        for address in redacted {
             let text = redactor.redact(&format!("at {address} today"));
             assert!(
                 !text.contains(address) && text.starts_with("at (") && text.ends_with(") today"),

@@ -158,9 +158,9 @@ fn arm_loops_of_any_compiler_options_match_qemu() {
         if !compile_arm("loops", options, &program) {
             return;
         }
-        let wanted = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
-        assert_eq!(ending(wanted.1), 0, "{options:?} (Debian: qemu-user)");
-        assert_eq!(run(&[runner.to_str().unwrap()], &program), wanted, "{options:?}");
+        let expected = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
+        assert_eq!(ending(expected.1), 0, "{options:?} (Debian: qemu-user)");
+        assert_eq!(run(&[runner.to_str().unwrap()], &program), expected, "{options:?}");
     }
 }
 
@@ -172,9 +172,9 @@ fn an_illegal_instruction_is_named() {
         return;
     }
     let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{said}");
-    assert!(said.contains("fjcvtzs (FEAT_JSCVT)"), "{said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{stderr}");
+    assert!(stderr.contains("fjcvtzs (FEAT_JSCVT)"), "{stderr}");
 }
 
 /// Checks the output and exit status of a program for x86-64, translated, interpreted and on the host.
@@ -459,7 +459,10 @@ fn unsupported_programs_are_rejected_with_a_hint() {
         let mut changed = bytes.clone();
         changed[at] = byte;
         std::fs::write(&other, changed).unwrap();
-        let said = refusal(&other);
-        assert!(said.contains("for MIPS") && said.contains(words) && said.contains("; "), "{said}");
+        let message = refusal(&other);
+        assert!(
+            message.contains("for MIPS") && message.contains(words) && message.contains("; "),
+            "{message}"
+        );
     }
 }

@@ -83,7 +83,7 @@ fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], widt
 }
 
 fn parameters(table: &Table, shown: usize) -> Vec<Column> {
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
+    let listed = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
     let column = |(index, name): (usize, &String)| Column {
         heading: words(table.names.title(name)),
         unit: String::new(),
@@ -96,7 +96,7 @@ fn parameters(table: &Table, shown: usize) -> Vec<Column> {
         is_number: false,
         tall: usize::MAX,
     };
-    told.map(column).collect()
+    listed.map(column).collect()
 }
 
 fn metrics(table: &Table, shown: usize) -> Vec<Column> {

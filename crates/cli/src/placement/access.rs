@@ -155,8 +155,9 @@ pub fn quota(arguments: &QuotaArguments) -> Outcome {
     if arguments.format.json {
         return print::json(&tenants.items);
     }
-    let of =
-        |used: String, most: Option<String>| most.map_or(used.clone(), |most| format!("{used} of {most}"));
+    let of = |used: String, limit: Option<String>| {
+        limit.map_or(used.clone(), |limit| format!("{used} of {limit}"))
+    };
     let mut rows = vec![heading(["TENANT", "VMS", "VCPUS", "MEMORY"])];
     rows.extend(tenants.items.iter().map(|t| {
         vec![

@@ -19,7 +19,7 @@ use longma_runner::{
 
 use super::failure::Failure;
 
-/// An output for lines of text that works whatever the guest does with its descriptors.
+/// An output for lines of text that the guest cannot close or redirect.
 #[derive(Clone)]
 pub struct Messages(Arc<MessageTarget>);
 

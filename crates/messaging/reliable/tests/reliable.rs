@@ -442,8 +442,8 @@ fn with_little_memory(more: u64, act: impl FnOnce() -> bool) -> bool {
     if child == 0 {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-        let most = pages * 4096 + more;
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        let max_bytes = pages * 4096 + more;
+        let limit = libc::rlimit { rlim_cur: max_bytes, rlim_max: max_bytes };
         // SAFETY: reads the given structure; the second call ends the child.
         unsafe {
             libc::setrlimit(libc::RLIMIT_AS, &raw const limit);

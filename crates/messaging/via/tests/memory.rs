@@ -32,10 +32,10 @@ fn regions_keep_their_handles_while_others_are_added_and_removed() {
     let (nic, tag) = open();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
-    let gone = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
+    let removed = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
     for _ in 0..5000 {
         let other = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
-        assert_ne!((other.handle(), other.handle()), (kept.handle(), gone.handle));
+        assert_ne!((other.handle(), other.handle()), (kept.handle(), removed.handle));
     }
     drop(vi);
 }

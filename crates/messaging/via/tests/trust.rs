@@ -127,11 +127,12 @@ fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same
     let (server, client) = (side(Settings { limits, ..Settings::default() }), side(Settings::default()));
     let large = client.nic.allocate(8 << 20, MemoryAttributes::remote(client.tag)).unwrap();
     connect(&server, &client, &name("limit")).unwrap();
-    let (here, there) = (refusal(&server), refusal(&client));
-    assert!(!here.by_peer && there.by_peer);
+    let (of_server, of_client) = (refusal(&server), refusal(&client));
+    assert!(!of_server.by_peer && of_client.by_peer);
     assert!(
-        here.reason.contains("would exceed the limit of 2097152") && here.reason == there.reason,
-        "{here:?} {there:?}"
+        of_server.reason.contains("would exceed the limit of 2097152")
+            && of_server.reason == of_client.reason,
+        "{of_server:?} {of_client:?}"
     );
     let to = server.nic.allocate(1 << 20, MemoryAttributes::local(server.tag)).unwrap();
     server.vi.post_receive(&Descriptor::receive(&[to.segment(0, 1 << 20)])).unwrap();

@@ -21,7 +21,7 @@ const PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct WrongPath {
     /// Maximum number of instructions fetched, after which the window is full.
-    most: u64,
+    limit: u64,
     /// Instructions fetched per cycle.
     width: u64,
     /// Fetch stays in the page of the branch.
@@ -47,7 +47,7 @@ impl WrongPath {
         // An in-order core does not dispatch instructions after an unresolved branch.
         let dispatched = if core.out_of_order { u64::from(parameters.rob_entries) } else { 0 };
         is_fetched.then(|| Self {
-            most: dispatched + ahead_cycles * parameters.fetch_width,
+            limit: dispatched + ahead_cycles * parameters.fetch_width,
             width: parameters.fetch_width,
             page_bytes: core.page_size.map_or(PAGE_BYTES, |size| size.bytes()).max(PAGE_BYTES),
             hit_cycles,
@@ -66,7 +66,7 @@ impl WrongPath {
     ) -> Option<u64> {
         let is_here = |address: u64| address / self.page_bytes == branch / self.page_bytes;
         let (mut cycle, mut address, mut last, mut fetched) = (from, start, None, 0);
-        while cycle < resolved && fetched < self.most && is_here(address) {
+        while cycle < resolved && fetched < self.limit && is_here(address) {
             let line = address & !(self.line_bytes - 1);
             let answer = port.fetch(address, Cycle(cycle));
             let late = answer.ready.0.saturating_sub(cycle + self.hit_cycles);
@@ -114,7 +114,7 @@ mod tests {
 
     fn astray(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
         let mut path =
-            WrongPath { most: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
+            WrongPath { limit: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
         let mut lines = Lines { missing: missing.into(), ..Lines::default() };
         let last = path.fetch((branch, start), (100, resolved), &mut lines);
         assert_eq!(last, lines.asked.last().map(|(address, _)| address & !63));
@@ -148,6 +148,6 @@ mod tests {
             WrongPath::of(&core, &parameters, (4, 64), 8)
         };
         assert!(of(parts::WrongPath::NotFetched).is_none());
-        assert_eq!(of(parts::WrongPath::Fetched).unwrap().most, 128 + 8 * 8);
+        assert_eq!(of(parts::WrongPath::Fetched).unwrap().limit, 128 + 8 * 8);
     }
 }

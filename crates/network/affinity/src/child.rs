@@ -103,14 +103,14 @@ pub enum ChildError {
         how: String,
     },
     /// It exited with an error.
-    #[error("`{}` failed ({status}): {}", sanitize(name), sanitize(said))]
+    #[error("`{}` failed ({status}): {}", sanitize(name), sanitize(last_line))]
     Failed {
         /// The program.
         name: String,
         /// Exit status.
         status: ExitStatus,
         /// Last line of its output.
-        said: String,
+        last_line: String,
     },
 }
 
@@ -344,9 +344,9 @@ impl Running {
         if ended.status.success() {
             return Ok(ended);
         }
-        let said = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
-        let said = said.trim().lines().last().unwrap_or("it printed nothing").into();
-        Err(ChildError::Failed { name, status: ended.status, said })
+        let last_line = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
+        let last_line = last_line.trim().lines().last().unwrap_or("it printed nothing").into();
+        Err(ChildError::Failed { name, status: ended.status, last_line })
     }
 }
 
@@ -403,7 +403,7 @@ mod tests {
     fn ends(process: &str) {
         let patience = Instant::now();
         while runs(process) {
-            assert!(patience.elapsed() < Duration::from_secs(10), "process {process} goes on");
+            assert!(patience.elapsed() < Duration::from_secs(10), "process {process} still runs");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -414,7 +414,7 @@ mod tests {
         ends(&left);
     }
 
-    /// Closes the pipe by hand, as the kernel does when this process is killed.
+    /// Closes the pipe explicitly; the kernel closes it when this process is killed.
     #[test]
     fn what_a_child_has_started_ends_with_this_process() {
         let folder = tempfile::tempdir().unwrap();

@@ -145,7 +145,7 @@ pub enum JournalError {
     /// The file is not a journal, or is damaged.
     #[error(
         "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
-            kept. Its lines hold the original value of every setting: restore by hand those that differ, \
+            kept. Its lines hold the original value of every setting: restore manually those that differ, \
             or reboot; then remove the file",
         display_path(path)
     )]

@@ -393,10 +393,11 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             findings.bad("offloads", Weight::Note, format!("{what} off"), advice);
         }
     }
-    if let (Some(ring), Some(most)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
-        if ring < most {
-            let advice = format!("ethtool -G {name} rx {most}, if packets are dropped (ethtool -S {name})");
-            findings.bad("ring", Weight::Note, format!("{ring} of {most} receive descriptors"), advice);
+    if let (Some(ring), Some(max_ring)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
+        if ring < max_ring {
+            let advice =
+                format!("ethtool -G {name} rx {max_ring}, if packets are dropped (ethtool -S {name})");
+            findings.bad("ring", Weight::Note, format!("{ring} of {max_ring} receive descriptors"), advice);
         } else {
             findings.good("ring", format!("{ring} receive descriptors, the maximum"));
         }

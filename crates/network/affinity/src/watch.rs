@@ -362,8 +362,8 @@ impl ProcessThreads {
         };
         let grown: Vec<(u64, u32)> = stats.iter().filter_map(grown).collect();
         let all: u64 = grown.iter().map(|(ticks, _)| ticks).sum();
-        let (most, thread) = grown.into_iter().max()?;
-        (most > 0 && most as f64 >= NEARLY_ALL * all as f64).then_some(thread)
+        let (growth, thread) = grown.into_iter().max()?;
+        (growth > 0 && growth as f64 >= NEARLY_ALL * all as f64).then_some(thread)
     }
 }
 

@@ -156,7 +156,10 @@ fn a_server_that_forgets_what_it_committed_and_tables_of_a_later_version_are_ref
         let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
         client.batch_execute("INSERT INTO longma_placement_version (version) VALUES (99)").unwrap();
         let refused = SqlStore::connect(&database.url()).unwrap_err();
-        assert!(matches!(&refused, StoreError::Format(said) if said.contains("version 99")), "{refused}");
+        assert!(
+            matches!(&refused, StoreError::Format(message) if message.contains("version 99")),
+            "{refused}"
+        );
         let refused = SqlStore::connect(&format!("{server} dbname=there_is_none")).unwrap_err();
         assert!(refused.to_string().contains("there_is_none"), "{refused}");
         for url in ["postgresql://[", "host=/there-is-no-such-folder user=x", "nonsense"] {
@@ -176,7 +179,7 @@ fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
             "SET idle_in_transaction_session_timeout = '2s'; BEGIN; SELECT pg_advisory_xact_lock(1282436193)";
         stopped.batch_execute(held).unwrap();
         let store: Arc<SqlStore> = store;
-        store.raise_alarm("h", None, "cpu", 1.0).expect("the server ends who has the lock and is silent");
+        store.raise_alarm("h", None, "cpu", 1.0).expect("the server ends the silent session that holds the lock");
     });
 }
 

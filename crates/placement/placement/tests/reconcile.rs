@@ -392,8 +392,11 @@ fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
     });
     house.hypervisor.tamper(&domain_name(id), |_| false);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    let said = format!("{:?}", report.problems);
-    assert!(said.contains("has another name") && said.contains("renamed still runs on them"), "{said}");
+    let problems = format!("{:?}", report.problems);
+    assert!(
+        problems.contains("has another name") && problems.contains("renamed still runs on them"),
+        "{problems}"
+    );
     let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert!(found.iter().any(|f| f.what == What::Orphan && f.domain == "renamed"), "{found:?}");
     assert!(house.hypervisor.domains()["renamed"].running);

@@ -40,13 +40,13 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                         let request =
                             if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
                         // On a busy machine the other allocator may win every attempt; the caller then retries.
-                        let said = loop {
+                        let answer = loop {
                             match allocator.place(&request, None) {
                                 Err(error) if error.to_string().contains("no longer free") => {}
-                                said => break said,
+                                answer => break answer,
                             }
                         };
-                        match said {
+                        match answer {
                             Ok(_) => placed += 1,
                             Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
                         }

@@ -3,13 +3,13 @@
 
 use super::super::{INTERRUPTED, Outcome, interruption, width};
 use crate::machine::table;
+use crate::raw_mode::RawMode;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
 use longma_text::sanitize;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Stdin, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,20 +24,12 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// The terminal in its alternate screen, without cursor, line buffering and echo. Dropping it restores the terminal.
 struct Screen {
-    before: Option<Termios>,
+    _mode: RawMode<Stdin>,
 }
 
 impl Screen {
     fn begin() -> io::Result<Self> {
-        let stdin = io::stdin();
-        let before = if stdin.is_terminal() { Some(termios::tcgetattr(&stdin)?) } else { None };
-        let screen = Self { before };
-        if let Some(before) = &screen.before {
-            let mut keys = before.clone();
-            // ISIG stays set, so that Ctrl-C sends a signal.
-            keys.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
-            termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &keys)?;
-        }
+        let screen = Self { _mode: RawMode::with_signals(io::stdin())? };
         put("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
@@ -45,11 +37,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Errors are ignored: the terminal may be closed.
+        // Fails if the terminal is closed.
         let _ = put("\x1b[?25h\x1b[?1049l");
-        if let Some(before) = &self.before {
-            let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
-        }
     }
 }
 

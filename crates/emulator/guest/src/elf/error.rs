@@ -45,7 +45,7 @@ pub enum ElfError {
     Short(u64),
     /// The file ends before a structure that its header describes.
     #[error(
-        "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; {TRUNCATED}"
+        "it ends inside {what}, which needs {needs} bytes from offset {offset:#x}; {TRUNCATED}"
     )]
     Truncated {
         /// The structure.

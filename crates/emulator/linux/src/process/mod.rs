@@ -107,7 +107,7 @@ pub struct Process {
     /// Changes that a checkpoint does not contain, in simulated time.
     pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
     /// Other diagnostics that have been reported.
-    said: Mutex<BTreeSet<&'static str>>,
+    reported: Mutex<BTreeSet<&'static str>>,
     /// The guest address of the signal trampoline in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
@@ -179,7 +179,7 @@ impl Process {
             areas: parts.areas,
             standard_files: open_files::standard(),
             simulation,
-            said: Mutex::default(),
+            reported: Mutex::default(),
             unkept: Mutex::default(),
         })
     }
@@ -241,8 +241,8 @@ impl Process {
 
     /// Reports a diagnostic once.
     pub fn say_once(&self, text: &'static str) {
-        let mut said = self.said.lock().ignore_poison();
-        if said.insert(text) {
+        let mut warned = self.reported.lock().ignore_poison();
+        if warned.insert(text) {
             self.say(text);
         }
     }

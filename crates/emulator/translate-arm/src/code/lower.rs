@@ -432,8 +432,8 @@ impl<'a> Lowering<'a> {
         }
         let loose = (0..31u8).all(|number| {
             let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
-            let there = wanted.facts[usize::from(number)];
-            is_settled && !(wanted.is_loose(number) && there.sign && !self.facts(number).sign)
+            let facts = wanted.facts[usize::from(number)];
+            is_settled && !(wanted.is_loose(number) && facts.sign && !self.facts(number).sign)
         });
         loose && self.known.valid.iter().zip(wanted.valid).all(|(own, wanted)| *own >= wanted)
     }
@@ -446,11 +446,11 @@ impl<'a> Lowering<'a> {
             self.take_step_to(number, wanted.steps[usize::from(number)]);
         }
         for number in 0..31u8 {
-            let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
+            let (own, expected) = (self.facts(number), wanted.facts[usize::from(number)]);
             if self.known.is_loose(number) && !wanted.is_loose(number) {
                 self.tighten(number);
             } else if wanted.is_loose(number)
-                && there.sign
+                && expected.sign
                 && !own.sign
                 && let Location::Register(register) = self.home(number)
             {

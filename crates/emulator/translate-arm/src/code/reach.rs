@@ -51,7 +51,7 @@ pub(super) struct Reach {
     /// The blocks of all leaders, once discovery is complete.
     blocks: FxHashMap<u64, Rc<Block>>,
     /// Maximum number of source instructions.
-    most: usize,
+    limit: usize,
 }
 
 /// A block: its instructions, and the address where it falls through.
@@ -76,7 +76,7 @@ impl Reach {
         extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
-        (most, options): (usize, Options),
+        (limit, options): (usize, Options),
     ) -> Self {
         let mut found = Self {
             options,
@@ -92,13 +92,13 @@ impl Reach {
             frugal: FxHashSet::default(),
             loops: Loops::default(),
             blocks: FxHashMap::default(),
-            most,
+            limit,
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
             let is_new = leader == start || !known(leader);
-            if !is_new || found.leaders.contains(&leader) || visited.len() >= most {
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= limit {
                 continue;
             }
             found.follow(leader, &mut visited, &mut ahead, fetch, known);
@@ -155,7 +155,7 @@ impl Reach {
                 return;
             }
             pc = pc.wrapping_add(4);
-            if known(pc) || visited.len() >= self.most {
+            if known(pc) || visited.len() >= self.limit {
                 return;
             }
         }

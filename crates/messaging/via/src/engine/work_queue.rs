@@ -146,9 +146,9 @@ impl WorkQueue {
     /// Whether there is room for another descriptor with `segments` segments. Grows the queue if necessary.
     #[inline]
     pub(crate) fn has_room(&mut self, segments: usize) -> bool {
-        let held = self.tail.wrapping_sub(self.head) as usize;
-        if held == self.entries.len() {
-            if held == self.depth {
+        let queued = self.tail.wrapping_sub(self.head) as usize;
+        if queued == self.entries.len() {
+            if queued == self.depth {
                 return false;
             }
             self.grow_entries();

@@ -1,4 +1,4 @@
-//! Copies arrive byte for byte, whatever events occur in between.
+//! Copies arrive byte for byte, with any events in between.
 
 use crate::machine::*;
 use longma_devices::idma::Idma;

@@ -202,8 +202,8 @@ fn a_journal_truncated_anywhere_is_rejected_and_kept() {
         assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
         assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
     }
-    let said = Journal::recover(&path, &again, false).unwrap_err().to_string();
-    assert!(said.contains("the file is kept") && said.contains("restore by hand"), "{said}");
+    let message = Journal::recover(&path, &again, false).unwrap_err().to_string();
+    assert!(message.contains("the file is kept") && message.contains("restore manually"), "{message}");
 }
 
 #[test]
@@ -290,8 +290,8 @@ fn nothing_is_changed_through_a_sys_of_another_namespace() {
     for error in
         [Journal::begin(&other, &host).err().unwrap(), Journal::recover(&path, &host, false).err().unwrap()]
     {
-        let said = error.to_string();
-        assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("ip netns exec") && message.contains("mount -t sysfs"), "{message}");
     }
     assert_eq!((host.all(), std::fs::read(&path).unwrap()), before);
 }
@@ -301,8 +301,8 @@ fn what_another_process_keeps_is_not_changed_whatever_the_journal() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.kept.insert("sys/class/net/eth0".into());
     let mut journal = Journal::begin(&path, &host).unwrap();
-    let said = journal.set(&rps(), "1").unwrap_err().to_string();
-    assert!(said.contains("another longma") && said.contains("/sys/class/net/eth0"), "{said}");
+    let message = journal.set(&rps(), "1").unwrap_err().to_string();
+    assert!(message.contains("another longma") && message.contains("/sys/class/net/eth0"), "{message}");
     journal.set(&Setting::Irq(41), "1").unwrap();
     assert_eq!(host.read(RPS).unwrap(), "00");
 }
@@ -401,7 +401,7 @@ fn a_reused_or_freed_interrupt_number_is_ignored() {
 }
 
 /// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
-/// whatever their affinity.
+/// even if their affinity looks inherited.
 #[test]
 fn a_thread_id_reused_by_another_process_is_ignored() {
     let stat = |started: u64| {

@@ -407,30 +407,30 @@ fn a_combination_rejected_by_the_interface_is_recorded_as_refused() {
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);
     }
-    // Threaded NAPI excludes large packets, whichever is set first.
+    // Threaded NAPI excludes large packets, in either order.
     bench.host.excluded = vec![((MTU.into(), "9000".into()), (THREADED.into(), "1".into()))];
     let variations: Vec<_> =
         ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
     bench.variants = crate::vary::variants(&variations);
     let before = bench.host.all();
-    let mut told = 0;
+    let mut refusals = 0;
     let pairs = bench.plan(1).pairs.len();
     for (repeats, ran, refused) in [(3, 9, 3), (3, 0, 0)] {
         let outcome = bench
             .run("echo 1", repeats, &mut |sample, _, _| {
                 if sample.refused {
-                    told += 1;
+                    refusals += 1;
                     return;
                 }
                 let now = [MTU, THREADED].map(|path| bench.host.read(path).unwrap());
-                let wanted = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
-                assert_eq!(now, wanted);
+                let expected = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
+                assert_eq!(now, expected);
             })
             .unwrap();
         assert_eq!((outcome.ran, outcome.refused, outcome.failed), (pairs * ran, pairs * refused, 0));
         assert_eq!(bench.host.all(), before);
     }
-    assert_eq!(told, pairs * 3);
+    assert_eq!(refusals, pairs * 3);
     let results = Results::read(&bench.file()).unwrap();
     let refused = results.refused();
     let (variant, why) = refused.iter().next().unwrap();

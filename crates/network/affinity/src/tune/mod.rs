@@ -78,16 +78,16 @@ pub struct Tuner {
     /// Settings that another program changed or the kernel rejected.
     given_up: BTreeSet<Setting>,
     /// Messages already logged.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
     /// When to search for inherited affinities next.
-    heirs_at: Duration,
+    next_inherited_search: Duration,
 }
 
 impl Tuner {
     /// Creates a tuner.
     pub fn new(exclusions: Exclusions) -> Self {
-        let (ours, given_up, told, heirs_at) = Default::default();
-        Self { exclusions, steady: Steady::new(), ours, given_up, told, heirs_at }
+        let (ours, given_up, logged, next_inherited_search) = Default::default();
+        Self { exclusions, steady: Steady::new(), ours, given_up, logged, next_inherited_search }
     }
 
     /// Decides on an observation made at time `now`, measured from the start, and applies the changes. Without a
@@ -103,14 +103,14 @@ impl Tuner {
     ) -> Result<Vec<Decision>, JournalError> {
         let mut decisions = Vec::new();
         for missing in &seen.missing {
-            self.tell(Act::Missing, "host", missing, &mut decisions);
+            self.log(Act::Missing, "host", missing, &mut decisions);
         }
         self.forget(seen);
         if let Some(journal) = journal.as_deref_mut() {
-            if now >= self.heirs_at {
+            if now >= self.next_inherited_search {
                 let begin = Instant::now();
                 journal.inherit()?;
-                self.heirs_at = now + begin.elapsed().div_f64(INHERITED_COST);
+                self.next_inherited_search = now + begin.elapsed().div_f64(INHERITED_COST);
             }
             for error in journal.foreign() {
                 self.give_up(&error, &mut decisions);
@@ -129,7 +129,7 @@ impl Tuner {
                         steady::MAX_CHANGES,
                         steady::WINDOW.as_secs()
                     );
-                    self.tell(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
+                    self.log(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
                 }
                 Verdict::Make => {
                     let why = reason(seen, &model, &placing, change);
@@ -219,13 +219,13 @@ impl Tuner {
         };
         self.ours.remove(setting);
         if self.given_up.insert(setting.clone()) {
-            self.tell(Act::LeftAlone, &setting.to_string(), &words, decisions);
+            self.log(Act::LeftAlone, &setting.to_string(), &words, decisions);
         }
     }
 
     /// Drops threads without flows when too much is remembered. Most of them have ended.
     fn forget(&mut self, seen: &Observation) {
-        if self.ours.len() + self.given_up.len() + self.told.len() < MAX_REMEMBERED {
+        if self.ours.len() + self.given_up.len() + self.logged.len() < MAX_REMEMBERED {
             return;
         }
         let threads: BTreeSet<Setting> = seen.threads.iter().map(Thread::setting).collect();
@@ -233,16 +233,16 @@ impl Tuner {
             |setting: &Setting| !matches!(setting, Setting::Thread { .. }) || threads.contains(setting);
         self.given_up.retain(stays);
         self.ours.retain(|setting, _| stays(setting));
-        self.told.clear();
+        self.logged.clear();
     }
 
-    fn tell(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
+    fn log(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
         // Digits vary between observations, so ignore them when comparing messages.
         let sentence: String = format!("{subject}: {words}")
             .chars()
             .filter(|letter| act != Act::Missing || !letter.is_ascii_digit())
             .collect();
-        if self.told.insert(sentence) {
+        if self.logged.insert(sentence) {
             decisions.push(Decision::new(act, subject, words));
         }
     }
@@ -266,7 +266,7 @@ impl Tuner {
         for queue in &seen.queues {
             let why = self.queue_is_taken(queue);
             if let Some(why) = &why {
-                self.tell(Act::LeftAlone, &queue.name, why, decisions);
+                self.log(Act::LeftAlone, &queue.name, why, decisions);
             }
             let open = why.is_none().then(|| usable.clone()).filter(|open| !open.is_empty());
             model.queues.push(model::Queue { node: queue.node, load: queue.load, open });
@@ -276,7 +276,7 @@ impl Tuner {
         for thread in &seen.threads {
             let why = self.thread_is_taken(seen, thread);
             if let Some(why) = &why {
-                self.tell(Act::LeftAlone, &thread_name(thread), why, decisions);
+                self.log(Act::LeftAlone, &thread_name(thread), why, decisions);
             }
             let open: CpuSet = thread.open.iter().filter(|cpu| usable.contains(*cpu)).collect();
             model.threads.push(model::Thread {

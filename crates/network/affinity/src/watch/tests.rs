@@ -124,8 +124,8 @@ fn missing_kernel_data_is_reported_and_the_rest_works() {
     let mut watch = watch();
     watch.look(&without);
     let seen = watch.look(&without);
-    let said = seen.missing.join("\n");
-    assert!(said.contains("inet_diag") && said.contains("steered in software"), "{said}");
+    let missing = seen.missing.join("\n");
+    assert!(missing.contains("inet_diag") && missing.contains("steered in software"), "{missing}");
     if cfg!(target_endian = "little") {
         assert_eq!((seen.flows.len(), seen.flows[0].thread, seen.flows[0].received), (1, Some(0), None));
     }

@@ -100,12 +100,12 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path.display().to_string()
         };
-        let said = |program: &str| match probe(program, "kvm", Duration::from_secs(1)).unwrap() {
+        let message = |program: &str| match probe(program, "kvm", Duration::from_secs(1)).unwrap() {
             Probe::Fails(why) => why,
             found => panic!("{found:?}"),
         };
-        assert!(said(&program("hangs", "exec sleep 100")).contains("hung for 1 s"));
-        assert!(said(&program("fails", "exit 1")).contains("did not start"));
+        assert!(message(&program("hangs", "exec sleep 100")).contains("hung for 1 s"));
+        assert!(message(&program("fails", "exit 1")).contains("did not start"));
         assert_eq!(probe("/there/is/none", "kvm", Duration::from_secs(1)).unwrap(), Probe::NoProgram);
     }
 }

@@ -63,8 +63,8 @@ fn a_virtual_machine_from_its_request_to_its_end() {
     assert_eq!(service.hypervisor.domains()["longma-1"].pins.vcpus.len(), 6, "with its new size");
     assert_eq!(title(admin.post::<Vm>("/v1/vms/db/resize", None, &size(2))).0, 409, "it runs");
 
-    let gone: Vm = admin.delete("/v1/vms/db").unwrap();
-    assert_eq!(gone.intent, Intent::Delete);
+    let deleted: Vm = admin.delete("/v1/vms/db").unwrap();
+    assert_eq!(deleted.intent, Intent::Delete);
     until("nothing is left", || service.hypervisor.domains().is_empty());
     until("its name is free", || admin.get::<Vm>("/v1/vms/db").is_err());
     assert_eq!(

@@ -222,9 +222,9 @@ fn an_agent_with_another_hosts_token_gets_a_clear_error() {
     );
     // The agent retries until the test process ends.
     std::thread::spawn(|| agent.run());
-    let said = || logged.lock().unwrap().join("; ");
-    until("it says why", || said().contains("this token is for another host's agent"));
-    assert!(!said().contains("database"), "{}", said());
+    let messages = || logged.lock().unwrap().join("; ");
+    until("it says why", || messages().contains("this token is for another host's agent"));
+    assert!(!messages().contains("database"), "{}", messages());
 }
 
 #[test]
@@ -253,14 +253,14 @@ fn impossible_values_are_reported_with_their_names() {
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Running);
     let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
-    let said = resized.unwrap_err().to_string();
-    assert!(said.contains("is running; this needs one that is stopped"), "{said}");
+    let message = resized.unwrap_err().to_string();
+    assert!(message.contains("is running; this needs one that is stopped"), "{message}");
     service.admin.post::<Vm>("/v1/vms/web/stop", None, &json!({})).unwrap();
     until("it is stopped", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Stopped);
     service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
     let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
-    let said = resized.unwrap_err().to_string();
-    assert!(said.contains("it is draining"), "{said}");
+    let message = resized.unwrap_err().to_string();
+    assert!(message.contains("it is draining"), "{message}");
     assert_eq!(status(&service.admin.get::<Value>("/v1/vms?host=h9")), 404);
     let tenant = service.client("a", "tenant", Some("a"));
     assert_eq!(status(&tenant.get::<Value>("/v1/vms?host=h9")), 200, "it learns of no host");

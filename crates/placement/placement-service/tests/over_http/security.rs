@@ -87,9 +87,9 @@ fn roles_may_do_theirs_and_no_more() {
     for path in ["/v1/vms", "/v1/vms/1", "/v1/tenants", "/v1/watch"] {
         assert_eq!(refused(agent.get::<Value>(path)), 403, "{path}");
     }
-    let wanted = NewToken { name: "x".into(), role: "admin".into(), scope: None };
+    let token = NewToken { name: "x".into(), role: "admin".into(), scope: None };
     for client in [&tenant, &operator, &agent] {
-        assert_eq!(refused(client.post::<Value>("/v1/tokens", None, &wanted)), 403);
+        assert_eq!(refused(client.post::<Value>("/v1/tokens", None, &token)), 403);
         assert_eq!(refused(client.delete::<Value>("/v1/tokens/a")), 403);
         assert_eq!(refused(client.put("/v1/tenants/acme/quota", &json!({}))), 403);
         assert_eq!(refused(client.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())), 403);
@@ -409,7 +409,7 @@ fn allow_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-    limit.maximum.map_or(usize::MAX, |most| most as usize)
+    limit.maximum.map_or(usize::MAX, |max| max as usize)
 }
 
 #[test]

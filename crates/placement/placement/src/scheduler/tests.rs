@@ -244,9 +244,9 @@ pub(super) fn check_promises(hosts: &[Host], placements: &[Placement], percent: 
             let cpus = node.cpus();
             let free =
                 cpus.iter().filter(|c| !host.reserved.contains(*c) && !owners.contains_key(&(name, *c)));
-            let most = free.count() as u64 * percent / 100;
+            let limit = free.count() as u64 * percent / 100;
             let carried = shared.get(&(name, node.id)).copied().unwrap_or(0);
-            assert!(carried <= most, "node {} of {name} carries {carried} of {most}", node.id);
+            assert!(carried <= limit, "node {} of {name} carries {carried} of {limit}", node.id);
             for pool in &node.memory {
                 let used = memory.get(&(name, node.id, pool.page_kib)).copied().unwrap_or(0);
                 assert!(used <= pool.mib, "node {} of {name} holds {used} of {} MiB", node.id, pool.mib);

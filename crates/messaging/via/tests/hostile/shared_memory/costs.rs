@@ -1,5 +1,5 @@
-//! Bounds on the work that a peer can cause in the program's thread, whatever it sends and however much it has
-//! exported. The tests measure the processor time of the thread, because the machine may be busy.
+//! Bounds on the work that a peer can cause in the program's thread by any messages and any number of exports. The tests
+//! measure the processor time of the thread, because the machine may be busy.
 //!
 //! Source: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
 
@@ -27,13 +27,13 @@ fn polling_for_requests_is_fast_however_many_messages_are_queued() {
         .map(|_| {
             let socket = connect_socket(&name).unwrap();
             let half = say_hello(&socket);
-            let said = (0..250)
+            let messages = (0..250)
                 .take_while(|slot| {
                     send(socket.as_raw_fd(), &ControlMessage::Export(page_at(*slot)), Some(file.as_raw_fd()))
                         .is_ok()
                 })
                 .count();
-            (socket, half, said)
+            (socket, half, messages)
         })
         .collect();
     assert!(flooders.iter().all(|flooder| flooder.2 > 30), "each peer has many messages queued");

@@ -98,10 +98,10 @@ fn borrows(folder: &Path, program: &str) -> bool {
         again(&folder.join("plain"), &role).uid(NOBODY_UID).gid(NOBODY_UID).spawn().unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let lines = BufReader::new(peer.stdout.take().unwrap()).lines();
-    let said = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
+    let verdict = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
     peer.kill().unwrap();
     peer.wait().unwrap();
-    said.expect("the peer prints whether the region was borrowed") == "borrowed"
+    verdict.expect("the peer prints whether the region was borrowed") == "borrowed"
 }
 
 #[test]
