@@ -224,7 +224,7 @@ def shared_keep_off_what_is_anothers_own(house):
     must(at and all(not where & own for where in at.values()), f"{at}: {own} are another's own")
 
 
-def what_is_changed_by_hand_is_put_right(house):
+def manual_changes_are_repaired(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     others = sorted(set(os.sched_getaffinity(0)) - own)
     virsh("vcpupin", "longma-1", "0", str(others[0]), "--live")
@@ -235,7 +235,7 @@ def what_is_changed_by_hand_is_put_right(house):
     until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
-def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
+def manually_paused_undefined_or_throttled_domains_are_repaired(house):
     pid = pid_of("longma-1")
     virsh("suspend", "longma-1")
     virsh("undefine", "longma-1")
@@ -251,12 +251,12 @@ def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
     until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
-def restarted_by_hand(house, domain, *changes):
+def manually_restarted(house, domain, *changes):
     """Changes a domain's XML with regular expressions, each matching once, and starts it."""
     xml = virsh("dumpxml", "--inactive", "--domain", domain)
     for what, becomes in changes:
         xml, count = re.subn(what, becomes, xml, flags=re.S)
-        must(count == 1, f"{what} is there {count} times: {xml}")
+        must(count == 1, f"{what} occurs {count} times: {xml}")
     defined(house, xml)
     # In one call, so that the service does not act in between.
     virsh(f"destroy {domain}; start {domain}")
@@ -274,11 +274,11 @@ def apart(domain, count, own):
     return len(threads) == count and all(at and not at & own for at in threads.values())
 
 
-def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house):
+def manually_added_virtual_cpus_and_memory_are_found_and_confined(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     more = r"<vcpu placement='static'[^>]*>1</vcpu>"
     size = [(rf"<{word} unit='KiB'>\d+</{word}>", f"<{word} unit='KiB'>307200</{word}>") for word in ("memory", "currentMemory")]
-    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
+    manually_restarted(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
     must(len(vcpu_threads(pid_of("longma-2"))) == 3, "it could not be given more virtual CPUs")
     for difference in ("vcpus", "size"):
         until(f"{difference} is found, with what to do", lambda difference=difference: house.finds("longma-2", difference, "longma placement stop 2"), 40)
@@ -288,7 +288,7 @@ def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house
     asked = [call for call in (house.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
     must(len(asked) == 1, f"{asked}")
     restarted(house, own)
-    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
+    manually_restarted(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
     virsh("setvcpus", "longma-2", "3", "--live")
     until("it is found", lambda: house.finds("longma-2", "vcpus"), 40)
     until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 60)
@@ -325,7 +325,7 @@ def what_is_in_somebodys_metadata_is_no_domain(house):
     inside = f"<metadata><w:w xmlns:w='urn:w'>\n{inner}{inner}</w:w></metadata>"
     defined(house, FOREIGN.replace("somebody-elses", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
     try:
-        until("it is seen", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
+        until("it is listed", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
         must(house.found() == [], f"{house.found()}")
         virsh("vcpupin", "longma-1", "0", str(min(set(os.sched_getaffinity(0)) - own)), "--live")
         until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()), 40)
@@ -365,7 +365,7 @@ def those_of_others_are_left_alone(house):
     xml.write_text(FOREIGN)
     virsh("define", str(xml))
     virsh("start", "somebody-elses")
-    until("it is seen", lambda: "somebody-elses" in house.output_of("hosts"))
+    until("it is listed", lambda: "somebody-elses" in house.output_of("hosts"))
     seen = house.json("hosts")[0]["foreign"]
     must(seen == ["somebody-elses"], f"{seen}")
 
@@ -410,7 +410,7 @@ def a_template_is_taken_and_filled_in(house):
     must(len(threads) == 2 and all(not at & own for at in threads.values()), f"threads for input and output: {threads}; {own} are another's own")
 
 
-def a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back(house):
+def a_manually_pinned_io_thread_is_moved_back(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
 
     def threads():
@@ -440,7 +440,7 @@ def freed_cpus_are_shared_again(house):
     must("running" in virsh("domstate", "longma-2"), "it did not run on")
 
 
-def a_thread_that_was_moved_past_libvirt_comes_back(house):
+def a_thread_moved_without_libvirt_is_moved_back(house):
     allowed_cpus, pid = cpus(virsh("vcpupin", "longma-2").split()[-1]), pid_of("longma-2")
     must(len(allowed_cpus) > 1, f"it can only be moved to {allowed_cpus}")
     for task, name in tasks(pid):
@@ -502,9 +502,9 @@ def nothing_is_left_over(house):
 STEPS = (
     pinned_and_bound,
     shared_keep_off_what_is_anothers_own,
-    what_is_changed_by_hand_is_put_right,
-    what_is_paused_undefined_or_slowed_by_hand_is_put_right,
-    virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined,
+    manual_changes_are_repaired,
+    manually_paused_undefined_or_throttled_domains_are_repaired,
+    manually_added_virtual_cpus_and_memory_are_found_and_confined,
     a_domain_with_the_same_metadata_is_found_whatever_its_name,
     what_is_in_somebodys_metadata_is_no_domain,
     a_start_whose_domain_is_taken_away_is_made_again,
@@ -513,10 +513,10 @@ STEPS = (
     those_of_another_database_are_left_alone,
     watch_says_where_all_run,
     a_template_is_taken_and_filled_in,
-    a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back,
+    a_manually_pinned_io_thread_is_moved_back,
     a_look_is_a_few_calls_whatever_their_number,
     freed_cpus_are_shared_again,
-    a_thread_that_was_moved_past_libvirt_comes_back,
+    a_thread_moved_without_libvirt_is_moved_back,
     an_image_that_leads_to_another_file_is_refused,
     what_a_database_that_was_set_back_has_lost_runs_on,
     nothing_is_left_over,

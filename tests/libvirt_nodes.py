@@ -137,7 +137,7 @@ def is_where_it_was_said(house, name):
         for cell in placement["cells"]:
             for share in cell["memory"]:
                 has = memory.get(share["node"], 0)
-                must(abs(has - share["mib"]) < 1, f"{name}: {memory} MiB by node, wanted {share}: strict memory is there from the start")
+                must(abs(has - share["mib"]) < 1, f"{name}: {memory} MiB by node, wanted {share}: strict memory is allocated at the start")
     return memory
 
 
@@ -286,7 +286,7 @@ def a_service_that_was_killed_in_a_move_leaves_one_place(house):
     must(pid_of(domain) == pid and len(memory) == 1, f"{memory}")
 
 
-def who_had_a_cpu_that_goes_offline_gets_another(house):
+def a_virtual_machine_on_an_offline_cpu_gets_another(house):
     before, domain = placed(house, "own")
     (cpu,) = before["cells"][0]["cpus"]
     online = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
@@ -316,7 +316,7 @@ STEPS = (
     shared_cpus_are_those_of_the_node,
     pages_move_with_a_virtual_machine,
     a_service_that_was_killed_in_a_move_leaves_one_place,
-    who_had_a_cpu_that_goes_offline_gets_another,
+    a_virtual_machine_on_an_offline_cpu_gets_another,
     a_busy_node_is_relieved,
     each_virtual_node_is_on_a_node_of_its_own,
     several_virtual_nodes_stay_and_the_refusal_says_why,

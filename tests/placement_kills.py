@@ -64,7 +64,7 @@ class House:
         made = self.ask("POST", "/v1/tokens", {"name": "agent", "role": "agent", "scope": "h1"})[1]
         (folder / "agent.token").write_text(made["token"])
         self.agent = self.start_agent()
-        until("the host is there", lambda: self.ask("GET", "/v1/hosts/h1")[0] == 200, 30)
+        until("the host is registered", lambda: self.ask("GET", "/v1/hosts/h1")[0] == 200, 30)
 
     def start(self, *words):
         return subprocess.Popen([self.longma, "placement", *words], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
@@ -216,9 +216,9 @@ def main():
                 took.append(until(f"kill {turn}: all agree", house.agrees, WITHIN_S))
                 machines = house.machines()
                 names = [vm["request"]["name"] for vm in machines]
-                must(len(set(names)) == len(names), f"kill {turn}: a name is there twice")
+                must(len(set(names)) == len(names), f"kill {turn}: a name occurs twice")
                 lost = [name for name in answered if name not in gone and name not in names]
-                must(not lost, f"kill {turn}: answered and not there: {lost}")
+                must(not lost, f"kill {turn}: answered but missing: {lost}")
                 must(owned_twice(machines) is None, f"kill {turn}: {owned_twice(machines)}")
         except Wrong:
             house.log.flush()

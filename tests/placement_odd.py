@@ -240,7 +240,7 @@ def hangs(longma):
         service = begin(*serve, "--all-in-one", *host)
         agent, took = None, []
         try:
-            until("the host is there", lambda: "h1" in (say("hosts") or ""), 30)
+            until("the host is registered", lambda: "h1" in (say("hosts") or ""), 30)
             for number in range(10):
                 say("request", f"v{number}", "--vcpus", "1", "--memory", "16MiB", "--patience", "0")
             must(len(json.loads(say("list", "--json"))) == 10, "ten wait")

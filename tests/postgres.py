@@ -246,7 +246,7 @@ def full_database(longma, server, folder):
                 break
         must(refused, "a full database refused nothing")
         names = {vm["request"]["name"] for vm in service.ask("list")}
-        must(names == set(answered), f"{names ^ set(answered)}: answered and not there, or refused and there")
+        must(names == set(answered), f"{names ^ set(answered)}: answered but missing, or refused but present")
         ballast.unlink()
         for name in refused:
             until(f"{name} is made", lambda: request(name) in (200, 201))

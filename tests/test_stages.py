@@ -90,7 +90,7 @@ class Stages(unittest.TestCase):
     def test_a_skipped_stage_does_not_count_as_passed(self):
         self.assertIn("note: without: skipped: there is no such tool\n0 passed, 0 failed\ncontinued", self.stage("without"))
 
-    def test_nothing_outlives_a_stage_that_takes_too_long(self):
+    def test_no_process_outlives_a_stage_over_its_time_limit(self):
         begun = time.monotonic()
         output = self.stage("slow", limit=2)
         self.assertIn("took over 2 s", output)

@@ -164,7 +164,7 @@ fn a_load_command_works_and_an_invalid_results_file_is_rejected() {
 }
 
 #[test]
-fn a_check_of_a_recorded_tree_says_what_is_missing() {
+fn a_check_of_a_recorded_tree_reports_missing_settings() {
     let folder = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path: &Path = &folder.path().join(path);

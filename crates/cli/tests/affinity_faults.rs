@@ -61,7 +61,7 @@ fn lab(folder: &Path, repeats: &str) -> (Child, PathBuf) {
 }
 
 #[test]
-fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
+fn a_killed_load_or_server_is_reported_and_the_sweep_continues() {
     if !can_sweep() {
         return;
     }
@@ -90,7 +90,7 @@ fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
 }
 
 #[test]
-fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() {
+fn a_deleted_lab_namespace_ends_the_sweep_and_results_are_kept() {
     if !can_sweep() {
         return;
     }
@@ -114,7 +114,7 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
 /// The kernel reuses the inode numbers of namespaces. Changes made in a removed namespace must not be restored in one
 /// that has its number.
 #[test]
-fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number() {
+fn a_journal_of_a_deleted_namespace_does_not_apply_to_one_with_the_same_number() {
     if !can_sweep() {
         return;
     }
@@ -192,7 +192,7 @@ fn without_results(path: &Path, refused: bool) {
 }
 
 #[test]
-fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
+fn advice_from_a_file_without_results_is_an_error_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.jsonl");
     let file = path.to_str().unwrap();
@@ -213,7 +213,7 @@ fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
 
 /// Ctrl-C on a terminal signals the whole process group, including the runs.
 #[test]
-fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_result() {
+fn a_stopped_modelled_sweep_keeps_its_runs_and_continues_to_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.jsonl");
     let words = ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--format", "json"];
@@ -264,7 +264,7 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
 }
 
 #[test]
-fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
+fn ineffective_model_settings_are_reported_and_duplicates_rejected() {
     let words =
         ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
     // The environments have equal lengths, because they are on the guest's stack. The values of `frames` do not begin

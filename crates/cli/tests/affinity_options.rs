@@ -128,7 +128,7 @@ fn the_tables_have_every_option() {
 
 #[test]
 fn rejected_options_name_a_remedy() {
-    let refused = |words: &str| message(&words.split(' ').collect::<Vec<_>>());
+    let refused = |words: &str| output_of(&words.split(' ').collect::<Vec<_>>());
     let message = refused("sweep --interface none0 --connect x --mtu 1500");
     assert!(
         message

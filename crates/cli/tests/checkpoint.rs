@@ -83,7 +83,7 @@ fn unsupported_state_is_rejected() {
 }
 
 #[test]
-fn a_run_without_checkpoint_request_says_so() {
+fn a_run_without_a_checkpoint_request_reports_that_nothing_was_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let ended = run(folder.path(), &["--checkpoint", "saved"], &["hello"]);
     let stderr = text(&ended.stderr);

@@ -25,7 +25,7 @@ fn checks(output: &Output) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn every_part_says_what_it_is_for_and_how_to_get_it() {
+fn every_part_states_its_purpose_and_how_to_install_it() {
     let output = doctor(&["--format", "json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let checks = checks(&output);

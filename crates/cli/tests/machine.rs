@@ -137,7 +137,7 @@ fn check_stdin(file: &str) -> Output {
 }
 
 #[test]
-fn what_discover_writes_is_what_check_accepts() {
+fn check_accepts_the_output_of_discover() {
     let file = MACHINE.success(&["discover"]);
     let output = check_stdin(&file);
     assert!(output.status.success(), "{}\n{file}", text(&output.stdout));
@@ -146,7 +146,7 @@ fn what_discover_writes_is_what_check_accepts() {
 }
 
 #[test]
-fn discover_reads_a_recorded_tree_and_says_when_there_is_none() {
+fn discover_reads_a_recorded_tree_and_reports_a_missing_one() {
     let output = MACHINE.output(&["discover", "--root", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no CPU is described"), "{}", text(&output.stderr));

@@ -89,7 +89,7 @@ fn limits() -> Vec<u8> {
 }
 
 #[test]
-fn a_simulated_program_is_told_the_same_limits_on_every_host() {
+fn a_simulated_program_sees_the_same_limits_on_every_host() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "limits", &limits());
     let reported = |soft, hard, level: &[&str]| {

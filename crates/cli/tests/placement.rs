@@ -178,7 +178,7 @@ fn interrupted_requests_are_carried_out_once() {
 }
 
 #[test]
-fn the_service_ends_when_it_is_told_to() {
+fn the_service_ends_on_sigterm() {
     let mut service = Service::new();
     service.output_of("request a --vcpus 1 --memory 1GiB");
     let pid = Pid::from_raw(service.child.id() as i32).unwrap();
@@ -225,7 +225,10 @@ fn a_remote_agent_is_admitted_by_its_token() {
     let pid = Pid::from_raw(agent.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert!(agent.wait().unwrap().success());
-    assert!(service.output_of("token list").contains("far") && !service.output_of("token list").contains("longma-"));
+    assert!(
+        service.output_of("token list").contains("far")
+            && !service.output_of("token list").contains("longma-")
+    );
     service.output_of("quota acme --vms 1 --memory 4GiB");
     // The agent is gone; the service notices after 30 s of silence.
     service.output_of("drain far");
@@ -330,7 +333,8 @@ fn a_tokens_role_must_match_its_scope() {
         service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
     );
     service.output_of("token add q --role operator");
-    let removed: serde_json::Value = serde_json::from_str(&service.output_of("token remove q --json")).unwrap();
+    let removed: serde_json::Value =
+        serde_json::from_str(&service.output_of("token remove q --json")).unwrap();
     assert_eq!(removed, serde_json::json!({ "removed": "q" }));
     assert!(service.refuses("events --count 0").contains("--count"));
     assert!(service.refuses("request a --vcpus 1 --memory 10").contains("as 8GiB"));
@@ -352,7 +356,7 @@ fn in_a_terminal(words: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_printed_fits_a_terminal_of_80_columns() {
+fn output_fits_a_terminal_of_80_columns() {
     let service = Service::new();
     let long = "a-virtual-machine-with-a-name-of-sixty-characters-and-no-less";
     service.output_of(&format!(

@@ -42,7 +42,7 @@ fn dynamic() -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
+fn programs_that_cannot_run_are_named_with_the_reason_and_a_remedy() {
     // The temporary directory's canonical path, as in messages.
     let folder = tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();

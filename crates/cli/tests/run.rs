@@ -201,7 +201,7 @@ fn functions_of_a_program_linked_by_lld_are_named() {
 }
 
 #[test]
-fn the_c_library_of_the_guests_copies_by_words() {
+fn the_guests_c_library_copies_words() {
     let (bytes, copies) = (65536, 100);
     let functions = executed("idma_memcpy", &["65536", "library", "0", "100"]);
     let (_, copying) = functions.iter().find(|(name, _)| name == "memcpy").unwrap();

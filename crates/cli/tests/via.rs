@@ -147,7 +147,7 @@ fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
 }
 
 #[test]
-fn info_says_what_a_nic_can_do() {
+fn info_lists_the_attributes_of_a_nic() {
     assert_eq!(VIA.json(&["info", "--provider", "bvia", "--format", "json"])["max_transfer_bytes"], 102_400);
     assert!(VIA.success(&["info", "--provider", "udp", "--at", "127.0.0.1:0"]).contains("ReliableReception"));
 }

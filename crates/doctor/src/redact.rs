@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_home_folders_go_and_versions_stay() {
+    fn addresses_and_home_folders_are_redacted_and_versions_kept() {
         let redactor = Redactor::new(Vec::new());
         let redacted = [
             "00:1b:44:11:3a:b7",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_where_they_are_whole_words() {
+    fn names_are_redacted_where_they_are_whole_words() {
         let redactor = Redactor::new(vec![
             ("vm".into(), "(host)"),
             ("alice".into(), "(user)"),

@@ -82,7 +82,7 @@ fn steering_to_the_reading_core_transfers_no_sockets() {
 }
 
 #[test]
-fn a_send_queue_of_its_own_is_taken_over_by_no_other_core() {
+fn a_private_send_queue_is_taken_over_by_no_other_core() {
     let (shared, own) = (receive(&["send_queues=4"]), receive(&["send_queues=4", "xps=1"]));
     assert!(shared.number_before(" send rings taken over") > 3.0);
     assert_eq!(own.number_before(" send rings taken over"), 0.0);

@@ -132,7 +132,7 @@ fn arm_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn arm_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn arm_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check_arm("signals", 7);
 }
 
@@ -215,7 +215,7 @@ fn x86_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn x86_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn x86_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check_x86("signals", 7);
 }
 
@@ -262,7 +262,7 @@ const AVX2: [&str; 2] = ["--x86-features", "avx2"];
 const WITH_AVX2: [&str; 8] = ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
 
 #[test]
-fn x86_programs_with_avx2_do_what_the_processor_does() {
+fn x86_programs_with_avx2_match_the_processor() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("avx");
     let expected = std::fs::read_to_string(source("x86", "avx").with_extension("txt")).unwrap();
@@ -293,7 +293,7 @@ fn has_avx2() -> bool {
 
 /// The C library selects its functions by the announced features. The results must not change.
 #[test]
-fn x86_programs_that_are_told_of_avx2_do_the_same() {
+fn x86_programs_that_detect_avx2_give_the_same_results() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
     for (name, status) in [("signals", 7), ("threads", 0), ("files", 0), ("numbers", 0), ("faults", 128 + 11)]
@@ -401,7 +401,7 @@ fn faults_in_delay_slots_and_after_products_are_reported_once_and_precisely() {
 }
 
 #[test]
-fn signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check("signals", 7, true);
 }
 

@@ -197,7 +197,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         let (host, nodes) = print::location(&vm);
         let (id, name) = (vm.id, &vm.request.name);
-        print::say(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
+        print::print_line(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
     }
     if failed {
         let why = sanitize(&vm.problem.unwrap_or_default());

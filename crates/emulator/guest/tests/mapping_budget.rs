@@ -17,7 +17,7 @@ fn mapping_limit() -> Option<u64> {
 }
 
 #[test]
-fn a_guest_that_uses_up_all_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
+fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
     if mapping_limit().is_none_or(|mapping_limit| mapping_limit >= MAPPINGS) {
         eprintln!(
             "skipped: this host gives a process more mappings than this test makes, or does not say how many"

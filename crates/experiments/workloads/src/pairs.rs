@@ -127,7 +127,7 @@ pub struct Offload {
 }
 
 /// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive nothing.
-fn least(name: &str) -> u64 {
+fn min_value(name: &str) -> u64 {
     match name {
         "ring" => 2,
         "budget" => 1,
@@ -144,7 +144,7 @@ impl std::str::FromStr for Offload {
             let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
             return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
-        let min = min(name);
+        let min = min_value(name);
         let value = value.parse().ok().filter(|value| (min..=*max).contains(value));
         let value = value.ok_or_else(|| format!("{name}: give a whole number from {min} to {max}"))?;
         Ok(Self { name, value })

@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(cpus in sets()) {
+        fn printed_sets_parse_to_the_same_sets(cpus in sets()) {
             let mut set: CpuSet = cpus.iter().copied().collect();
             prop_assert_eq!(set.to_string().parse(), Ok(set.clone()));
             prop_assert_eq!(CpuSet::from_mask(&set.mask()), Ok(set.clone()));

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_mutex_gives_what_it_holds() {
+    fn a_poisoned_mutex_gives_its_contents() {
         let mut mutex = Mutex::new(1);
         panic_with(|| mutex.lock().unwrap());
         assert!(mutex.is_poisoned());

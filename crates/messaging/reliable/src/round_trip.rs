@@ -63,7 +63,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_wait_follows_the_samples_and_doubles_until_there_is_progress() {
+    fn the_time_out_follows_the_samples_and_doubles_until_progress() {
         let mut trip = RoundTrip::new(200 * MS, 2 * MS, 1000 * MS);
         assert_eq!(trip.time_out(), 200 * MS);
         for _ in 0..100 {

@@ -361,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hostile_peer_that_knows_the_tags_breaks_nothing_but_its_own_connection(
+    fn a_hostile_peer_that_knows_the_tags_breaks_only_its_own_connection(
         packets in proptest::collection::vec((0usize..9, 0u64..300, 0u64..300, any::<u16>(), any::<[u64; 4]>(), any::<bool>(), any::<bool>(), 0usize..600), 0..200),
         far: u64,
     ) {

@@ -219,7 +219,7 @@ fn futures_of_a_queue_and_of_a_vi_are_woken_for_a_vi_connected_later() {
 }
 
 #[test]
-fn each_of_many_idle_vis_is_noticed_when_it_sends() {
+fn a_message_on_any_of_many_idle_vis_is_reported() {
     let crowd = crowd(100);
     for round in 0..3 {
         for (vi, client) in &crowd.vis {
@@ -319,7 +319,7 @@ fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
 }
 
 #[test]
-fn the_end_of_a_silent_vis_peer_is_noticed_however_it_ends() {
+fn the_end_of_a_silent_peer_is_detected_for_every_kind_of_end() {
     let mut crowd = crowd(60);
     crowd.settle();
     let mut ended = Vec::new();

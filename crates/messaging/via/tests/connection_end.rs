@@ -170,14 +170,14 @@ fn connect_patiently(vi: &Vi, name: &str) -> Result<ViAttributes, Error> {
 }
 
 #[test]
-fn a_killed_peer_is_told_from_one_that_disconnects() {
+fn a_killed_peer_is_distinguished_from_a_disconnected_one() {
     if is_server() {
         return;
     }
     let name = format!("end-killed-{}", std::process::id());
     let nic = Nic::open().unwrap();
     let vi = vi(&nic);
-    let mut server = start_server(&name, "a_killed_peer_is_told_from_one_that_disconnects", "accepts");
+    let mut server = start_server(&name, "a_killed_peer_is_distinguished_from_a_disconnected_one", "accepts");
     connect_patiently(&vi, &name).unwrap();
     server.kill().unwrap();
     assert_eq!(reason(vi.receive_wait(LONG)), EndReason::PeerExited);

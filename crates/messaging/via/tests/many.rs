@@ -79,7 +79,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Limits for `connections` connections of one user, each with two mappings for the halves and one for an exported region.
+/// Limits for `connections` connections of one user, each with two mappings for the halves and one for an exported
+/// region.
 fn limits(connections: u32) -> Limits {
     let Limits { nic_mappings, .. } = Limits::default();
     let mappings = nic_mappings.max(connections.saturating_mul(3).min(50_000));

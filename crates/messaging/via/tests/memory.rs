@@ -41,7 +41,7 @@ fn regions_keep_their_handles_while_others_are_added_and_removed() {
 }
 
 #[test]
-fn words_that_threads_store_and_load_at_once_are_never_mixed() {
+fn concurrently_stored_and_loaded_words_are_never_mixed() {
     let (nic, tag) = open();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
     const WRITERS: u64 = 3;

@@ -93,7 +93,7 @@ fn a_client_sends_nothing_to_another_users_server() {
 }
 
 #[test]
-fn a_name_in_a_directory_is_found_there_and_nowhere_else() {
+fn a_name_in_a_directory_is_found_only_there() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let directory = Some(Directory { path: folder.path().to_path_buf(), mode: 0o600 });
@@ -122,7 +122,7 @@ fn refusal(side: &Side) -> Refused {
 }
 
 #[test]
-fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same() {
+fn a_region_over_the_limit_is_refused_to_both_and_messages_still_arrive() {
     let limits = Limits { peer_bytes: 2 << 20, ..Limits::default() };
     let (server, client) = (side(Settings { limits, ..Settings::default() }), side(Settings::default()));
     let large = client.nic.allocate(8 << 20, MemoryAttributes::remote(client.tag)).unwrap();

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_runs_too_long_is_ended_with_what_it_started() {
+    fn a_child_over_its_time_limit_is_killed_with_its_descendants() {
         let begin = Instant::now();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("number");
@@ -409,14 +409,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_leaves_behind_ends_with_it() {
+    fn background_processes_are_killed_at_the_end_of_their_child() {
         let left = shell("sleep 60 > /dev/null & echo $!", 20.0).run().unwrap().out;
         ends(&left);
     }
 
     /// Closes the pipe explicitly; the kernel closes it when this process is killed.
     #[test]
-    fn what_a_child_has_started_ends_with_this_process() {
+    fn descendants_are_killed_at_the_end_of_this_process() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("number");
         let mut child =
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_prints_without_end_is_ended() {
+    fn a_child_over_the_output_limit_is_killed() {
         let begin = Instant::now();
         let error = shell("exec cat /dev/zero", 20.0).run().unwrap_err();
         assert!(matches!(error, ChildError::TooMuch { .. }) && begin.elapsed() < Duration::from_secs(10));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_bound_and_its_words_are_kept() {
+    fn a_child_is_bound_to_its_cpus_and_its_output_is_kept() {
         let mut start = shell("grep Cpus_allowed_list /proc/self/status; echo oh >&2", 20.0);
         let cpu = rustix::thread::sched_getcpu() as u32;
         start.cpus = Some(CpuSet::one(cpu));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_and_why() {
+    fn failures_name_the_program_and_the_reason() {
         let failed = shell("echo first >&2; echo last >&2; exit 3", 20.0).run().unwrap_err().to_string();
         assert!(failed.contains("last") && failed.contains('3'), "{failed}");
         let missing = Start::new(&["no-such-program-here"], Duration::from_secs(1)).run().unwrap_err();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_when_it_is_asked_to() {
+    fn a_child_is_killed_on_request() {
         let stop = AtomicBool::new(true);
         let mut child = shell("sleep 60", 100.0).spawn().unwrap();
         assert!(!child.runs_until(Duration::from_secs(50), &stop));

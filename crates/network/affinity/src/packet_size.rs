@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_or_says_nothing_is_no_range() {
+    fn a_truncated_or_empty_answer_gives_no_range() {
         let mut link = LinkMessage::default();
         assert!(of_answer(&bytes_of(RouteNetlinkMessage::NewLink(link.clone()))).is_err());
         link.attributes.extend([LinkAttribute::MinMtu(68), LinkAttribute::MaxMtu(9600)]);

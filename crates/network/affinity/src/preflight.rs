@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_is_found_with_what_to_do() {
+    fn disturbances_are_found_with_remedies() {
         let host = host(&[
             ("proc/77/comm", "irqbalance\n"),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_interface_is_answered_with_the_right_ones() {
+    fn an_unknown_interface_is_refused_with_a_list_of_interfaces() {
         let host = host(&[("sys/class/net/eth0/mtu", "1500"), ("sys/class/net/lo/mtu", "65536")]);
         let findings = check(&host, Some(&"eth1".parse().unwrap()), None);
         let finding = of(&findings, "interface");

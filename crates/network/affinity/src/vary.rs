@@ -260,7 +260,7 @@ mod tests {
     use crate::interface;
 
     #[test]
-    fn every_combination_is_there_once_and_the_usual_one_first() {
+    fn every_combination_occurs_once_and_the_present_one_is_first() {
         let variations: Vec<Variation> =
             ["gro=1,0", "mtu=9000,1500,1500"].iter().map(|text| text.parse().unwrap()).collect();
         let all: Vec<String> = variants(&variations).iter().map(words).collect();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_beyond_what_the_interface_takes_is_named_with_its_limit() {
+    fn a_value_outside_the_interfaces_range_is_named_with_its_limit() {
         let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
         let limit_error =

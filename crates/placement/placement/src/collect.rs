@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_what_happened_between_two_readings() {
+    fn load_is_the_difference_of_two_readings() {
         let folder = tree();
         let host = collect(folder.path(), "power").unwrap();
         let before = counters(folder.path()).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_stays_where_it_is() {
+    fn stopped_virtual_machines_are_not_moved() {
         let (scheduler, mut vms) = scattered(false);
         for vm in &mut vms[1..] {
             vm.state = VmState::Stopped;

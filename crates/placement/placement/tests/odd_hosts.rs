@@ -86,7 +86,7 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
 }
 
 #[test]
-fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu() {
+fn with_any_missing_resources_scores_are_numbers_and_virtual_cpus_have_cpus() {
     let mut chance = Rng::new(16);
     for _ in 0..200 {
         let nodes: Vec<(u32, u64)> = (0..1 + chance.index(5))
@@ -149,7 +149,7 @@ fn less(host: &Host, chance: &mut Rng) -> Host {
 }
 
 #[test]
-fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
+fn lost_resources_stay_reserved_and_are_not_given_out() {
     let mut chance = Rng::new(7);
     let mut lost = 0;
     for _ in 0..60 {

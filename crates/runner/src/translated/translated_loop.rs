@@ -257,7 +257,7 @@ impl<F: FrontEnd> Translated<F> {
             let mut word = [0; 4];
             self.view(cores).read(address, &mut word).then(|| u32::from_le_bytes(word))
         });
-        thread.process().say(&format!(
+        thread.process().report(&format!(
             "illegal or unsupported instruction at {pc:#x}: {text} ({code}); the book's page 'Other instruction sets' lists unsupported instructions"
         ));
     }
@@ -283,7 +283,7 @@ impl<F: FrontEnd> Translated<F> {
                 self.arrive(on, state, target)
             }
             CodeError::Full => {
-                on.thread.process().say_once(
+                on.thread.process().report_once(
                     "the area for translated code (--translation-room) is full: the program is killed with SIGKILL. The area is not reused with --stats, --profile or in simulated time",
                 );
                 Outcome::KilledBy(libc::SIGKILL)

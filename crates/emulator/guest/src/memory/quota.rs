@@ -60,7 +60,7 @@ impl AddressSpace {
         // Sums are computed only if a limit is set, which is rare.
         let now = self.charge(map.iter());
         let replaced = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
-        let fits = |now: u64, gone: u64, limit: u64| (now - replaced).saturating_add(added) <= limits;
+        let fits = |now: u64, replaced: u64, limit: u64| (now - replaced).saturating_add(added) <= limit;
         let is_left = fits(now.all, replaced.all, limits.all)
             && (!is_data || fits(now.data, replaced.data, limits.data));
         if is_left { Ok(()) } else { Err(Errno(libc::ENOMEM)) }

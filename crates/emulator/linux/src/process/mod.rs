@@ -233,24 +233,24 @@ impl Process {
     }
 
     /// Reports a diagnostic.
-    pub fn say(&self, text: &str) {
+    pub fn report(&self, text: &str) {
         if let Some(sink) = &self.config.diagnostics {
             sink(text);
         }
     }
 
     /// Reports a diagnostic once.
-    pub fn say_once(&self, text: &'static str) {
+    pub fn report_once(&self, text: &'static str) {
         let mut warned = self.reported.lock().ignore_poison();
         if warned.insert(text) {
-            self.say(text);
+            self.report(text);
         }
     }
 
     /// Reports a trap at `address` in a forked child if it was a device register access, which no device answers there.
     pub fn note_orphaned_access(&self, address: u64) {
         if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
-            self.say_once(crate::devices::CHILD_ACCESSES);
+            self.report_once(crate::devices::CHILD_ACCESSES);
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Caller<'a> {
     /// The address space of its process.
     pub space: &'a AddressSpace,
     /// Reports a diagnostic once.
-    pub say_once: &'a dyn Fn(&'static str),
+    pub report_once: &'a dyn Fn(&'static str),
 }
 
 impl Caller<'_> {

@@ -76,7 +76,7 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
 }
 
 #[test]
-fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
+fn of_several_threads_the_one_that_waits_owns_the_flow() {
     let host = host();
     host.put("proc/7/task/8/stat", &stat("reader", 10, 3));
     host.put("proc/7/task/9/stat", &stat("reader", 10, 2));

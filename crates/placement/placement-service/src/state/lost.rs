@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn services_of_one_database_hear_one_machine_for_a_host() {
+    fn services_of_one_database_accept_one_machine_for_a_host() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let (one, two) = (state(&store, true), state(&store, true));

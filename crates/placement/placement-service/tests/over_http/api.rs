@@ -95,7 +95,7 @@ fn one_key_is_one_virtual_machine() {
 }
 
 #[test]
-fn a_whole_number_is_one_however_it_is_written() {
+fn an_integer_is_accepted_in_any_notation() {
     let service = service();
     let body = |vcpus: &str| format!(r#"{{"name":"a","vcpus":{vcpus},"memory_mib":64.0}}"#);
     assert_eq!(service.admin_status("POST", "/v1/vms", &body("2.5")), 422);
@@ -145,7 +145,7 @@ fn lists_come_page_by_page_and_events_as_they_happen() {
 }
 
 #[test]
-fn a_drained_host_takes_nothing_and_the_explanation_says_so() {
+fn a_drained_host_accepts_nothing_and_the_explanation_states_it() {
     let service = service();
     let admin = &service.admin;
     let body = json!({ "name": "a", "vcpus": 4, "memory_mib": 1024, "cpu": "exclusive" });

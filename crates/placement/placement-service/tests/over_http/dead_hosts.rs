@@ -84,7 +84,7 @@ fn a_dead_hosts_virtual_machines_start_elsewhere_and_it_is_removed() {
 }
 
 #[test]
-fn what_fits_nowhere_else_can_be_deleted_by_force() {
+fn a_virtual_machine_that_fits_nowhere_can_be_deleted_by_force() {
     let service = with_a_silent_host(&["a"]);
     let admin = &service.admin;
     assert_eq!(kind(admin.delete::<Vm>("/v1/vms/a?force=true")), ProblemKind::Conflict, "not declared dead");

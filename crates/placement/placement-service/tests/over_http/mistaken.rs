@@ -96,7 +96,7 @@ fn the_watchers_of_one_tenant_do_not_exclude_others() {
 }
 
 #[test]
-fn what_an_agent_says_does_not_order_an_operators_terminal() {
+fn texts_of_an_agent_cannot_control_an_operators_terminal() {
     let (service, agent) = apart();
     let text = format!("\x1b[2J{}\n", "x".repeat(100_000));
     let finding = Finding {
@@ -159,7 +159,7 @@ fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
 }
 
 #[test]
-fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
+fn an_invalid_template_is_refused_before_resources_are_reserved() {
     let service = service();
     for xml in
         ["<domain>", "<network/>", "<!DOCTYPE d [<!ENTITY e SYSTEM '/etc/passwd'>]><domain>&e;</domain>", ""]
@@ -174,7 +174,7 @@ fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
 
 /// Group rules by node also apply after the first placement. The error names the group and the conflicting member.
 #[test]
-fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
+fn a_rebind_forbidden_by_a_group_names_the_group_and_the_member() {
     let service = service();
     let groups = json!([{ "group": "apart", "relation": "anti-affinity", "level": "node" },
         { "group": "near", "relation": "affinity", "level": "host" }]);
@@ -239,7 +239,7 @@ fn a_scheme_is_a_scheme_in_lower_case_too() {
 }
 
 #[test]
-fn what_a_refusal_repeats_does_not_order_a_terminal() {
+fn refusals_quote_no_control_characters() {
     let service = service();
     let path = format!("/v1/vms/{}", longma_placement_service::client::part("\x1b[31mX"));
     let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();

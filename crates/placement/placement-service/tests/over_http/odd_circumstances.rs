@@ -199,7 +199,7 @@ fn an_agent_sends_heartbeats_during_long_operations() {
 }
 
 #[test]
-fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
+fn an_agent_on_a_copied_machine_is_refused_while_the_first_runs() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let token = service.token("g", "agent", Some("far"));
     let (first, second) = (FakeHypervisor::new(), FakeHypervisor::new());

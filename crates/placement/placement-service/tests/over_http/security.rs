@@ -67,7 +67,7 @@ fn without_a_token_every_route_is_rejected() {
 }
 
 #[test]
-fn roles_may_do_theirs_and_no_more() {
+fn each_role_may_do_exactly_its_operations() {
     let service = service();
     let tenant = service.client("a", "tenant", Some("acme"));
     let operator = service.client("o", "operator", None);
@@ -100,7 +100,7 @@ fn roles_may_do_theirs_and_no_more() {
 }
 
 #[test]
-fn a_tenant_sees_and_changes_its_own_only() {
+fn a_tenant_sees_and_changes_only_its_own_virtual_machines() {
     let service = service();
     let (acme, evil) =
         (service.client("a", "tenant", Some("acme")), service.client("e", "tenant", Some("evil")));
@@ -152,7 +152,7 @@ fn a_tenant_cannot_reach_files_of_the_host() {
 }
 
 #[test]
-fn an_agent_has_to_do_with_its_own_host_only() {
+fn an_agent_may_access_only_its_own_host() {
     let service = service();
     let vm: Vm = service.admin.post("/v1/vms", None, &web("a")).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn common_sizes_are_not_rounded_and_odd_ones_become_few() {
+    fn common_sizes_are_not_rounded_and_others_are_grouped() {
         let rounded = |mib| Demand::of(&Request::new("a", 1, mib), Overhead::default())[0].kind().mib;
         for mib in [512, 1792, 3584, 4096, 6144, 7168, 8192, 14336, 65536, 114_688] {
             assert_eq!(rounded(mib), mib);

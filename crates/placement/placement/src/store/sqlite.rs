@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_what_is_there_writes_nothing() {
+    fn opening_an_existing_database_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         drop(SqlStore::open_file(&path).unwrap());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_database_refuses_with_nothing_half_done_and_goes_on_when_there_is_room() {
+    fn a_full_database_refuses_changes_as_a_whole_and_recovers_with_free_space() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();

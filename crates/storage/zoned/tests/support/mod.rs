@@ -64,8 +64,8 @@ impl Records {
     }
 }
 
-/// A random batch of up to `max_changes` changes to `keys` keys, also applied to the model. `deletions` is the percentage of
-/// deletions.
+/// A random batch of up to `max_changes` changes to `keys` keys, also applied to the model. `deletions` is the
+/// percentage of deletions.
 pub fn batch(
     rng: &mut Rng,
     records: Records,

@@ -159,7 +159,7 @@ impl SharedLink {
     }
 
     fn is_mapped_by_peer(&mut self, handle: u32) -> bool {
-        let now = (handle, self.peer.shown_changes());
+        let now = (handle, self.peer.export_changes());
         if self.last_mapped != now {
             if !self.peer.has_mapped(handle) {
                 return false;

@@ -49,8 +49,8 @@ pub(super) struct Peer {
     /// Why the monitor considers the connection lost.
     loss: OnceLock<EndReason>,
     /// Our regions that were exported or lent to the peer, by slot of `exports`.
-    shown: Mutex<Vec<ExportEntry>>,
-    shown_changes: AtomicU32,
+    exports: Mutex<Vec<ExportEntry>>,
+    export_changes: AtomicU32,
     serials: AtomicU32,
     /// The number of in-place messages sent, and the number that the peer has consumed in order; maintained by the
     /// link.
@@ -81,8 +81,8 @@ impl Peer {
             ours,
             theirs,
             loss: OnceLock::new(),
-            shown: Mutex::default(),
-            shown_changes: AtomicU32::new(0),
+            exports: Mutex::default(),
+            export_changes: AtomicU32::new(0),
             serials: AtomicU32::new(0),
             in_place_sent: AtomicU32::new(0),
             taken: AtomicU32::new(0),
@@ -244,7 +244,7 @@ impl Peer {
         for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.revoking.is_none()) {
             *place = ExportEntry::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
-            self.shown_changes.fetch_add(1, Ordering::Release);
+            self.export_changes.fetch_add(1, Ordering::Release);
             // A message may refer to the region: the peer keeps its mapping until it has consumed all in-place messages
             // sent so far.
             *place = ExportEntry {
@@ -299,8 +299,8 @@ impl Peer {
 
     /// A counter of changes that may affect `has_mapped`.
     #[inline]
-    pub(super) fn shown_changes(&self) -> u32 {
-        self.shown_changes.load(Ordering::Acquire)
+    pub(super) fn export_changes(&self) -> u32 {
+        self.export_changes.load(Ordering::Acquire)
     }
 
     // ---- control messages -------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ fn unexpected_descriptors_are_not_received_in_any_number() {
 }
 
 #[test]
-fn a_user_with_descriptors_waiting_to_be_closed_can_send_no_more_and_open_no_connections() {
+fn a_user_with_descriptors_to_be_closed_can_neither_send_more_nor_connect() {
     let target = target("unclosed");
     let limits = Limits { user_connections: 4, ..Limits::default() };
     let provider = SharedMemory::open_with(Settings { limits, ..Settings::default() }).unwrap();

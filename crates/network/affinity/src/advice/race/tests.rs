@@ -223,7 +223,7 @@ fn the_choice_is_close_to_the_best_pair_of_synthetic_sweeps() {
 }
 
 #[test]
-fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_it_says() {
+fn a_race_starts_with_each_kind_ends_with_the_best_and_stays_within_its_number_of_runs() {
     let places = topology(2, 1, 4, 1);
     let ranking = candidates(&places, &nic(Some(0)), &crate::pairs::all_pairs(&(0..8).collect::<Vec<_>>()));
     let mut race = Race::new(&ranking, MAX_CANDIDATES, REPEATS);
