@@ -188,7 +188,7 @@ fn as_json(measured: &[Measured]) -> Value {
     };
     let pairs: Vec<Value> = measured.iter().map(pair).collect();
     // No wall-clock times: the same sweep prints the same bytes.
-    json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
+    json!({ "pairs": pairs, "told_apart": significant_differences(&over_seeds(measured)) })
 }
 
 /// The report, wrapped to `width` columns; `took` is the wall time of the sweep.
@@ -210,7 +210,7 @@ fn text(
         let words = format!("Over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
-    text += &wrapped("", &told_apart(measured), width);
+    text += &wrapped("", &significant_differences(measured), width);
     let all: Vec<&Measured> = measured.iter().collect();
     let same = all.len() - distinct(&all).len();
     if same > 0 {
@@ -276,7 +276,7 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
 type Quantity = fn(&Measured) -> f64;
 
 /// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %).
-fn told_apart(measured: &[Measured]) -> String {
+fn significant_differences(measured: &[Measured]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
     };
@@ -515,7 +515,7 @@ mod tests {
         // Any number of identical copies must not make classes differ significantly.
         let elsewhere =
             copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
-        let summary = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
+        let summary = significant_differences(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
         assert_eq!(summary, "Significant differences at 95 %: none. No significant difference: none.");
     }
 

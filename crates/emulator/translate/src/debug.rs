@@ -118,13 +118,13 @@ impl<K: Copy> Description<K> {
         for Row { feature, .. } in self.rows {
             if !listed.contains(feature) {
                 listed.push(feature);
-                self.tell_feature(feature, &mut xml);
+                self.write_feature(feature, &mut xml);
             }
         }
         xml + "</target>"
     }
 
-    fn tell_feature(&self, feature: &str, xml: &mut String) {
+    fn write_feature(&self, feature: &str, xml: &mut String) {
         const TAKES_ALL: &str = "writing to a String cannot fail";
         write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
         let mut first = 0;

@@ -112,7 +112,7 @@ mod tests {
         fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
     }
 
-    fn astray(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
+    fn wrong_path_fetches(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
         let mut path =
             WrongPath { limit: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
         let mut lines = Lines { missing: missing.into(), ..Lines::default() };
@@ -125,17 +125,17 @@ mod tests {
     #[test]
     fn lines_are_fetched_one_after_another_until_the_branch_is_resolved() {
         // The first line has four instructions left; a whole line takes four cycles.
-        assert_eq!(astray(&[], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101), (0x1080, 105)]);
-        assert_eq!(astray(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
-        assert_eq!(astray(&[], (0x1000, 0x1030), 100), []);
+        assert_eq!(wrong_path_fetches(&[], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101), (0x1080, 105)]);
+        assert_eq!(wrong_path_fetches(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
+        assert_eq!(wrong_path_fetches(&[], (0x1000, 0x1030), 100), []);
     }
 
     #[test]
     fn wrong_path_fetch_ends_at_the_window_and_the_page_boundary() {
-        let all = astray(&[], (0x1000, 0x1000), u64::MAX);
+        let all = wrong_path_fetches(&[], (0x1000, 0x1000), u64::MAX);
         assert_eq!(all.len(), 4, "64 instructions are four lines");
-        assert_eq!(astray(&[], (0x1ff0, 0x1f80), u64::MAX).len(), 2, "the page ends");
-        assert_eq!(astray(&[], (0x1ff0, 0x2000), u64::MAX), []);
+        assert_eq!(wrong_path_fetches(&[], (0x1ff0, 0x1f80), u64::MAX).len(), 2, "the page ends");
+        assert_eq!(wrong_path_fetches(&[], (0x1ff0, 0x2000), u64::MAX), []);
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl RestoreOutcome {
     }
 
     /// Returns whether the setting still has to be restored.
-    fn is_owed(&self) -> bool {
+    fn is_pending(&self) -> bool {
         matches!(self, Self::Gone { .. } | Self::Failed { .. })
     }
 }
@@ -471,7 +471,7 @@ impl<'a> Journal<'a> {
                 fate = RestoreOutcome::Ended;
             }
             restored.settings.push((change.setting.clone(), fate.clone()));
-            if fate.is_owed() {
+            if fate.is_pending() {
                 left.push(change);
             }
         }

@@ -50,7 +50,7 @@ impl<F: FrontEnd> Translated<F> {
             Stop::Trap(Trap::Break(code))
                 if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
             {
-                let outcome = self.come_out(on, &mut core.cpu().state, code);
+                let outcome = self.handle_exit(on, &mut core.cpu().state, code);
                 if code as i32 == SERVICE {
                     // Service instructions include those that synchronize the instruction stream, such as CPUID.
                     cores.process().memory().invalidate_changed_shared_code();
@@ -106,7 +106,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Handles a `break` of translated code.
-    fn come_out(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
+    fn handle_exit(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
         let cores = on.cores;
         let pc = state.pc;
         let engine = self.engine();

@@ -393,7 +393,7 @@ impl Translator {
         if work.retired.is_empty() {
             return;
         }
-        let seen = self.config.readers.all_have_seen();
+        let seen = self.config.readers.processed_by_all();
         let mut placed = self.placed.write().expect("no panic while held");
         while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
             let Some((_, region)) = work.retired.pop_front() else { break };

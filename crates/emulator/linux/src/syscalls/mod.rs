@@ -82,7 +82,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Whether one of the descriptor arguments belongs to the emulator.
-    fn names_one_of_ours(&self, arguments: &[u64; 6]) -> bool {
+    fn uses_emulator_descriptor(&self, arguments: &[u64; 6]) -> bool {
         let mut left = self.descriptors;
         while left != 0 {
             if descriptors::is_own(arguments[left.trailing_zeros() as usize]) {
@@ -114,7 +114,7 @@ impl Thread {
         let tracer = self.process.config.tracer.clone();
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
-            _ if row.names_one_of_ours(&arguments) => Err(Errno(libc::EBADF)),
+            _ if row.uses_emulator_descriptor(&arguments) => Err(Errno(libc::EBADF)),
             None => self.perform(row, state, &self.process.arguments_of_child(&row.ids, arguments)),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };

@@ -153,7 +153,7 @@ impl<'a> Lowering<'a> {
 
     /// Records the outgoing edges of the block at `leader`. The block must be open.
     fn find_outs(&mut self, leader: u64) {
-        let block = self.reach.kept_block(leader);
+        let block = self.reach.cached_block(leader);
         // Only back edges have effects (`prepare_way`) that later code of the block sees.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
@@ -235,7 +235,7 @@ impl<'a> Lowering<'a> {
     fn translate_block(&mut self, leader: u64) {
         self.leader = leader;
         self.then_truth = None;
-        self.block = self.reach.kept_block(leader);
+        self.block = self.reach.cached_block(leader);
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
@@ -375,7 +375,7 @@ impl<'a> Lowering<'a> {
             self.tighten(number);
             self.take_step(number);
         }
-        self.go_outside();
+        self.leave_loop();
         for number in 0..32 {
             self.widen(number, 16);
         }

@@ -293,6 +293,7 @@ pub(super) struct Moderation {
     /// Received frames that have not been reported.
     pub frames: u64,
     /// When they are reported at the latest.
+    #[serde(rename = "tell_at")]
     pub interrupt_at: Option<Time>,
     pub asserted: bool,
     /// Earliest time of the next assertion.
