@@ -140,9 +140,10 @@ impl Session<'_> {
             && self.begin.elapsed() < limit
         {
             let before = cpu_seconds();
-            let seen = watch.look(host);
-            (self.looks, self.max_connections) = (self.looks + 1, self.max_connections.max(seen.connections));
-            for decision in tuner.step(&seen, journal.as_deref_mut(), self.begin.elapsed())? {
+            let observation = watch.look(host);
+            (self.looks, self.max_connections) =
+                (self.looks + 1, self.max_connections.max(observation.connections));
+            for decision in tuner.step(&observation, journal.as_deref_mut(), self.begin.elapsed())? {
                 self.report(&decision)?;
             }
             let cost = Duration::from_secs_f64((cpu_seconds() - before).max(0.0));

@@ -125,7 +125,10 @@ mod tests {
     #[test]
     fn lines_are_fetched_one_after_another_until_the_branch_is_resolved() {
         // The first line has four instructions left; a whole line takes four cycles.
-        assert_eq!(wrong_path_fetches(&[], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101), (0x1080, 105)]);
+        assert_eq!(
+            wrong_path_fetches(&[], (0x1000, 0x1030), 106),
+            [(0x1030, 100), (0x1040, 101), (0x1080, 105)]
+        );
         assert_eq!(wrong_path_fetches(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
         assert_eq!(wrong_path_fetches(&[], (0x1000, 0x1030), 100), []);
     }

@@ -29,9 +29,11 @@ impl<'a> Work<'a> {
             self.bytes += 1 << 40;
             self.second += 1;
             self.host.put_sockets(vec![socket(1, 100, Some(self.bytes))]);
-            let seen = self.watch.look(self.host);
+            let observation = self.watch.look(self.host);
             decisions.extend(
-                self.tuner.step(&seen, journal.as_deref_mut(), Duration::from_secs(self.second)).unwrap(),
+                self.tuner
+                    .step(&observation, journal.as_deref_mut(), Duration::from_secs(self.second))
+                    .unwrap(),
             );
         }
         decisions
