@@ -1,7 +1,7 @@
 # The stages of `test`: one function a stage. Sourced by `test`, which sets $root, $longma and $run.
 # tests/README.md lists the stages, with the time that each takes and the errors that it finds.
 
-# Packages with a workspace of their own.
+# Packages that are separate workspaces.
 standalone=(fuzz bench/via bench/zoned python)
 
 stage_format() {
@@ -26,7 +26,7 @@ stage_lint() {
 # Licences, duplicates and sources of all dependencies; advisories where the database can be fetched.
 stage_deny() {
     if ! cargo deny --version >/dev/null 2>&1; then
-        echo "left out: licences and duplicates were not checked: cargo install --locked cargo-deny"
+        echo "skipped: licences and duplicates were not checked: cargo install --locked cargo-deny"
         return
     fi
     local manifest
@@ -35,7 +35,7 @@ stage_deny() {
         cargo deny --manifest-path "$manifest" --locked check --allow unmatched-skip --allow unnecessary-skip licenses bans sources || return 1
         echo "deny: 1 passed, 0 failed"
     done
-    timeout 120 cargo deny fetch db || { echo "left out: advisories were not checked: their database could not be fetched" && return; }
+    timeout 120 cargo deny fetch db || { echo "skipped: advisories were not checked: their database could not be fetched" && return; }
     cargo deny --locked check --disable-fetch advisories
 }
 
@@ -111,7 +111,7 @@ stage_static() { tests/release.py --target-dir "$root/target"; }
 
 # Zoned devices on the kernel's null_blk, in a small guest.
 stage_null_blk() {
-    can_boot || { echo "left out: there is no qemu-system-x86_64 or no busybox" && return; }
+    can_boot || { echo "skipped: there is no qemu-system-x86_64 or no busybox" && return; }
     tests/null_blk.py
 }
 
@@ -152,7 +152,7 @@ stage_browser() {
     tests/placement_page.py --longma "$longma"
 }
 
-# The Python package, installed into an environment of its own.
+# The Python package, installed into a separate environment.
 stage_python() {
     local folder=$root/target/python
     [ -x "$folder/bin/python" ] || python3 -m venv "$folder" || return 1
@@ -176,7 +176,7 @@ stage_calls() { tests/calls.py --emulator "$run"; }
 # gdb on programs of each architecture; single steps compared with the host or QEMU.
 stage_gdb() { tests/gdb.py --emulator "$run"; }
 
-# Debian's programs for LoongArch, and esbuild; left out where they cannot be downloaded.
+# Debian's programs for LoongArch, and esbuild; skipped where they cannot be downloaded.
 stage_packages() { tests/packages.py --emulator "$run"; }
 
 # Dynamically linked programs with the C libraries of each architecture.
@@ -215,7 +215,7 @@ stage_book() {
     if [ -n "${LONGMA_MDBOOK:-}" ]; then
         $LONGMA_MDBOOK build docs
     else
-        echo "left out: the book was not built, only its commands were run: cargo install --locked mdbook"
+        echo "skipped: the book was not built, only its commands were run: cargo install --locked mdbook"
     fi
 }
 

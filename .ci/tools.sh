@@ -1,4 +1,4 @@
-# Installs what the stages of `test` need, or notes what is left out. Sourced by `test` after need.sh.
+# Installs what the stages of `test` need, or notes what is skipped. Sourced by `test` after need.sh.
 
 # need COMMAND PACKAGE: notes Debian's package for a missing command.
 need() { command -v "$1" >/dev/null || missing+=("$2"); }
@@ -67,7 +67,7 @@ find_iperf() {
     notes+=("affinity's sweeps were not tested: install iperf3")
 }
 
-# Tests compile programs for MIPS64 and AArch64; without a compiler they are left out.
+# Tests compile programs for MIPS64 and AArch64; without a compiler they are skipped.
 find_mips_compiler() {
     command -v mips64el-linux-gnuabi64-gcc >/dev/null && return
     install_packages gcc-mips64el-linux-gnuabi64 libc6-dev-mips64el-cross && return

@@ -161,13 +161,13 @@ def windows(audit):
         yield audit.check("reorder buffer", "entries", expected, None)
         return
     # With the step and the loop, a round has eleven more instructions.
-    least, most = 0, 2 * expected
+    low, high = 0, 2 * expected
     half = (inside + outside) / 2
-    while most - least > 1:
-        middle = (least + most) // 2
+    while high - low > 1:
+        middle = (low + high) // 2
         cycles = overlaps(middle)
-        least, most = (middle, most) if cycles and cycles < half else (least, middle)
-    yield audit.check("reorder buffer", "entries", expected, least + 12, "the longest round whose miss overlaps the next one's", 0.1)
+        low, high = (middle, high) if cycles and cycles < half else (low, middle)
+    yield audit.check("reorder buffer", "entries", expected, low + 12, "the longest round whose miss overlaps the next one's", 0.1)
 
 
 def forwarding(audit):
@@ -285,7 +285,7 @@ def contention(audit):
     """Checks a word passed between two cores against the measured latency."""
     run, _ = run_model(audit.options, ["--level", "timing", "--core", audit.options.core], "contention", ["2", "2000"])
     audit.problem = run.problem
-    seen = re.search(r"there and back: ([\d.]+) ns", run.said)
+    seen = re.search(r"there and back: ([\d.]+) ns", run.errors)
     measured = float(seen[1]) / 2 if seen and not run.problem else None
     note = "one way, by the guest contention; what was measured is another program, of compare-and-swap"
     yield audit.check("a word handed to another core", "ns", HANDED_OVER_NS, measured, note, 0.15)

@@ -39,7 +39,7 @@ class Run:
     system_s: float
     output: str
     problem: str = ""
-    said: str = ""
+    errors: str = ""
     resident_kib: int = 0
 
 
@@ -72,9 +72,9 @@ def time_child(command, timeout_s, cpu=None):
         printed.seek(0)
         output = hashlib.sha256(printed.read()).hexdigest()
         complained.seek(0)
-        said = complained.read(1 << 20).decode(errors="replace")
+        message = complained.read(1 << 20).decode(errors="replace")
     problem = f"over {timeout_s:g} s" if late.is_set() else f"exit {child.returncode}" if child.returncode else ""
-    return Run(wall_s, usage.ru_utime, usage.ru_stime, output, problem, said, usage.ru_maxrss)
+    return Run(wall_s, usage.ru_utime, usage.ru_stime, output, problem, message, usage.ru_maxrss)
 
 
 def out_of_date(folder, sources):
@@ -126,14 +126,14 @@ def run_model(options, level, guest, arguments, cpu=None, more=()):
     if not pathlib.Path(options.longma).exists():
         raise Failure(f"{options.longma} is missing: cargo build --release -p longma-cli, or give --longma PATH")
     guest_line = [PREBUILT / guest, *(["--", *arguments] if arguments else [])]
-    said = [options.longma, "run", "--machine", str(options.machine), *level, *more]
+    command = [options.longma, "run", "--machine", str(options.machine), *level, *more]
     if "functional" in level:
-        run = time_child([*said, "--format", "json", *guest_line], options.timeout, cpu)
-        counted = [line for line in run.said.splitlines() if line.startswith('{"')]
+        run = time_child([*command, "--format", "json", *guest_line], options.timeout, cpu)
+        counted = [line for line in run.errors.splitlines() if line.startswith('{"')]
         return run, {"instructions": json.loads(counted[-1])["instructions"]} if counted and not run.problem else {}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "statistics.json"
-        run = time_child([*said, "--quiet", "--stats-out", file, *guest_line], options.timeout, cpu)
+        run = time_child([*command, "--quiet", "--stats-out", file, *guest_line], options.timeout, cpu)
         if run.problem or not file.exists():
             return run, {}
         return run, read_statistics(json.loads(file.read_text()))

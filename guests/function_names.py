@@ -22,7 +22,7 @@ def keep_function_names(path):
     sections = [list(SECTION.unpack_from(data, at + i * size)) for i in range(count)]
     kept = [s for i, s in enumerate(sections) if i == 0 or s[2] & ALLOCATED]
     if sections[: len(kept)] != kept:
-        raise ValueError(f"{path.name}: a section that is not loaded stands before one that is")
+        raise ValueError(f"{path.name}: a section that is not loaded precedes one that is")
 
     table = next(s for s in sections if s[1] == SYMBOLS)
     texts = sections[table[6]]

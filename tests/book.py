@@ -124,7 +124,7 @@ def console(clone, block):
         printed = re.sub(r"^bash: line \d+: +\d+ ([A-Z][a-z/ ]+?)(?: +\(core dumped\))? {2,}.*$", r"\1", printed, flags=re.M)
         got += f"$ {command}\n{printed}"
     if plain(got, block) != plain(expected, block):
-        return f"what stands there:\n{expected}what is printed:\n{got}"
+        return f"expected:\n{expected}printed:\n{got}"
     return ""
 
 
@@ -132,7 +132,7 @@ def plain(text, block):
     """Normalizes text for the comparison."""
     if "numbers differ" in block.notes:
         text = re.sub(r" *\d[\d .,e+-]*\d|\d", "#", re.sub(r"0x[0-9a-f]+", "hex", text))
-        text = re.sub(r" {2,}", " ", text)  # columns are as wide as what stands in them
+        text = re.sub(r" {2,}", " ", text)  # columns are as wide as their contents
     if "  × " in text:
         # Error messages are wrapped for the terminal, but not for a pipe.
         text = re.sub(r"[\s│]+", " ", text)
@@ -174,8 +174,8 @@ def unfit(chapter):
         if not block.kind:
             yield f"{block.where()}: a block without a kind: say sh, console, python, or text if it is none"
         for note in ("not run", "without", "numbers differ"):
-            said = block.notes.get(note, "a reason")
-            if not (said.partition(":")[2] if note == "without" and note in block.notes else said).strip():
+            reason = block.notes.get(note, "a reason")
+            if not (reason.partition(":")[2] if note == "without" and note in block.notes else reason).strip():
                 yield f"{block.where()}: `{note}` without a reason"
 
 
@@ -194,7 +194,7 @@ def main():
             print(wrong)
             bad += 1
         for block, wrong, seconds in chapter_runs(chapter, options):
-            print(f"{block.where()}: {wrong or 'as it stands there'} ({seconds:.1f} s)", flush=True)
+            print(f"{block.where()}: {wrong or 'as expected'} ({seconds:.1f} s)", flush=True)
             good, bad = good + (not wrong), bad + bool(wrong)
     print(f"book: {good} passed, {bad} failed")
     sys.exit(1 if bad else 0)

@@ -58,18 +58,18 @@ def ended(command, timeout_s):
     return run.returncode, run.stdout.decode(errors="replace").splitlines(), run.stderr.decode(errors="replace").strip()
 
 
-def difference(wanted, got):
+def difference(expected, got):
     """The difference between two runs, or an empty string."""
     if got is None:
         return "took too long"
-    if got[1] != wanted[1]:
+    if got[1] != expected[1]:
         differing = [
             f"'{there}', not '{here}'"
-            for here, there in zip([*wanted[1], *[""] * 1000], [*got[1], *[""] * 1000])
+            for here, there in zip([*expected[1], *[""] * 1000], [*got[1], *[""] * 1000])
             if here != there
         ]
         return f"{len(differing)} lines: {'; '.join(differing[:12])} {got[2][-300:]}"
-    return "" if got[0] == wanted[0] else f"ended with {got[0]}, not {wanted[0]}: {got[2][-300:]}"
+    return "" if got[0] == expected[0] else f"ended with {got[0]}, not {expected[0]}: {got[2][-300:]}"
 
 
 def main():
@@ -87,14 +87,14 @@ def main():
         sys.exit(str(error))
     passed = failed = 0
     for name in names:
-        wanted = ended([BUILT / "native" / name], options.timeout)
-        if wanted is None or wanted[0] != 0 or not wanted[1]:
-            sys.exit(f"calls: {name} does not run natively: {wanted and wanted[0]} {wanted and wanted[2]}")
+        expected = ended([BUILT / "native" / name], options.timeout)
+        if expected is None or expected[0] != 0 or not expected[1]:
+            sys.exit(f"calls: {name} does not run natively: {expected and expected[0]} {expected and expected[2]}")
         for level in levels_of(name):
             if options.level not in (None, level):
                 continue
             command = [*shlex.split(options.emulator), *LEVELS[level], BUILT / "loongarch" / name]
-            wrong = difference(wanted, ended(command, options.timeout))
+            wrong = difference(expected, ended(command, options.timeout))
             passed, failed = passed + (not wrong), failed + bool(wrong)
             print(f"{'FAIL' if wrong else 'ok  '} {name}, {level}{': ' + wrong if wrong else ''}", flush=True)
     print(f"calls: {passed} passed, {failed} failed")

@@ -86,8 +86,8 @@ def compiler_runtime(builder, zig, folder, target):
     """Zig's compiler support library (quad-precision arithmetic for long double) without memcpy and similar functions. They are hidden
     symbols there and would hide musl's own from programs.
     """
-    said = subprocess.run([*zig, "env"], check=True, capture_output=True, text=True, timeout=60).stdout
-    library = pathlib.Path(re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', said).group(1))
+    output = subprocess.run([*zig, "env"], check=True, capture_output=True, text=True, timeout=60).stdout
+    library = pathlib.Path(re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', output).group(1))
     shutil.copytree(library / "compiler_rt", folder / "compiler_rt", dirs_exist_ok=True)
     whole = (library / "compiler_rt.zig").read_text()
     less = whole.replace("if (builtin.object_format != .c) {", "if (false) {")
@@ -128,8 +128,8 @@ def verdict(command, expected, timeout_s):
     except subprocess.TimeoutExpired:
         return f"took over {timeout_s} s"
     if run.returncode != 0:
-        said = run.stderr.decode(errors="replace").strip().splitlines()
-        return f"ended with {run.returncode}: {said[-1] if said else ''}"
+        message = run.stderr.decode(errors="replace").strip().splitlines()
+        return f"ended with {run.returncode}: {message[-1] if message else ''}"
     got, want = run.stdout.decode(errors="replace").splitlines(), expected.decode().splitlines()
     differing = [f"'{g}', not '{w}'" for g, w in itertools.zip_longest(got, want, fillvalue="") if g != w]
     return f"printed {differing[0]}" if differing else ""

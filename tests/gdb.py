@@ -163,8 +163,8 @@ QUIET = ["set debuginfod enabled off", "set pagination off", "set width 0", "set
 
 def run_gdb(gdb, words, program=None):
     """Runs gdb with these commands and returns its output."""
-    told = [part for word in [*QUIET, *words] for part in ("-ex", word)]
-    command = [gdb, "-nx", "-batch", *told, *([program] if program else [])]
+    arguments = [part for word in [*QUIET, *words] for part in ("-ex", word)]
+    command = [gdb, "-nx", "-batch", *arguments, *([program] if program else [])]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S).stdout
 
 
@@ -245,10 +245,10 @@ class Tally:
     def __init__(self):
         self.passed = self.failed = 0
 
-    def note(self, what, right, said):
-        """Counts and prints a check; `said` is the reason of a failure."""
+    def note(self, what, right, detail):
+        """Counts and prints a check; `detail` is the reason of a failure."""
         self.passed, self.failed = self.passed + bool(right), self.failed + (not right)
-        print(f"{'ok  ' if right else 'FAIL'} {what}" + ("" if right else f": {said}"))
+        print(f"{'ok  ' if right else 'FAIL'} {what}" + ("" if right else f": {detail}"))
 
 
 def check(name, emulator, options, folder, tally):
@@ -258,19 +258,19 @@ def check(name, emulator, options, folder, tally):
     program = pathlib.Path(folder, name)
     build = [*zig(), "cc", "-target", architecture.target, "-O1", "-g", "-static", "-Wno-option-ignored", "-o", program]
     subprocess.run([*build, pathlib.Path(folder, "program.c")], check=True, timeout=600)
-    session = [(said.replace("ARGUMENT", architecture.argument), wanted) for said, wanted in SESSION]
-    words = [word for said, _ in session for word in (f"echo \\n<<<{said}>>>\\n", said)]
+    session = [(typed.replace("ARGUMENT", architecture.argument), expected) for typed, expected in SESSION]
+    words = [word for typed, _ in session for word in (f"echo \\n<<<{typed}>>>\\n", typed)]
     printed, output, ended = under_longma(emulator, gdb, program, words)
     answers = re.split(r"\n<<<.*>>>\n", printed)[1:]
-    for index, (said, wanted) in enumerate(session):
+    for index, (typed, expected) in enumerate(session):
         answer = answers[index] if index < len(answers) else "(nothing)"
-        tally.note(f"{name}: {said}", re.search(wanted, answer), f"no '{wanted}' in:\n{answer}")
+        tally.note(f"{name}: {typed}", re.search(expected, answer), f"no '{expected}' in:\n{answer}")
     tally.note(f"{name}: what it prints", output == "sum 10, counter 1005\n", repr(output))
     tally.note(f"{name}: how it ends", ended in (-6, 134), ended)
     if not architecture.registers:
         return
     if architecture.other and not shutil.which(architecture.other):
-        print(f"left out: {name} was not compared step by step: install qemu-user")
+        print(f"skipped: {name} was not compared step by step: install qemu-user")
         return
     wrong = compare(architecture, emulator, gdb, program)
     tally.note(f"{name}: {STEPS} steps and the result are those without longma", wrong is None, wrong)

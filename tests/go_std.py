@@ -66,8 +66,8 @@ def go_command():
 
 
 def go_environment(go, names):
-    said = subprocess.run([go, "env", *names], capture_output=True, text=True, timeout=60, check=True).stdout
-    return said.split("\n")[: len(names)]
+    output = subprocess.run([go, "env", *names], capture_output=True, text=True, timeout=60, check=True).stdout
+    return output.split("\n")[: len(names)]
 
 
 def compile_package(go, folder, arch, package, timeout_s):
@@ -100,13 +100,13 @@ def run_tests(words, program, folder, options):
         cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:
-        said, _ = child.communicate(timeout=options.timeout)
+        output, _ = child.communicate(timeout=options.timeout)
         ending = "" if child.returncode == 0 else f"exit {child.returncode}"
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        said, _ = child.communicate()
+        output, _ = child.communicate()
         ending = f"over {options.timeout} s"
-    text = said.decode(errors="replace")
+    text = output.decode(errors="replace")
     results = {name: result for result, name in RESULT.findall(text)}
     # A test that started but did not end is where the process died or hung.
     for name in re.findall(r"^=== RUN +([^/\s]+)$", text, re.MULTILINE):

@@ -60,8 +60,8 @@ def package(name, given, shared):
     """The package of a dependency, which may be renamed here or in the workspace's manifest."""
     if not isinstance(given, dict):
         return name
-    there = shared.get(name, {}) if given.get("workspace") else {}
-    return given.get("package") or (there.get("package") if isinstance(there, dict) else None) or name
+    inherited = shared.get(name, {}) if given.get("workspace") else {}
+    return given.get("package") or (inherited.get("package") if isinstance(inherited, dict) else None) or name
 
 
 def ours(package):
@@ -161,9 +161,9 @@ def placed(files, sources):
     for _ in range(3):
         for path, text in files.items():
             for relative, name in ELSEWHERE.findall(text):
-                there = pathlib.Path(os.path.normpath(path.parent / relative))
-                if there in places:
-                    places[there] = [*places[path], name]
+                target = pathlib.Path(os.path.normpath(path.parent / relative))
+                if target in places:
+                    places[target] = [*places[path], name]
     return places
 
 

@@ -43,9 +43,9 @@ class Wrong(Exception):
     """A failed check."""
 
 
-def must(is_so, said):
+def must(is_so, message):
     if not is_so:
-        raise Wrong(said)
+        raise Wrong(message)
 
 
 def run(*words, timeout=120, check=True):
@@ -100,22 +100,22 @@ class House:
         (tools / "virsh").chmod(0o755)
         path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log, env=path)
-        until("the service answers", lambda: self.says("list"))
+        until("the service answers", lambda: self.output_of("list"))
 
     def kill(self):
         self.service.send_signal(signal.SIGKILL)
         self.service.wait()
 
-    def says(self, *words):
+    def output_of(self, *words):
         return run(self.longma, "placement", *words, "--state", self.folder / "state", timeout=300)
 
     def json(self, *words):
-        return json.loads(self.says(*words, "--json"))
+        return json.loads(self.output_of(*words, "--json"))
 
     def found(self):
         """The audit's findings: domain to differences, with both sides."""
-        said = run(self.longma, "placement", "audit", "--json", "--state", self.folder / "state", timeout=300, check=False)
-        return [(f["domain"], f["what"], f["intended"], f["actual"]) for host in json.loads(said)["hosts"] for f in host["findings"]]
+        output = run(self.longma, "placement", "audit", "--json", "--state", self.folder / "state", timeout=300, check=False)
+        return [(f["domain"], f["what"], f["intended"], f["actual"]) for host in json.loads(output)["hosts"] for f in host["findings"]]
 
     def finds(self, domain, what, intended=""):
         return any(found[:2] == (domain, what) and intended in found[2] for found in self.found())
@@ -193,8 +193,8 @@ def cgroup(pid, file):
 
 
 def pinned_and_bound(house):
-    said = house.says("request", "own", "--vcpus", "1", "--memory", "128MiB", "--cpu", "exclusive", "--patience", "120")
-    must("running" in said, said)
+    output = house.output_of("request", "own", "--vcpus", "1", "--memory", "128MiB", "--cpu", "exclusive", "--patience", "120")
+    must("running" in output, output)
     cell = house.json("show", "own")["placement"]["cells"][0]
     own, node = set(cell["cpus"]), cell["node"]
     pin = virsh("vcpupin", "longma-1").split()
@@ -218,45 +218,45 @@ def pinned_and_bound(house):
 
 
 def shared_keep_off_what_is_anothers_own(house):
-    house.says("request", "shared", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    house.output_of("request", "shared", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     at = vcpu_threads(pid_of("longma-2"))
     must(at and all(not where & own for where in at.values()), f"{at}: {own} are another's own")
 
 
-def what_is_changed_by_hand_is_put_right(house):
+def manual_changes_are_repaired(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     others = sorted(set(os.sched_getaffinity(0)) - own)
     virsh("vcpupin", "longma-1", "0", str(others[0]), "--live")
-    must(all(at != own for at in vcpu_threads(pid_of("longma-1")).values()), "it could not be changed by hand")
+    must(all(at != own for at in vcpu_threads(pid_of("longma-1")).values()), "the pinning could not be changed")
     until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()))
     virsh("destroy", "longma-2")
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
-def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
+def manually_paused_undefined_or_throttled_domains_are_repaired(house):
     pid = pid_of("longma-1")
     virsh("suspend", "longma-1")
     virsh("undefine", "longma-1")
     must("longma-1" in virsh("list", "--transient", "--name").split(), "it could not be undefined")
     can_be_slowed = slowed("longma-1")
-    until("it goes on", lambda: virsh("domstate", "longma-1").strip() == "running")
+    until("it runs again", lambda: virsh("domstate", "longma-1").strip() == "running")
     until("it is kept", lambda: "longma-1" in virsh("list", "--persistent", "--name").split())
     if can_be_slowed:
         until("it has its time", lambda: virsh("schedinfo", "longma-1").split("vcpu_quota")[1].split()[1] not in ("5000",))
     else:
-        print("left out: CPU time, which libvirt cannot bound here")
+        print("skipped: CPU time, which libvirt cannot bound here")
     must(pid_of("longma-1") == pid, "it was made anew")
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
-def restarted_by_hand(house, domain, *changes):
+def manually_restarted(house, domain, *changes):
     """Changes a domain's XML with regular expressions, each matching once, and starts it."""
     xml = virsh("dumpxml", "--inactive", "--domain", domain)
     for what, becomes in changes:
         xml, count = re.subn(what, becomes, xml, flags=re.S)
-        must(count == 1, f"{what} is there {count} times: {xml}")
+        must(count == 1, f"{what} occurs {count} times: {xml}")
     defined(house, xml)
     # In one call, so that the service does not act in between.
     virsh(f"destroy {domain}; start {domain}")
@@ -274,21 +274,21 @@ def apart(domain, count, own):
     return len(threads) == count and all(at and not at & own for at in threads.values())
 
 
-def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house):
+def manually_added_virtual_cpus_and_memory_are_found_and_confined(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     more = r"<vcpu placement='static'[^>]*>1</vcpu>"
     size = [(rf"<{word} unit='KiB'>\d+</{word}>", f"<{word} unit='KiB'>307200</{word}>") for word in ("memory", "currentMemory")]
-    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
+    manually_restarted(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
     must(len(vcpu_threads(pid_of("longma-2"))) == 3, "it could not be given more virtual CPUs")
-    for wanted in ("vcpus", "size"):
-        until(f"{wanted} is found, with what to do", lambda wanted=wanted: house.finds("longma-2", wanted, "longma placement stop 2"), 40)
+    for difference in ("vcpus", "size"):
+        until(f"{difference} is found, with what to do", lambda difference=difference: house.finds("longma-2", difference, "longma placement stop 2"), 40)
     until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 40)
     # The service looks every 2 s, and querying the guest takes seconds each time.
     time.sleep(6)
     asked = [call for call in (house.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
     must(len(asked) == 1, f"{asked}")
     restarted(house, own)
-    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
+    manually_restarted(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
     virsh("setvcpus", "longma-2", "3", "--live")
     until("it is found", lambda: house.finds("longma-2", "vcpus"), 40)
     until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 60)
@@ -298,8 +298,8 @@ def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house
 def restarted(house, own):
     """Restarted by its owner; it then has the requested placement."""
     for word in ("stop", "start"):
-        house.says(word, "shared", "--patience", "120")
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+        house.output_of(word, "shared", "--patience", "120")
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
     must(apart("longma-2", 1, own) and "65536 KiB" in virsh("dominfo", "longma-2"), virsh("dominfo", "longma-2"))
 
 
@@ -316,7 +316,7 @@ def a_domain_with_the_same_metadata_is_found_whatever_its_name(house):
     finally:
         for uuid in set(virsh("list", "--all", "--uuid").split()) - before:
             virsh("undefine", "--domain", uuid)
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
 def what_is_in_somebodys_metadata_is_no_domain(house):
@@ -325,7 +325,7 @@ def what_is_in_somebodys_metadata_is_no_domain(house):
     inside = f"<metadata><w:w xmlns:w='urn:w'>\n{inner}{inner}</w:w></metadata>"
     defined(house, FOREIGN.replace("somebody-elses", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
     try:
-        until("it is seen", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
+        until("it is listed", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
         must(house.found() == [], f"{house.found()}")
         virsh("vcpupin", "longma-1", "0", str(min(set(os.sched_getaffinity(0)) - own)), "--live")
         until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()), 40)
@@ -339,7 +339,7 @@ def a_start_whose_domain_is_taken_away_is_made_again(house):
     virsh("destroy", "longma-2")
     until("it was taken away", lambda: not taken.exists())
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
 def slowed(domain):
@@ -356,7 +356,7 @@ def a_killed_service_leaves_everything_running(house):
     house.kill()
     must({name: pid_of(name) for name in before} == before, "virtual machines ended with the service")
     house.start()
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
     must({name: pid_of(name) for name in before} == before, "virtual machines were made again")
 
 
@@ -365,7 +365,7 @@ def those_of_others_are_left_alone(house):
     xml.write_text(FOREIGN)
     virsh("define", str(xml))
     virsh("start", "somebody-elses")
-    until("it is seen", lambda: "somebody-elses" in house.says("hosts"))
+    until("it is listed", lambda: "somebody-elses" in house.output_of("hosts"))
     seen = house.json("hosts")[0]["foreign"]
     must(seen == ["somebody-elses"], f"{seen}")
 
@@ -376,7 +376,7 @@ def those_of_another_database_are_left_alone(house):
     log, state = (house.folder / "other.log").open("a"), house.folder / "other"
     other = subprocess.Popen([house.longma, *words, state], stdout=log, stderr=log)
 
-    def says(*words, check=True):
+    def output_of(*words, check=True):
         return run(house.longma, "placement", *words, "--state", state, timeout=300, check=check)
 
     try:
@@ -402,7 +402,7 @@ def watch_says_where_all_run(house):
 def a_template_is_taken_and_filled_in(house):
     template = house.folder / "template.xml"
     template.write_text(FOREIGN.replace("<vcpu>1</vcpu>", "<vcpu cpuset='0'>7</vcpu><title>a &amp; b</title><iothreads>2</iothreads>"))
-    house.says("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
+    house.output_of("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
     xml = virsh("dumpxml", "longma-3")
     must("<title>a &amp; b</title>" in xml and ">7</vcpu>" not in xml and "<name>longma-3</name>" in xml, xml)
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
@@ -410,17 +410,17 @@ def a_template_is_taken_and_filled_in(house):
     must(len(threads) == 2 and all(not at & own for at in threads.values()), f"threads for input and output: {threads}; {own} are another's own")
 
 
-def a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back(house):
+def a_manually_pinned_io_thread_is_moved_back(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
 
     def threads():
         return allowed(pid_of("longma-3"), lambda name: name.startswith("IO iothread"))
 
     virsh("iothreadpin", "longma-3", "1", str(min(own)), "--live")
-    must(any(at & own for at in threads().values()), "it could not be pinned by hand")
+    must(any(at & own for at in threads().values()), "it could not be pinned")
     virsh("iothreadadd", "longma-3", "9", "--live")
     until("all of them off another's own CPU", lambda: len(threads()) == 3 and all(not at & own for at in threads().values()), 40)
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
 def a_look_is_a_few_calls_whatever_their_number(house):
@@ -435,20 +435,20 @@ def a_look_is_a_few_calls_whatever_their_number(house):
 
 def freed_cpus_are_shared_again(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
-    house.says("delete", "own", "--patience", "120")
+    house.output_of("delete", "own", "--patience", "120")
     until("live re-pinned", lambda: all(own <= at for at in vcpu_threads(pid_of("longma-2")).values()))
     must("running" in virsh("domstate", "longma-2"), "it did not run on")
 
 
-def a_thread_that_was_moved_past_libvirt_comes_back(house):
-    said, pid = cpus(virsh("vcpupin", "longma-2").split()[-1]), pid_of("longma-2")
-    must(len(said) > 1, f"it has nothing but {said} to be moved to")
+def a_thread_moved_without_libvirt_is_moved_back(house):
+    allowed_cpus, pid = cpus(virsh("vcpupin", "longma-2").split()[-1]), pid_of("longma-2")
+    must(len(allowed_cpus) > 1, f"it can only be moved to {allowed_cpus}")
     for task, name in tasks(pid):
         if name.startswith("CPU "):
-            os.sched_setaffinity(task, {min(said)})
-    must(all(at == {min(said)} for at in vcpu_threads(pid).values()), "it could not be moved")
-    must(cpus(virsh("vcpupin", "longma-2").split()[-1]) == said, "libvirt noticed it")
-    until("back where it was", lambda: all(at == said for at in vcpu_threads(pid).values()), 40)
+            os.sched_setaffinity(task, {min(allowed_cpus)})
+    must(all(at == {min(allowed_cpus)} for at in vcpu_threads(pid).values()), "it could not be moved")
+    must(cpus(virsh("vcpupin", "longma-2").split()[-1]) == allowed_cpus, "libvirt noticed it")
+    until("back where it was", lambda: all(at == allowed_cpus for at in vcpu_threads(pid).values()), 40)
 
 
 def an_image_that_leads_to_another_file_is_refused(house):
@@ -461,7 +461,7 @@ def an_image_that_leads_to_another_file_is_refused(house):
     must("has a backing file" in failed, failed)
     words = ("audit", "--state", house.folder / "state")
     until("the audit", lambda: "has a backing file" in run(house.longma, "placement", *words, timeout=300, check=False))
-    house.says("delete", "led", "--patience", "60")
+    house.output_of("delete", "led", "--patience", "60")
 
 
 def what_a_database_that_was_set_back_has_lost_runs_on(house):
@@ -469,7 +469,7 @@ def what_a_database_that_was_set_back_has_lost_runs_on(house):
     house.kill()
     shutil.copytree(state, before)
     house.start()
-    house.says("request", "lost", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    house.output_of("request", "lost", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
     domain = f"longma-{house.json('show', 'lost')['id']}"
     pid = pid_of(domain)
     house.kill()
@@ -480,16 +480,16 @@ def what_a_database_that_was_set_back_has_lost_runs_on(house):
     run(house.longma, "placement", *words, "--state", state, timeout=300, check=False)
     failed = until("its number is taken", lambda: house.json("show", "heir")["problem"])
     must(domain == f"longma-{house.json('show', 'heir')['id']}" and "has lost" in failed, failed)
-    house.says("delete", "heir", "--patience", "60")
+    house.output_of("delete", "heir", "--patience", "60")
     must(pid_of(domain) == pid and "running" in virsh("domstate", domain), "it was taken for another's")
     virsh("destroy", domain)
     virsh("undefine", domain)
-    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
 
 
 def nothing_is_left_over(house):
     for name in ("shared", "mine"):
-        house.says("delete", name, "--patience", "120")
+        house.output_of("delete", name, "--patience", "120")
     must(virsh("list", "--all", "--name").split() == ["somebody-elses"], virsh("list", "--all"))
     left = [str(path) for folder in FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
     must(not left, f"{left}")
@@ -502,9 +502,9 @@ def nothing_is_left_over(house):
 STEPS = (
     pinned_and_bound,
     shared_keep_off_what_is_anothers_own,
-    what_is_changed_by_hand_is_put_right,
-    what_is_paused_undefined_or_slowed_by_hand_is_put_right,
-    virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined,
+    manual_changes_are_repaired,
+    manually_paused_undefined_or_throttled_domains_are_repaired,
+    manually_added_virtual_cpus_and_memory_are_found_and_confined,
     a_domain_with_the_same_metadata_is_found_whatever_its_name,
     what_is_in_somebodys_metadata_is_no_domain,
     a_start_whose_domain_is_taken_away_is_made_again,
@@ -513,10 +513,10 @@ STEPS = (
     those_of_another_database_are_left_alone,
     watch_says_where_all_run,
     a_template_is_taken_and_filled_in,
-    a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back,
+    a_manually_pinned_io_thread_is_moved_back,
     a_look_is_a_few_calls_whatever_their_number,
     freed_cpus_are_shared_again,
-    a_thread_that_was_moved_past_libvirt_comes_back,
+    a_thread_moved_without_libvirt_is_moved_back,
     an_image_that_leads_to_another_file_is_refused,
     what_a_database_that_was_set_back_has_lost_runs_on,
     nothing_is_left_over,
@@ -586,7 +586,7 @@ def main():
     if options.inside:
         sys.exit(inside(options.longma, STEPS, "libvirt"))
     if why := missing():
-        print(f"left out: libvirt: {why}")
+        print(f"skipped: libvirt: {why}")
         return
     # All child processes die with this one.
     words = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, "--inside", "--longma"]

@@ -137,7 +137,7 @@ def is_where_it_was_said(house, name):
         for cell in placement["cells"]:
             for share in cell["memory"]:
                 has = memory.get(share["node"], 0)
-                must(abs(has - share["mib"]) < 1, f"{name}: {memory} MiB by node, wanted {share}: strict memory is there from the start")
+                must(abs(has - share["mib"]) < 1, f"{name}: {memory} MiB by node, wanted {share}: strict memory is allocated at the start")
     return memory
 
 
@@ -151,18 +151,18 @@ def taken(house):
 
 
 def ask(house, name, memory, *words):
-    said = house.says("request", name, "--memory", memory, "--patience", "240", *words)
-    must("running" in said, said)
+    output = house.output_of("request", name, "--memory", memory, "--patience", "240", *words)
+    must("running" in output, output)
 
 
 def move(house, name, node):
     """Moves a virtual machine to a node and waits for it. An emulated host may take longer than the service waits for the answer."""
     words = [house.longma, "placement", "rebind", name, "--nodes", str(node), "--state", house.folder / "state"]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
+    errors = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
 
     def is_there():
         vm = house.json("show", name)
-        must(vm["state"] == "running" and nodes_of(vm["placement"]) == [node], f"it is {vm}; rebind said: {said}")
+        must(vm["state"] == "running" and nodes_of(vm["placement"]) == [node], f"it is {vm}; rebind failed with: {errors}")
         return True
 
     until(f"{name} is on node {node}", is_there, 240)
@@ -241,7 +241,7 @@ def several_virtual_nodes_stay_and_the_refusal_says_why(house):
 
 
 def preferred_memory_is_borrowed_within_its_bound_only(house):
-    house.says("delete", "wide", "--patience", "240")
+    house.output_of("delete", "wide", "--patience", "240")
     free = max(node["memory"][0][1] - node["memory"][0][2] for node in house.json("hosts")[0]["nodes"])
     mib = free + 100
     words = ["--memory-policy", "preferred", "--within-distance", str(NEAR), "--virtual-nodes", "1"]
@@ -253,7 +253,7 @@ def preferred_memory_is_borrowed_within_its_bound_only(house):
     memory = is_where_it_was_said(house, "wish")
     print(f"wish: MiB by node: {memory}, its own is {home}")
     must(memory.get(home, 0) > mib / 2, f"{memory}: as much as there is room belongs to node {home}")
-    house.says("delete", "wish", "--patience", "240")
+    house.output_of("delete", "wish", "--patience", "240")
 
 
 def a_busy_node_is_relieved(house):
@@ -268,7 +268,7 @@ def a_busy_node_is_relieved(house):
     for name in ("busy", "idle"):
         memory = is_where_it_was_said(house, name)
         must(set(memory) == set(nodes_of(placed(house, name)[0])), f"{name}: {memory}")
-        house.says("delete", name, "--patience", "240")
+        house.output_of("delete", name, "--patience", "240")
 
 
 def a_service_that_was_killed_in_a_move_leaves_one_place(house):
@@ -286,7 +286,7 @@ def a_service_that_was_killed_in_a_move_leaves_one_place(house):
     must(pid_of(domain) == pid and len(memory) == 1, f"{memory}")
 
 
-def who_had_a_cpu_that_goes_offline_gets_another(house):
+def a_virtual_machine_on_an_offline_cpu_gets_another(house):
     before, domain = placed(house, "own")
     (cpu,) = before["cells"][0]["cpus"]
     online = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
@@ -299,9 +299,9 @@ def who_had_a_cpu_that_goes_offline_gets_another(house):
 
 
 def all_is_as_intended_and_nothing_is_left_over(house):
-    until("the audit", lambda: "everything is as intended" in house.says("audit"), 60)
+    until("the audit", lambda: "everything is as intended" in house.output_of("audit"), 60)
     for name in ("own", "range"):
-        house.says("delete", name, "--patience", "240")
+        house.output_of("delete", name, "--patience", "240")
     must(virsh("list", "--all", "--name").split() == [], virsh("list", "--all"))
     must(libvirt.groups() <= house.groups, f"{libvirt.groups() - house.groups}")
     left = [str(path) for folder in libvirt.FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
@@ -316,7 +316,7 @@ STEPS = (
     shared_cpus_are_those_of_the_node,
     pages_move_with_a_virtual_machine,
     a_service_that_was_killed_in_a_move_leaves_one_place,
-    who_had_a_cpu_that_goes_offline_gets_another,
+    a_virtual_machine_on_an_offline_cpu_gets_another,
     a_busy_node_is_relieved,
     each_virtual_node_is_on_a_node_of_its_own,
     several_virtual_nodes_stay_and_the_refusal_says_why,
@@ -378,7 +378,7 @@ def main():
         sys.exit(libvirt.inside(options.longma, STEPS, "libvirt_nodes"))
     absent = [package for command, package in NEEDED.items() if not shutil.which(command)]
     if absent:
-        print(f"left out: placement on four nodes: install {' '.join(absent)}")
+        print(f"skipped: placement on four nodes: install {' '.join(absent)}")
         return
     try:
         if not outside(options.longma.resolve(), options.timeout):

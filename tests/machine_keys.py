@@ -43,7 +43,7 @@ EXCEPTIONS = {
     "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
-    "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/storage/zoned do",
+    "devices.*.zoned.max_active": "a limit that the trees do not reach; the zone rules' tests in crates/storage/zoned do",
     "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/storage/zoned has tests that do",
     "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",
@@ -404,8 +404,8 @@ def likely(machine, key):
     return [name for pattern, names in LIKELY if re.search(pattern, key) for name in names if name in usual] or usual[:4]
 
 
-def shows(runner, machine, path, value, probes, most):
-    """What shows a change of one key of one machine. Tries the first `most` changes that the check accepts."""
+def shows(runner, machine, path, value, probes, max_accepted):
+    """What shows a change of one key of one machine. Tries the first `max_accepted` changes that the check accepts."""
     accepted = refused = 0
     for other in other_values(machine, path, value):
         file = runner.write(changed(machine, path, other))
@@ -417,7 +417,7 @@ def shows(runner, machine, path, value, probes, most):
             found, before = runner.result(name, file), runner.unchanged(machine, name)
             if None not in (found, before) and before[0] == 0 and found != before:
                 return f"{toml(other)}: {name}"
-        if accepted == most:
+        if accepted == max_accepted:
             break
     return "refused" if refused and not accepted else None
 
@@ -443,8 +443,8 @@ def case(runner, key):
     if not all(map(runner.accepts, files)):
         return None
     results = [runner.result(probe, file) for file in files]
-    said = "left out" if after is ABSENT else toml(after)
-    return f"{name}: {said}: {probe}" if None not in results and results[0][0] == 0 and results[0] != results[1] else None
+    change = "left out" if after is ABSENT else toml(after)
+    return f"{name}: {change}: {probe}" if None not in results and results[0][0] == 0 and results[0] != results[1] else None
 
 
 def limit(runner, key, places):

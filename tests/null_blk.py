@@ -75,8 +75,8 @@ rmdir /sys/kernel/config/nullb/nullb0
 
 def test_binaries():
     """Builds the crate's tests; returns their paths by name."""
-    wanted = [part for test in TESTS for part in ("--test", test)]
-    command = ["cargo", "test", "--workspace", "--locked", *wanted, "--no-run", "--message-format", "json"]
+    options = [part for test in TESTS for part in ("--test", test)]
+    command = ["cargo", "test", "--workspace", "--locked", *options, "--no-run", "--message-format", "json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800)
     if built.returncode != 0:
         raise Failure("null_blk: the tests of longma-zoned do not build: " + " ".join(command))
@@ -131,8 +131,8 @@ def report(lines, names):
     for name in names:
         code = status.get(name)
         good &= code == 0
-        said = {None: "did not end", 0: "ok"}.get(code, f"failed with status {code}")
-        print(f"null_blk: {name}: {said}")
+        outcome = {None: "did not end", 0: "ok"}.get(code, f"failed with status {code}")
+        print(f"null_blk: {name}: {outcome}")
     passed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) passed", text, re.M))
     failed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) failed", text, re.M))
     print(f"null_blk: {passed} passed, {failed} failed")

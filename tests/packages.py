@@ -52,9 +52,9 @@ def archives():
     return [*near, "http://deb.debian.org/debian"]
 
 
-def fetched(path, wanted, kept):
+def fetched(path, digest, kept):
     """A package's bytes, by hash, from the cache or the archive."""
-    if kept.exists() and hashlib.sha256(kept.read_bytes()).hexdigest() == wanted:
+    if kept.exists() and hashlib.sha256(kept.read_bytes()).hexdigest() == digest:
         return kept.read_bytes()
     why = "no archive"
     for archive in archives():
@@ -64,7 +64,7 @@ def fetched(path, wanted, kept):
         except (urllib.error.URLError, OSError) as error:
             why = str(error)
             continue
-        if hashlib.sha256(got).hexdigest() == wanted:
+        if hashlib.sha256(got).hexdigest() == digest:
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(got)
             return got
@@ -104,7 +104,7 @@ def debian_root(architecture, besides):
     identity = hashlib.sha256(repr(sorted(pins.items())).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == identity:
         return folder
-    packages = [fetched(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1]) for path, wanted in pins.items()]
+    packages = [fetched(path, digest, BUILT / "debian" / path.rsplit("/", 1)[-1]) for path, digest in pins.items()]
     shutil.rmtree(folder, ignore_errors=True)
     for part in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "tmp", "etc", "work"]:
         (folder / part).mkdir(parents=True)
@@ -167,8 +167,8 @@ def debian_runs(architecture, besides, emulator):
             environment = ["--env", "PATH=/usr/bin", "--env", "LC_ALL=C", "--env", "HOME=/", "--env", "TZ=UTC0"]
             command = [*emulator, *LEVELS[level], "--root", root, *environment, f"/usr/bin/{case['program']}", "--", *case["arguments"]]
             # The output differs only in the machine name.
-            told = case | {"output": case["output"].replace("MACHINE", MACHINES[architecture])}
-            yield f"debian {architecture} {name}, {level}", command, told
+            expanded = case | {"output": case["output"].replace("MACHINE", MACHINES[architecture])}
+            yield f"debian {architecture} {name}, {level}", command, expanded
 
 
 def esbuild_runs(emulator):
@@ -201,7 +201,7 @@ def main():
                     print(f"{'FAIL' if wrong else 'ok  '} {title}{': ' + wrong if wrong else ''}", flush=True)
         except Absent as error:
             left_out += 1
-            print(f"left out: {source}: {error}", flush=True)
+            print(f"skipped: {source}: {error}", flush=True)
     print(f"packages: {passed} passed, {failed} failed")
     # Without a network there is nothing to run, which is not a failure.
     sys.exit(1 if failed or not (passed or left_out) else 0)

@@ -26,15 +26,15 @@ class Wrong(Exception):
 
 def schemathesis(folder):
     """The command with exactly the pinned packages, or None."""
-    wanted = HERE / "schemathesis.txt"
+    requirements = HERE / "schemathesis.txt"
     stamp, command = folder / "installed.txt", folder / "bin" / "schemathesis"
-    if command.exists() and stamp.exists() and stamp.read_text() == wanted.read_text():
+    if command.exists() and stamp.exists() and stamp.read_text() == requirements.read_text():
         return command
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder])
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "-r", wanted]
+    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "-r", requirements]
     if made.returncode != 0 or subprocess.run(pip, timeout=600).returncode != 0:
         return None
-    stamp.write_text(wanted.read_text())
+    stamp.write_text(requirements.read_text())
     return command
 
 
@@ -86,7 +86,7 @@ def main():
     arguments = parser.parse_args()
     command = schemathesis(arguments.folder.resolve())
     if command is None:
-        print("left out: the API against its OpenAPI document: schemathesis cannot be installed")
+        print("skipped: the API against its OpenAPI document: schemathesis cannot be installed")
         return 0
     with tempfile.TemporaryDirectory(prefix="longma-api-") as folder:
         folder = pathlib.Path(folder)

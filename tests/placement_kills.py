@@ -28,9 +28,9 @@ class Wrong(Exception):
     """A failed check."""
 
 
-def must(is_so, said):
+def must(is_so, message):
     if not is_so:
-        raise Wrong(said)
+        raise Wrong(message)
 
 
 def until(what, is_so, seconds):
@@ -64,7 +64,7 @@ class House:
         made = self.ask("POST", "/v1/tokens", {"name": "agent", "role": "agent", "scope": "h1"})[1]
         (folder / "agent.token").write_text(made["token"])
         self.agent = self.start_agent()
-        until("the host is there", lambda: self.ask("GET", "/v1/hosts/h1")[0] == 200, 30)
+        until("the host is registered", lambda: self.ask("GET", "/v1/hosts/h1")[0] == 200, 30)
 
     def start(self, *words):
         return subprocess.Popen([self.longma, "placement", *words], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
@@ -87,8 +87,8 @@ class House:
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
-            said, self.headers = answer.read(), {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, json.loads(said) if said.startswith((b"{", b"[")) else said
+            content, self.headers = answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, json.loads(content) if content.startswith((b"{", b"[")) else content
         finally:
             connection.close()
 
@@ -121,14 +121,14 @@ class House:
         file = self.folder / "domains" / "h1.json"
         domains = json.loads(file.read_text()) if file.exists() else {}
         found = {actual["vm"]: actual for actual, _ in domains.values()}
-        wanted = {vm["id"]: vm for vm in self.machines()}
-        for number, vm in wanted.items():
+        vms = {vm["id"]: vm for vm in self.machines()}
+        for number, vm in vms.items():
             running = number in found and found[number]["running"]
             if running != (vm["state"] == "running") or vm["intent"] not in ("run", "stop"):
                 return False
             if running and found[number]["bound"] != vm["placement"]["bound"]:
                 return False
-        return not set(found) - set(wanted)
+        return not set(found) - set(vms)
 
 
 class Restless(threading.Thread):
@@ -156,9 +156,9 @@ class Restless(threading.Thread):
             name = f"{self.called}-{self.chance.randrange(1 << 40):x}"
             cpu = self.chance.choice(["range", "exclusive", "none"])
             body = {"name": name, "vcpus": self.chance.choice([1, 2, 4]), "memory_mib": 1024, "cpu": cpu}
-            status, said = self.house.ask("POST", "/v1/vms", body, key=name)
+            status, content = self.house.ask("POST", "/v1/vms", body, key=name)
             if status in (200, 201):
-                self.answered[name] = said["id"]
+                self.answered[name] = content["id"]
             self.expect(status, {200, 201, 409, 503})
             return
         name = self.chance.choice(mine)
@@ -216,9 +216,9 @@ def main():
                 took.append(until(f"kill {turn}: all agree", house.agrees, WITHIN_S))
                 machines = house.machines()
                 names = [vm["request"]["name"] for vm in machines]
-                must(len(set(names)) == len(names), f"kill {turn}: a name is there twice")
+                must(len(set(names)) == len(names), f"kill {turn}: a name occurs twice")
                 lost = [name for name in answered if name not in gone and name not in names]
-                must(not lost, f"kill {turn}: answered and not there: {lost}")
+                must(not lost, f"kill {turn}: answered but missing: {lost}")
                 must(owned_twice(machines) is None, f"kill {turn}: {owned_twice(machines)}")
         except Wrong:
             house.log.flush()

@@ -136,9 +136,9 @@ def full(longma):
         folder = pathlib.Path(folder)
         state = folder / "state"
         state.mkdir()
-        with small_disk(state, "4m") as there:
-            if not there:
-                print("left out: placement on a full disk: it needs root, to mount a tmpfs")
+        with small_disk(state, "4m") as mounted:
+            if not mounted:
+                print("skipped: placement on a full disk: it needs root, to mount a tmpfs")
                 return
             house = House(longma, folder)
             try:
@@ -147,19 +147,19 @@ def full(longma):
                 fill(state / "ballast", 300 << 10)
                 for turn in range(400):
                     name = f"v{turn}"
-                    status, said = request(house, name, f"k-{name}")
+                    status, content = request(house, name, f"k-{name}")
                     if status == 201:
-                        answered[name] = said["id"]
+                        answered[name] = content["id"]
                     else:
-                        must(status == 507, f"a full disk is answered with {status}: {said}")
-                        must("nothing was changed" in said["detail"], said)
+                        must(status == 507, f"a full disk is answered with {status}: {content}")
+                        must("nothing was changed" in content["detail"], content)
                         refused.append(name)
                     if len(refused) >= 20:
                         break
                 must(refused, f"{len(answered)} requests on a full disk and none refused")
                 names = {vm["request"]["name"] for vm in house.machines()}
-                must(names == {"before", *answered}, f"{names ^ {'before', *answered}}: answered and not there, or refused and there")
-                must(house.ask("GET", "/v1/hosts/h1")[0] == 200, "reading goes on")
+                must(names == {"before", *answered}, f"{names ^ {'before', *answered}}: answered but missing, or refused but present")
+                must(house.ask("GET", "/v1/hosts/h1")[0] == 200, "reads still work")
                 # It is killed on the full disk and starts again: answered requests are kept, and requests that need space
                 # are rejected.
                 fill(state / "ballast")
@@ -232,7 +232,7 @@ def hangs(longma):
             took = time.monotonic() - began
             must(took <= 10, f"it ended after {took:.0f} s")
             left = [group for group in map(int, called.read_text().split()) if is_there(group)]
-            must(not left, f"{left}: what it called is still there")
+            must(not left, f"{left}: processes that it started still run")
             return took
 
         host = ["--virtualization", "software", "--name", "h1"]
@@ -240,7 +240,7 @@ def hangs(longma):
         service = begin(*serve, "--all-in-one", *host)
         agent, took = None, []
         try:
-            until("the host is there", lambda: "h1" in (say("hosts") or ""), 30)
+            until("the host is registered", lambda: "h1" in (say("hosts") or ""), 30)
             for number in range(10):
                 say("request", f"v{number}", "--vcpus", "1", "--memory", "16MiB", "--patience", "0")
             must(len(json.loads(say("list", "--json"))) == 10, "ten wait")
@@ -282,10 +282,10 @@ def locked(longma):
             must(request(house, "before")[0] == 201, "the first request")
             other = sqlite3.connect(folder / "state" / "placement.db", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
-            status, said = request(house, "during", "k")
-            must(status == 503 and said["title"] == "busy", f"a locked database is answered with {status}: {said}")
+            status, content = request(house, "during", "k")
+            must(status == 503 and content["title"] == "busy", f"a locked database is answered with {status}: {content}")
             must(house.headers.get("retry-after", "").isdigit(), f"{house.headers}: when to ask again")
-            must(house.ask("GET", "/v1/vms/before")[0] == 200, "reading goes on")
+            must(house.ask("GET", "/v1/vms/before")[0] == 200, "reads still work")
             other.execute("ROLLBACK")
             other.close()
             until("it is made", lambda: request(house, "during", "k")[0] == 201, 15)
@@ -318,7 +318,7 @@ def two_names(longma):
                 (folder / name).mkdir()
                 make(state / "placement.db", folder / name / "placement.db")
                 refused(name, "another service uses this database")
-            must(request(house, "after")[0] == 201, "the first one goes on")
+            must(request(house, "after")[0] == 201, "the first one continues")
             # After a crash, the log exists under the first name only.
             house.service.kill()
             house.service.wait(timeout=30)
@@ -364,7 +364,7 @@ def main():
     full(longma)
     library = faketime()
     if library is None:
-        print("left out: placement under a clock that jumps: install faketime")
+        print("skipped: placement under a clock that jumps: install faketime")
     else:
         clocks(longma, library)
     return 0

@@ -211,7 +211,7 @@ def full_database(longma, server, folder):
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size=24m,mode=700,uid={server.user.pw_uid if server.user else 0}", "longma-full", disk]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        print("left out: placement on a full PostgreSQL: it needs root, to mount a tmpfs")
+        print("skipped: placement on a full PostgreSQL: it needs root, to mount a tmpfs")
         return
     service = Service(longma, folder, "small", f"{server.url} dbname=small")
     try:
@@ -246,7 +246,7 @@ def full_database(longma, server, folder):
                 break
         must(refused, "a full database refused nothing")
         names = {vm["request"]["name"] for vm in service.ask("list")}
-        must(names == set(answered), f"{names ^ set(answered)}: answered and not there, or refused and there")
+        must(names == set(answered), f"{names ^ set(answered)}: answered but missing, or refused but present")
         ballast.unlink()
         for name in refused:
             until(f"{name} is made", lambda: request(name) in (200, 201))
@@ -268,7 +268,7 @@ def main():
     arguments = parser.parse_args()
     found = programs()
     if found is None:
-        print("left out: placement on PostgreSQL: install postgresql")
+        print("skipped: placement on PostgreSQL: install postgresql")
         return 0
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="longma-postgres-", dir="/tmp")))

@@ -2,7 +2,7 @@
 """What users install: the static command in its archive, in an empty container, by `cargo install`, and in a wheel.
 
 Builds the command with the release profile for musl, which takes minutes. The container is built and run by Debian's buildah and podman as an
-unprivileged user where the host permits that, as root otherwise, and left out where neither works.
+unprivileged user where the host permits that, as root otherwise, and skipped where neither works.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def container(unpacked, version):
     """An image from scratch with the command alone."""
     for tool in ("buildah", "podman"):
         if not shutil.which(tool):
-            print(f"left out: the container was not built: install {tool}")
+            print(f"skipped: the container was not built: install {tool}")
             return
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
@@ -99,12 +99,12 @@ def container(unpacked, version):
         build = ["buildah", *storage, "build", "--isolation", "chroot", "--build-arg", "ARCHIVE=archive", "-t", "longma", "."]
         done = subprocess.run(list(map(str, build)), cwd=scratch, capture_output=True, text=True, timeout=600)
         if done.returncode:
-            print(f"left out: this host cannot build a container: {done.stderr.strip().splitlines()[-1]}")
+            print(f"skipped: this host cannot build a container: {done.stderr.strip().splitlines()[-1]}")
             return
         start = ["podman", *storage, "--cgroup-manager", "cgroupfs", "run", "--rm", "--cgroups=disabled", "--network=none", "longma"]
         said = subprocess.run([*map(str, start), "--version"], capture_output=True, text=True, timeout=600)
         if said.returncode:
-            print(f"left out: this host cannot run a container: {said.stderr.strip().splitlines()[-1]}")
+            print(f"skipped: this host cannot run a container: {said.stderr.strip().splitlines()[-1]}")
             return
         if said.stdout != version:
             fail(f"in the container, --version printed {said.stdout!r}")
@@ -124,7 +124,7 @@ def cargo_install(target_dir, version):
 
 
 def wheel(longma):
-    """The package with the command inside, built by maturin from a copy and installed into an environment of its own."""
+    """The package with the command inside, built by maturin from a copy and installed into a separate environment."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         # The crates that the extension is built from are found relative to it.

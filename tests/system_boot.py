@@ -131,7 +131,7 @@ def main():
         kernel, initrd = prepare(ROOT / "target" / "system_boot")
     except Absent as error:
         # Without a network there is nothing to boot, which is not a failure.
-        print(f"left out: {error}")
+        print(f"skipped: {error}")
         return 0
     runs = [boot("longma", [*shlex.split(options.boot), "--kernel", kernel, "--initrd", initrd, "--append", WORDS])]
     if options.qemu:

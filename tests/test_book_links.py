@@ -51,7 +51,7 @@ def broken(page):
 
 
 class Links(unittest.TestCase):
-    def test_every_relative_link_leads_somewhere(self):
+    def test_every_relative_link_has_a_target(self):
         self.assertEqual([], [wrong for page in pages() if page.exists() for wrong in broken(page)])
 
     def test_the_summary_lists_every_page_once(self):

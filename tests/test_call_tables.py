@@ -16,7 +16,7 @@ def numbers():
 
 
 class Tables(unittest.TestCase):
-    def test_a_call_of_the_same_name_has_the_number_of_the_one_table(self):
+    def test_a_call_has_the_same_number_in_every_table(self):
         here = numbers()
         self.assertGreater(len(here), 250)
         tables = sorted((ROOT / "crates/emulator").glob("translate-*/src/calls.tsv"))
@@ -25,16 +25,16 @@ class Tables(unittest.TestCase):
             lines = table.read_text().splitlines()
             rows = [line.split("\t") for line in lines if not line.startswith("#")]
             named = {name: generic for _, name, generic in rows}
-            self.assertEqual(len(named), len(rows), f"{table}: a name stands twice")
+            self.assertEqual(len(named), len(rows), f"{table}: a name occurs twice")
             named_here = {number: name for name, number in here.items()}
             for name, generic in named.items():
                 if generic != "-":
                     self.assertEqual(named_here.get(int(generic), name), name, f"{table}: {generic}")
             converted = (table.parent / "system.rs").read_text()
             missed = [name for name, generic in named.items() if generic == "-" and name in here and f'"{name}"' not in converted]
-            self.assertEqual(missed, [], f"{table}: the call is there by this name")
+            self.assertEqual(missed, [], f"{table}: a call of this name exists")
 
-    def test_numbers_that_stand_elsewhere_are_those_of_the_one_table(self):
+    def test_numbers_in_other_files_match_the_table(self):
         here = numbers()
         for path, found in {
             "crates/runner/src/translated/calls.rs": r"const (RT_SIGRETURN|CLONE|CLONE3): u64 = (\d+);",

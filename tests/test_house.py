@@ -23,8 +23,8 @@ TESTS_LOOK_UP = {
     ("translate-x86", "translate-conformance"),
 }
 # Size limits that keep crates and files readable.
-MOST_LINES_OF_A_CRATE = 15_000
-MOST_LINES_OF_A_FILE = 700
+MAX_LINES_OF_A_CRATE = 15_000
+MAX_LINES_OF_A_FILE = 700
 # The crates published without the simulator.
 ALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned"}
 
@@ -43,7 +43,7 @@ class Crates(unittest.TestCase):
             named = set(re.findall(r"^\| \[`([\w-]+)`\]\(\1/\) \|", (shelf / "README.md").read_text(), re.M))
             self.assertEqual(named, {crate.name for crate in self.crates.values() if crate.folder.parent == shelf}, shelf)
 
-    def test_what_is_published_carries_the_licences(self):
+    def test_published_crates_contain_the_licences(self):
         for manifest in house.manifests():
             if "/LICENSE-*" in tomllib.loads(manifest.read_text())["package"].get("include", []):
                 for name in ("LICENSE-APACHE", "LICENSE-MIT"):
@@ -69,11 +69,11 @@ class Crates(unittest.TestCase):
     def test_no_crate_and_no_file_is_too_long(self):
         for name, crate in self.crates.items():
             used, tests = house.lines(crate)
-            self.assertLessEqual(sum(used.values()), MOST_LINES_OF_A_CRATE, name)
-            long = [f"{path}: {count}" for path, count in {**used, **tests}.items() if count > MOST_LINES_OF_A_FILE]
+            self.assertLessEqual(sum(used.values()), MAX_LINES_OF_A_CRATE, name)
+            long = [f"{path}: {count}" for path, count in {**used, **tests}.items() if count > MAX_LINES_OF_A_FILE]
             self.assertEqual(long, [])
 
-    def test_tests_look_up_only_where_it_is_said_why(self):
+    def test_only_listed_tests_import_crates_of_higher_floors(self):
         up = {
             (name, other)
             for name, crate in self.crates.items()
@@ -82,7 +82,7 @@ class Crates(unittest.TestCase):
         }
         self.assertEqual(up, TESTS_LOOK_UP)
 
-    def test_what_is_published_needs_no_crate_that_is_not(self):
+    def test_published_crates_depend_only_on_published_ones(self):
         for name, crate in self.crates.items():
             if crate.is_published:
                 held_back = sorted(other for other in crate.imports if not self.crates[other].is_published)
@@ -97,7 +97,7 @@ class Crates(unittest.TestCase):
             ours = {n.removeprefix("longma-") for n in kept if n.startswith("longma-")}
             self.assertLessEqual(ours, ALONE, f"{name}: cannot be published without these")
 
-    def test_what_the_foundation_has_is_written_once(self):
+    def test_no_crate_duplicates_the_foundation(self):
         written = {
             "locks": r"PoisonError::into_inner",
             "random": r"(?i)bf58_?476d_?1ce4_?e5b9",
@@ -143,13 +143,13 @@ class Dependencies(unittest.TestCase):
                         unused.append(f"{folder.name}: {name}")
         self.assertEqual(unused, [])
 
-    def test_every_dependency_of_the_workspace_is_somebodys(self):
+    def test_every_dependency_of_the_workspace_is_used_by_a_crate(self):
         shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
         kinds = ("dependencies", "build-dependencies", "dev-dependencies")
         taken = {name for _, manifest in self.manifests() for kind in kinds for name in manifest.get(kind, {})}
         self.assertEqual(sorted(shared.keys() - taken), [])
 
-    def test_what_the_workspace_shares_has_one_version_there(self):
+    def test_shared_dependencies_have_one_version(self):
         shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
         apart = [
             f"{folder.name}: {name}"
@@ -169,7 +169,7 @@ class Dependencies(unittest.TestCase):
 
 
 class Modules(unittest.TestCase):
-    def test_no_circle_of_modules(self):
+    def test_modules_have_no_import_cycle(self):
         for name, crate in house.crates().items():
             self.assertEqual(house.circles(house.modules(crate)), [], f"tests/house.py {name} shows where")
 
@@ -198,7 +198,7 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c", "d"}, "c": {"e"}, "d": set(), "e": {"f"}, "f": set()})
 
-    def test_what_the_root_has_stands_for_the_modules_behind_it(self):
+    def test_items_of_the_root_count_as_those_of_their_modules(self):
         edges = self.made_up(
             {
                 "lib.rs": "mod a; mod b; mod c; mod d; mod e; mod f; mod g;\nuse a::A; use b::B as Renamed; fn calls(x: [u8; 4]) { c::go(); }\nconst C: A = A;\n"
@@ -214,7 +214,7 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": set(), "b": set(), "c": {"a"}, "d": {"b", "c"}, "e": {"c"}, "f": {"a"}, "g": {"b", "c", "f"}})
 
-    def test_what_only_looks_like_a_text_or_a_comment_hides_nothing(self):
+    def test_apparent_strings_and_comments_hide_no_imports(self):
         edges = self.made_up(
             {
                 "lib.rs": "mod a; mod b; mod c; mod d;",
@@ -226,7 +226,7 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c"}, "c": {"d"}, "d": set()})
 
-    def test_a_module_that_tests_have_in_another_form_is_one_all_the_same(self):
+    def test_a_module_with_another_form_in_tests_is_found(self):
         edges = self.made_up(
             {
                 "lib.rs": "mod a; mod b;",
@@ -254,14 +254,14 @@ class Modules(unittest.TestCase):
         # The same name elsewhere does not count.
         self.seen({}, {"lib.rs": root, "a.rs": "use crate as root;", "c.rs": "fn f() { root::b::go() }"})
 
-    def test_braces_in_braces_climb_as_far_as_they_say(self):
+    def test_nested_braces_resolve_to_their_levels(self):
         files = {"lib.rs": "mod a; mod b; mod c; mod d;", "a/mod.rs": "mod inner;"}
         self.seen({"a": {"b", "c"}}, files | {"a/inner.rs": "use super::{super::b::B, own, super::{c::C}};"})
         self.seen({"a": {"b"}}, files | {"a/inner.rs": "use {super::super::b::{B, self}, super::c};"})
         self.seen({"a": {"b", "d"}}, files | {"a/inner.rs": "fn f() { use crate::{b::{x::{Y}, Z}, d}; }"})
         self.seen({"a": {"b"}}, files | {"a/inner.rs": "use self::super::super::b;"})
 
-    def test_a_module_inside_a_file_is_one(self):
+    def test_an_inline_module_is_found(self):
         # An inline module of the root is a module like others.
         self.seen({"a": {"b"}, "b": {"a"}}, {"lib.rs": "mod a;\npub mod b { use crate::a::A; pub struct B; }", "a.rs": "use crate::b::B;"})
         # Elsewhere an inline module is one level deeper: its parent is the file's module.
@@ -275,15 +275,15 @@ class Modules(unittest.TestCase):
         files = {"lib.rs": "mod a; mod b; mod c;", "a/mod.rs": '#[path = "../elsewhere.rs"]\nmod inner;', "elsewhere.rs": "use super::super::c::C;"}
         self.seen({"a": {"c"}}, files)
 
-    def test_macros_stand_for_the_modules_that_they_are_of(self):
+    def test_macros_count_as_their_modules(self):
         # By textual order.
         self.seen({"b": {"a"}}, {"lib.rs": "#[macro_use]\nmod a;\nmod b;", "a.rs": "macro_rules! put { () => {} }", "b.rs": "fn f() { put!() }"})
-        # At the root, wherever the macro is written.
+        # At the root, for a macro in any module.
         self.seen({"b": {"a"}}, {"lib.rs": "mod a; mod b;", "a.rs": "#[macro_export]\nmacro_rules! put { () => {} }", "b.rs": "fn f() { crate::put!() }"})
         # A macro of the root, with what it uses.
         self.seen({"b": {"a"}}, {"lib.rs": "macro_rules! put { () => { $crate::a::go() } }\nmod a; mod b;", "b.rs": "fn f() { put!() }"})
 
-    def test_what_a_star_at_the_root_brings_is_its_module_s(self):
+    def test_a_glob_import_at_the_root_counts_as_its_module(self):
         files = {"a.rs": "fn f(it: crate::inner::X) {}"}
         self.seen({"a": {"b"}}, files | {"lib.rs": "mod a; mod b; pub use b::*;", "b.rs": "pub mod inner { pub struct X; }"})
         files = {"lib.rs": "mod a; mod b; pub use b::*;", "a.rs": "use crate::Other;"}
@@ -296,14 +296,14 @@ class Modules(unittest.TestCase):
         self.seen({"a": {"b"}}, {"lib.rs": "mod a; mod b; use b as other; pub use other::B;", "a.rs": "use crate::B;"})
         self.seen({"a": {"b"}}, {"lib.rs": "mod a; mod b; pub use self::{b::{deep::{B}}};", "a.rs": "use super::B;"})
 
-    def test_a_path_in_an_attribute_s_text_is_one(self):
+    def test_a_path_in_an_attributes_string_is_found(self):
         files = {"lib.rs": "mod a; mod b; mod c; mod d;"}
         self.seen({"a": {"b", "c"}}, files | {"a.rs": '#[serde(default, with = "crate::b::time",\n skip_if = "super::c::none")]\nstruct A; const T: &str = "crate::d";'})
 
-    def test_names_with_a_mark_are_names(self):
+    def test_raw_identifiers_are_names(self):
         self.seen({"a": {"type"}, "type": {"a"}}, {"lib.rs": "mod a; mod r#type;", "a.rs": "use crate::r#type::T;", "type.rs": "use crate::a::r#fn;"})
 
-    def test_marks_of_letters_and_texts_hide_no_code(self):
+    def test_character_and_string_literals_hide_no_code(self):
         files = {"lib.rs": "mod a; mod b;"}
         self.seen({"a": {"b"}}, files | {"a.rs": "const M: [char; 2] = ['\\'','\"']; use crate::b::B; const N: &str = \"x\";"})
         self.seen({"a": {"b"}}, files | {"a.rs": 'const M: &CStr = cr#"a " b"#; use crate::b::B; const N: &str = "x";'})
@@ -316,7 +316,7 @@ class Modules(unittest.TestCase):
         (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n[dependencies]\ny.workspace = true\n')
         self.assertEqual(house.Crate(folder, {"y": {"package": "longma-z"}}).imports, {"z"})
 
-    def test_what_is_there_for_tests_only_may_look_anywhere(self):
+    def test_items_for_tests_only_may_import_anything(self):
         edges = self.made_up(
             {
                 "lib.rs": "mod a; mod b; mod c; mod d; #[cfg(test)] mod e;",
@@ -333,7 +333,7 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()})
 
-    def test_a_circle_is_found_however_long(self):
+    def test_a_cycle_of_any_length_is_found(self):
         edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
         self.assertEqual(house.circles(edges), [("a", "b", "c")])
 

@@ -78,7 +78,7 @@ class Benchmark(WithStandIns):
         self.assertEqual(self.run_it(BENCH, *slow, "--only", "queens").returncode, 0)
         self.assertEqual(self.run_it(BENCH, *slow, "--only", "queens", "--check").returncode, 1)
 
-    def test_a_missing_emulator_is_one_line_that_says_what_to_do(self):
+    def test_a_missing_emulator_is_reported_in_one_line_with_a_remedy(self):
         made = self.run_it(BENCH, "--longma", self.folder / "none", "--only", "queens")
         self.assertEqual(made.returncode, 1)
         self.assertRegex(made.stderr, r"^bench/emulation: .* is missing: cargo build .*\n$")
@@ -106,12 +106,12 @@ class Means(unittest.TestCase):
         row = lambda name, wall: {"name": name, "kind": "float", "wall_s": wall, "user_s": wall}
         self.rows = [row("nbody", {"longma": 1.0, "qemu": 6.0}), row("fft", {"longma": 1.0}), row("fft-lsx", {"longma": 1.0})]
 
-    def test_a_mean_says_over_how_many_programs_it_is(self):
+    def test_a_mean_states_its_number_of_programs(self):
         group = self.script.means(self.rows)["floating point"]
         self.assertEqual((group["programs"], group["compared"], group["qemu/longma"]), (2, 1, 6.0))
         self.assertEqual(self.script.counted(group), "1 of 2")
 
-    def test_a_program_that_was_not_compared_was_not_shown_to_be_as_fast(self):
+    def test_a_program_that_was_not_compared_counts_as_missed(self):
         promised = {what: (measured, met) for what, measured, met in self.script.goals(self.rows, None, self.script.means(self.rows))}
         self.assertEqual(promised["no program slower than QEMU"], ("fft not compared", False))
         self.assertEqual(self.script.goals(self.rows[:1], None, self.script.means(self.rows[:1]))[1][1:], ("none", True))
@@ -261,7 +261,7 @@ class Changed(WithStandIns):
             ],
         )
 
-    def test_points_of_several_machines_are_not_taken_for_one_another(self):
+    def test_points_of_several_machines_are_distinguished(self):
         rows = [{"machine": machine, "size": "4 B", "latency": latency} for machine, latency in (("piii-myrinet", 20.0), ("piii-lanai9", 9.0))]
         before = self.store("before", *rows, experiment="bvia-lanai9-latency")
         after = self.store("after", *reversed(rows), experiment="bvia-lanai9-latency")
@@ -281,7 +281,7 @@ class GuestRunner(WithStandIns):
         self.assertEqual(made.returncode, 1)
         self.assertIn("line 1 is 'hello, word', not 'hello, world'", made.stdout)
 
-    def test_a_fault_that_goes_unnoticed_fails(self):
+    def test_an_undetected_fault_fails(self):
         made = self.run_it(GUESTS, *self.stand_in("exit 0"), "--only", "misbehave read-null")
         self.assertEqual(made.returncode, 1)
         self.assertIn("not signal 11", made.stdout)
@@ -318,7 +318,7 @@ class Builder(unittest.TestCase):
     def setUp(self):
         self.build = load(ROOT / "guests" / "build")
 
-    def test_vector_instructions_are_found_where_they_are_and_nowhere_else(self):
+    def test_vector_instructions_are_found_exactly_where_they_are(self):
         folder = ROOT / "guests" / "prebuilt" / "loongarch64"
         self.build.check_float_and_vectors(folder / "fft", False)
         self.build.check_float_and_vectors(folder / "fft-lsx", True)
@@ -336,7 +336,7 @@ class Builder(unittest.TestCase):
             with self.assertRaisesRegex(self.build.Failure, "not hard-float"):
                 self.build.check_float_and_vectors(copy, False)
 
-    def test_a_changed_prebuilt_program_is_noticed(self):
+    def test_a_changed_prebuilt_program_is_detected(self):
         with tempfile.TemporaryDirectory() as name:
             copy = pathlib.Path(name) / "guests"
             shutil.copytree(ROOT / "guests", copy)

@@ -20,7 +20,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "docs/src/introduction.md"]
 FILE = re.compile(r"[\w.-]+(/[\w.-]+)+/?|[\w.-]+/|[\w-]+\.(rs|py|toml|md|tsv|c|h|sh|yml|sql|html|s|S)")
 ITEMS = re.compile(r"\w+(::\w+)+(\(\))?")
 NAME = re.compile(r"[a-z][a-z0-9_]*(\(\))?|longma-[a-z0-9-]+")
-# A word that stands for another, as in `machines/NAME.toml`.
+# A placeholder, as in `machines/NAME.toml`.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 # What is not in the repository: other programs with their names, files that a command writes, and names to avoid.
 FOREIGN = {"e_machine", "helpers", "ib_send_bw", "ib_send_lat", "ibv_reg_mr", "ixgbe_set_rx_drop_en", "libvipl", "report.html", "rps_cpus", "ucx_perftest"}
@@ -88,7 +88,7 @@ class House:
         return all(part in self.words(folder) or part in ("crate", "super", "self") for part in rest)
 
     def exists(self, name, at):
-        """Whether a name in backticks in the file `at` exists, or is none of those that are checked."""
+        """Whether a name in backticks in the file `at` exists, or is not a name that is checked."""
         if name in FOREIGN or PLACEHOLDER.search(name):
             return True
         if ITEMS.fullmatch(name):
@@ -130,7 +130,7 @@ class House:
 class Names(unittest.TestCase):
     maxDiff = None
 
-    def test_what_the_documentation_names_exists(self):
+    def test_names_in_the_documentation_exist(self):
         self.assertEqual(House(house.ROOT).missing(), [])
 
     def made_up(self, files):
@@ -143,19 +143,19 @@ class Names(unittest.TestCase):
             path.write_text(text)
         return [re.sub(r":\d+", "", place) for place in House(root).missing()]
 
-    def test_a_file_a_folder_or_a_crate_that_is_gone_is_found(self):
+    def test_a_missing_file_folder_or_crate_is_found(self):
         page = "`crates/x`, `x/src/a.rs`, `a.rs` and `src/`; `crates/y`, `b.rs`, `old/`, `longma-x` and `longma-y`"
         missing = self.made_up({"CONTRIBUTING.md": page, "crates/x/src/a.rs": ""})
         self.assertEqual(missing, [f"CONTRIBUTING.md: {name}" for name in ("crates/y", "b.rs", "old/", "longma-y")])
 
-    def test_a_module_or_an_item_that_is_gone_is_found_in_a_header_and_a_readme(self):
+    def test_a_missing_module_or_item_is_found_in_a_header_and_a_readme(self):
         header = "//! Calls `new_name`, `a::go()` and `longma_x::a`, not `old_name`, `a::gone` and `longma_x::lost`.\n// old_name\n"
         files = {"crates/x/src/lib.rs": header + "mod a;\nfn new_name() {}", "crates/x/src/a.rs": "fn go() {}"}
         files["crates/x/README.md"] = "`new_name`\n```\n`in_code`\n```\n| `old_module` |"
         gone = ["crates/x/README.md: old_module", *(f"crates/x/src/lib.rs: {name}" for name in ("old_name", "a::gone", "longma_x::lost"))]
         self.assertEqual(self.made_up(files), gone)
 
-    def test_what_is_no_name_of_the_repository_is_not_checked(self):
+    def test_names_outside_the_repository_are_not_checked(self):
         page = "`longma run --root DIR`, `/dev/null`, `machines/NAME.toml`, `--quick`, `_ns`, `LONGMA_UPDATE`, ``a`b``"
         self.assertEqual(self.made_up({"README.md": page}), [])
 

@@ -1,6 +1,6 @@
-"""What `./test` says of a stage: passed, failed, left out, or that nothing was tested; and that nothing of one outlives it.
+"""Tests what `./test` reports of a stage (passed, failed, skipped, or no tests), and that no process of a stage outlives it.
 
-Not a test of the stages themselves: a script stands for them that does what one might.
+A script takes the place of the stages.
 """
 
 import os
@@ -26,18 +26,18 @@ STAGES = {
     "nextest": "echo '     Summary [   1.200s] 7 tests run: 7 passed (1 slow), 2 skipped'; echo 'test result: ok. 2 passed; 0 failed'",
     "hangs": "echo '     TIMEOUT [ 600.000s] longma-x::y z'; echo '     Summary [ 600.200s] 9 tests run: 6 passed, 2 failed, 1 timed out, 0 skipped'; false",
     "waits": "sleep 2",
-    "without": "echo 'left out: there is no such tool'",
+    "without": "echo 'skipped: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
 }
 
 
 class Stages(unittest.TestCase):
     def stage(self, name, limit=20):
-        """What the script says of a stage, and whether it went on."""
+        """The script's output for a stage, and whether it continued."""
         return self.script(f"run_stage {name}", limit)
 
     def script(self, runs, limit=20, keep_going=""):
-        """What is said while this runs, of which the functions are the script's own."""
+        """The output of `runs`, commands that may call the functions of `test`."""
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         cases = "\n".join(f"{case}) {does};;" for case, does in STAGES.items())
         (self.folder / "test").write_text(f"#!/bin/bash\ncd '{self.folder}' || exit\ncase $2 in\n{cases}\nesac\n")
@@ -45,28 +45,28 @@ class Stages(unittest.TestCase):
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
         script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending= keep_going={keep_going}\ndeclare -A limits=()\n"
-        script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
+        script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho continued\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
 
-    def test_what_passes_is_counted(self):
+    def test_passed_tests_are_counted(self):
         for name, count in [("fine", 3), ("quiet", 1), ("python", 5), ("skips", 3), ("chatty", 2), ("nextest", 9)]:
-            said = self.stage(name)
-            self.assertIn(f"\n{count} passed, 0 failed\nwent on", said, name)
+            output = self.stage(name)
+            self.assertIn(f"\n{count} passed, 0 failed\ncontinued", output, name)
 
-    def test_what_fails_ends_all_and_is_counted(self):
-        said = self.stage("half")
-        self.assertIn("\n4 passed, 2 failed\n", said)
-        self.assertNotIn("went on", said)
+    def test_a_failure_ends_the_run_and_is_counted(self):
+        output = self.stage("half")
+        self.assertIn("\n4 passed, 2 failed\n", output)
+        self.assertNotIn("continued", output)
 
     def test_all_stages_run_and_the_failed_are_counted_with_keep_going(self):
-        said = self.script("run_beside half fine; run_stage half; run_stage fine; tell_beside half fine", keep_going="yes")
-        self.assertIn("\n14 passed, 4 failed\nwent on", said)
+        output = self.script("start_second_lane half fine; run_stage half; run_stage fine; report_second_lane half fine", keep_going="yes")
+        self.assertIn("\n14 passed, 4 failed\ncontinued", output)
 
     def test_a_test_that_hangs_is_counted_and_named(self):
-        said = self.stage("hangs")
-        self.assertIn("\n6 passed, 3 failed\n", said)
-        self.assertIn("TIMEOUT [ 600.000s] longma-x::y z\n", said.split("FAILED after")[1])
+        output = self.stage("hangs")
+        self.assertIn("\n6 passed, 3 failed\n", output)
+        self.assertIn("TIMEOUT [ 600.000s] longma-x::y z\n", output.split("FAILED after")[1])
 
     def test_tests_can_be_interrupted_when_a_shell_started_them_in_the_background(self):
         """Such a shell has SIGINT and SIGQUIT ignored, and so would every program that a test starts."""
@@ -78,55 +78,55 @@ class Stages(unittest.TestCase):
             pathlib.Path(folder, "test").write_text(test.replace("cd \"$root\" || exit 1\n", stage + "cd \"$root\" || exit 1\n"))
             pathlib.Path(folder, "test").chmod(0o755)
             environment = {name: value for name, value in os.environ.items() if name != "LONGMA_TEST_SIGNALS"}
-            said = subprocess.run(["bash", "-c", script, f"{folder}/test"], capture_output=True, text=True, timeout=60, env=environment)
-        self.assertEqual(int(said.stdout.split()[1], 16) & 0b110, 0, said)
+            output = subprocess.run(["bash", "-c", script, f"{folder}/test"], capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(int(output.stdout.split()[1], 16) & 0b110, 0, output)
 
     def test_a_stage_whose_tests_did_not_run_fails(self):
         for name in ("none", "skipped"):
-            said = self.stage(name)
-            self.assertIn("none of its tests ran", said)
-            self.assertIn("\n0 passed, 1 failed\n", said)
+            output = self.stage(name)
+            self.assertIn("none of its tests ran", output)
+            self.assertIn("\n0 passed, 1 failed\n", output)
 
-    def test_what_is_left_out_is_no_pass(self):
-        self.assertIn("note: without: left out: there is no such tool\n0 passed, 0 failed\nwent on", self.stage("without"))
+    def test_a_skipped_stage_does_not_count_as_passed(self):
+        self.assertIn("note: without: skipped: there is no such tool\n0 passed, 0 failed\ncontinued", self.stage("without"))
 
-    def test_nothing_outlives_a_stage_that_takes_too_long(self):
+    def test_no_process_outlives_a_stage_over_its_time_limit(self):
         begun = time.monotonic()
-        said = self.stage("slow", limit=2)
-        self.assertIn("took over 2 s", said)
+        output = self.stage("slow", limit=2)
+        self.assertIn("took over 2 s", output)
         self.assertLess(time.monotonic() - begun, 20)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
-    def test_what_runs_beside_is_told_in_its_order_and_counted(self):
-        said = self.script("run_beside fine python; run_stage quiet; tell_beside fine python")
-        self.assertEqual(re.findall(r"^(\w+) +ok ", said, re.M), ["quiet", "fine", "python"] * 2)
-        self.assertIn("\n9 passed, 0 failed\nwent on", said)
+    def test_the_second_lane_is_reported_in_order_and_counted(self):
+        output = self.script("start_second_lane fine python; run_stage quiet; report_second_lane fine python")
+        self.assertEqual(re.findall(r"^(\w+) +ok ", output, re.M), ["quiet", "fine", "python"] * 2)
+        self.assertIn("\n9 passed, 0 failed\ncontinued", output)
 
-    def test_what_fails_beside_ends_all(self):
-        said = self.script("run_beside half fine; run_stage quiet; tell_beside half fine")
-        self.assertIn("\n5 passed, 2 failed\n", said)
-        self.assertNotIn("went on", said)
+    def test_a_failure_in_the_second_lane_ends_the_run(self):
+        output = self.script("start_second_lane half fine; run_stage quiet; report_second_lane half fine")
+        self.assertIn("\n5 passed, 2 failed\n", output)
+        self.assertNotIn("continued", output)
         self.assertFalse((self.folder / "fine.ended").exists())
 
-    def test_what_takes_too_long_beside_is_ended_and_nothing_else(self):
-        said = self.script("run_beside slow; run_stage waits; tell_beside slow", limit=3)
-        self.assertRegex(said, r"waits +ok")
-        self.assertIn("took over 3 s", said)
+    def test_only_a_stage_over_its_time_limit_is_killed(self):
+        output = self.script("start_second_lane slow; run_stage waits; report_second_lane slow", limit=3)
+        self.assertRegex(output, r"waits +ok")
+        self.assertIn("took over 3 s", output)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
-    def test_what_runs_beside_ends_with_the_whole(self):
+    def test_the_second_lane_is_killed_with_the_run(self):
         begun = time.monotonic()
-        said = self.script("run_beside slow; sleep 1; run_stage half; tell_beside slow")
-        self.assertNotIn("went on", said)
+        output = self.script("start_second_lane slow; sleep 1; run_stage half; report_second_lane slow")
+        self.assertNotIn("continued", output)
         self.assertLess(time.monotonic() - begun, 20)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
 
-class Told(unittest.TestCase):
-    """What other files say of the stages."""
+class Consistency(unittest.TestCase):
+    """The stages that other files name."""
 
     def array(self, name):
         text = (ROOT / "test").read_text() + (ROOT / ".ci/stages.sh").read_text()
@@ -139,9 +139,9 @@ class Told(unittest.TestCase):
         self.assertEqual(set(self.array("stages")) - set(run), set(), "stages that no push runs")
         self.assertEqual(set(run) - known, set(), "there are no such stages")
 
-    def test_what_runs_beside_is_a_stage_behind_the_build(self):
+    def test_the_second_lane_consists_of_stages_after_the_build(self):
         stages = self.array("stages")
-        self.assertEqual(set(self.array("beside")) - set(stages[stages.index("build") + 1 :]), set())
+        self.assertEqual(set(self.array("second_lane")) - set(stages[stages.index("build") + 1 :]), set())
 
     def test_every_stage_has_a_function_and_a_row_in_the_readme(self):
         stages = {*self.array("stages"), *self.array("long_stages"), "quick"}

@@ -76,7 +76,7 @@ class Service:
 
     def keep_alive(self):
         while not self.ended.wait(0.05):
-            # Each at least every 20 s, before it counts as lost.
+            # Each host reports at least every 20 s, because it would count as lost later.
             for name, token in list(self.agents.items()):
                 self.ask(f"/v1/agents/{name}/report", {}, token)
                 if self.ended.wait(0.015):
@@ -103,10 +103,10 @@ def measure(service, folder, what, connections, seconds, first):
     found = re.search(r"^RESULT (.*)$", done.stdout, re.M)
     if not found:
         sys.exit(f"wrk: {done.stdout}{done.stderr}")
-    count, microseconds, p50, p99, p999, most, refused, broken, late = map(int, found[1].split())
+    count, microseconds, p50, p99, p999, max_us, refused, broken, late = map(int, found[1].split())
     return {
         "what": what, "connections": connections, "requests": count, "requests_a_second": round(count * 1e6 / microseconds),
-        "p50_ms": p50 / 1e3, "p99_ms": p99 / 1e3, "p999_ms": p999 / 1e3, "max_ms": most / 1e3,
+        "p50_ms": p50 / 1e3, "p99_ms": p99 / 1e3, "p999_ms": p999 / 1e3, "max_ms": max_us / 1e3,
         "refused": refused, "broken": broken, "late": late,
     }
 

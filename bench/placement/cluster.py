@@ -44,11 +44,11 @@ def main():
         kept = folder / "server"
         kept.mkdir()
         server = Server(found, kept)
-        most, ended = [0.0], threading.Event()
+        peak_mib, ended = [0.0], threading.Event()
 
         def look():
             while not ended.wait(1):
-                most[0] = max(most[0], server_mib(kept))
+                peak_mib[0] = max(peak_mib[0], server_mib(kept))
 
         looking = threading.Thread(target=look)
         looking.start()
@@ -56,15 +56,15 @@ def main():
             server.sql("CREATE DATABASE fleet")
             words = [arguments.bench, "cluster", "--database", f"{server.url} dbname=fleet", *others]
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
-            said = json.loads(done.stdout)
-            said["fsync"] = server.sql("SHOW fsync").strip()
-            said["database_mib"] = round(int(server.sql("SELECT pg_database_size('fleet')")) / 2**20)
+            result = json.loads(done.stdout)
+            result["fsync"] = server.sql("SHOW fsync").strip()
+            result["database_mib"] = round(int(server.sql("SELECT pg_database_size('fleet')")) / 2**20)
         finally:
             ended.set()
             looking.join()
             server.stop()
-        said["server_most_memory_mib"] = round(most[0])
-        print(json.dumps(said, indent=1))
+        result["server_most_memory_mib"] = round(peak_mib[0])
+        print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

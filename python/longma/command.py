@@ -60,9 +60,9 @@ def call(arguments: Sequence[str | os.PathLike[str]], *, folder: str | os.PathLi
     """
     done = subprocess.run([command(), *map(os.fspath, arguments)], cwd=folder, input=stdin, capture_output=True, text=True)
     if done.returncode not in accept or (done.returncode != 0 and not done.stdout.strip()):
-        said = done.stderr.strip() or done.stdout.strip() or "nothing"
+        message = done.stderr.strip() or done.stdout.strip() or "nothing"
         kind = HostFault if done.returncode == HOST_FAULT or done.returncode < 0 else Failed
-        raise kind(f"longma {arguments[0]} {arguments[1]} ended with exit status {done.returncode}: {said}")
+        raise kind(f"longma {arguments[0]} {arguments[1]} ended with exit status {done.returncode}: {message}")
     return done.stdout
 
 

@@ -166,13 +166,13 @@ class Experiment:
 
     def metrics(self, *, quick: bool = False) -> dict[str, str]:
         """The metrics that the points can measure, with units; ``[metrics]`` selects some of them."""
-        said = json.loads(self._call("metrics", "--format", "json", *_form(quick)))
-        return {entry["name"]: entry["unit"] for entry in said}
+        answer = json.loads(self._call("metrics", "--format", "json", *_form(quick)))
+        return {entry["name"]: entry["unit"] for entry in answer}
 
     def points(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> list[Point]:
         """Every point with its state."""
-        said = self._call("points", "--store", os.path.abspath(store), "--format", "json", *_form(quick))
-        return [Point(entry["key"], entry["state"], entry["machine"], entry["parameters"]) for entry in json.loads(said)]
+        answer = self._call("points", "--store", os.path.abspath(store), "--format", "json", *_form(quick))
+        return [Point(entry["key"], entry["state"], entry["machine"], entry["parameters"]) for entry in json.loads(answer)]
 
     def run(self, *, quick: bool = False, store: str | os.PathLike[str] = "results", jobs: int | None = None,
             retry_failed: bool = False) -> Table:
@@ -187,18 +187,18 @@ class Experiment:
         """
         how = [*_form(quick), *(["--jobs", str(jobs)] if jobs else []), *(["--retry-failed"] if retry_failed else [])]
         store = os.path.abspath(store)
-        said = json.loads(self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1)))
-        if said[0].get("contradict"):
+        answer = json.loads(self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1)))
+        if answer[0].get("contradict"):
             raise Failed(f"results in {store} contradict each other: `longma experiment run` says which; move the wrong ones away")
-        table = said[0]["table"]
+        table = answer[0]["table"]
         if table is None:
             raise Failed(f"the results are stored, but their table cannot be written to {store}, and one there may be of another time")
         return Table.read(table)
 
     def compare(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> Table:
         """Every published value with the measured one."""
-        said = self._call("compare", "--store", os.path.abspath(store), "--format", "json", *_form(quick), accept=(0, 1))
-        return Table(pyarrow.Table.from_pylist(json.loads(said)[0]["values"]))
+        result = self._call("compare", "--store", os.path.abspath(store), "--format", "json", *_form(quick), accept=(0, 1))
+        return Table(pyarrow.Table.from_pylist(json.loads(result)[0]["values"]))
 
     def report(self, output: str | os.PathLike[str] = "report.html", *, quick: bool = False,
                store: str | os.PathLike[str] = "results") -> Path:

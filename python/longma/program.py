@@ -72,7 +72,7 @@ def run(program: str | os.PathLike[str], *arguments: str, machine: Machine | str
     if done.returncode == HOST_FAULT and HOST_FAULT_WORDS in done.stderr:
         raise HostFault(done.stderr.strip())
     if done.returncode == 0 and not counted and level != "functional":
-        raise Failed(f"the run's statistics cannot be read: {done.stderr.strip() or 'nothing was said'}")
+        raise Failed(f"the run's statistics cannot be read: {done.stderr.strip() or 'no message'}")
     return Run(done.returncode, done.stdout, done.stderr, counted)
 
 

@@ -39,7 +39,7 @@ def limited(limit):
 
 
 class Machines(unittest.TestCase):
-    def test_every_machine_that_comes_along_opens_and_writes_itself_out(self):
+    def test_every_built_in_machine_opens_and_writes_itself_out(self):
         self.assertIn("loongson-3a5000", longma.Machine.names())
         for name in longma.Machine.names():
             machine = longma.Machine(name)
@@ -59,7 +59,7 @@ class Machines(unittest.TestCase):
         self.assertEqual((changed.caches.l3.size, machine.caches.l3.size), (before, "8 MiB"))
         self.assertEqual(changed, longma.Machine("loongson-3a5000"))
 
-    def test_a_change_that_makes_no_machine_is_refused_and_leaves_it_as_it_was(self):
+    def test_an_invalid_change_is_refused_and_leaves_the_machine_unchanged(self):
         machine = longma.Machine("loongson-3a5000")
         with self.assertRaisesRegex(ValueError, "write \"8 MiB\""):
             machine.caches.l3.size = "8MiB"
@@ -94,7 +94,7 @@ class Programs(unittest.TestCase):
         with limited("-v 4000000"), self.assertRaisesRegex(longma.HostFault, "ulimit -v"):
             longma.run(GUESTS / "queens", "5", timeout=60)
 
-    def test_a_program_that_is_not_there_says_so(self):
+    def test_a_missing_program_raises(self):
         done = longma.run("/no/such/program", timeout=60)
         self.assertEqual(done.status, 127)
         self.assertIn("/no/such/program", done.errors)
@@ -131,7 +131,7 @@ class Experiments(unittest.TestCase):
         self.assertEqual(len({point.key for point in experiment.points(store=self.folder)}), 6)
         self.assertEqual({row["failure"] for row in table.rows()}, {None})
 
-    def test_a_host_that_lets_points_down_raises_and_the_next_run_does_them(self):
+    def test_points_that_failed_because_of_the_host_raise_and_run_again(self):
         self.experiment.content["time_limit"] = "1 us"
         with self.assertRaisesRegex(longma.HostFault, "time_limit"):
             self.experiment.run(store=self.folder)
@@ -141,7 +141,7 @@ class Experiments(unittest.TestCase):
             self.experiment.run(store=self.folder)
         self.assertEqual(len(self.experiment.run(store=self.folder)), 3)
 
-    def test_no_table_of_another_time_is_returned(self):
+    def test_a_table_of_an_earlier_run_is_not_returned(self):
         self.experiment.run(store=self.folder)
         wrong = self.experiment.with_parameters(program="absent")
         with self.assertRaisesRegex(longma.Failed, "absent"):
@@ -163,11 +163,11 @@ class Experiments(unittest.TestCase):
         machines = {point.machine for point in other.points(quick=True, store=self.folder)}
         self.assertEqual(machines, {"loongson-3a5000"})
 
-    def test_what_an_experiment_could_measure_is_listed_with_units(self):
+    def test_the_metrics_of_an_experiment_are_listed_with_units(self):
         metrics = self.experiment.metrics()
         self.assertEqual((metrics["ways"], metrics["blocks_decoded"]), ("ways", "blocks"))
 
-    def test_what_a_killed_process_leaves_is_removed_by_the_next_and_what_is_held_is_not(self):
+    def test_files_of_killed_processes_are_removed_and_files_in_use_kept(self):
         hold = "import time\nfrom longma.command import scratch\nwith scratch() as f: print(f, flush=True); time.sleep(600)"
         environment = dict(os.environ, TMPDIR=str(self.folder))
         processes = [subprocess.Popen([sys.executable, "-c", hold], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -185,7 +185,7 @@ class Experiments(unittest.TestCase):
             process.wait()
             process.stdout.close()
 
-    def test_an_experiment_with_errors_says_where(self):
+    def test_errors_of_an_experiment_have_positions(self):
         self.experiment.content["metrics"]["ways"]["unti"] = "ways"
         with self.assertRaisesRegex(longma.Failed, "did you mean `unit`"):
             self.experiment.check()

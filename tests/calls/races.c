@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-enum { ROUNDS = 1500, PATIENCE_MS = 10000 };
+enum { ROUNDS = 1500, TIMEOUT_MS = 10000 };
 
 static int here[2], there[2];
 static volatile sig_atomic_t calls;
@@ -79,7 +79,7 @@ static int stopped_in_between(void) {
         pid_t child = fork();
         if (child == 0) {
             struct epoll_event event;
-            struct timespec patience = {3, 0};
+            struct timespec timeout = {3, 0};
             sigset_t without;
             handle(SIGUSR1, note, 0);
             sigemptyset(&without);
@@ -88,7 +88,7 @@ static int stopped_in_between(void) {
             calls = 0;
             epoll_pwait(epoll_create1(0), &event, 1, 5000, &without);
             write(there[1], "x", 1);
-            while (calls == 0 && nanosleep(&patience, &patience) == 0) break;
+            while (calls == 0 && nanosleep(&timeout, &timeout) == 0) break;
             _exit(calls == 0);
         }
         usleep(20000);
@@ -119,7 +119,7 @@ static int lost(void (*child)(void)) {
         struct pollfd answer = {.fd = there[0], .events = POLLIN};
         char byte;
         kill(other, SIGUSR1);
-        missing += poll(&answer, 1, PATIENCE_MS) != 1 || read(there[0], &byte, 1) != 1;
+        missing += poll(&answer, 1, TIMEOUT_MS) != 1 || read(there[0], &byte, 1) != 1;
     }
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);
@@ -184,11 +184,11 @@ static void ending(void) {
     }
     for (int i = 0; i < ROUNDS && missing == 0; i++) {
         pthread_t thread;
-        struct timespec patience = {PATIENCE_MS / 1000, 0};
+        struct timespec timeout = {TIMEOUT_MS / 1000, 0};
         int before = calls;
         write(here[1], "x", 1);
         for (int n = 0; n < 3; n++) pthread_create(&thread, NULL, ends, NULL), pthread_join(thread, NULL);
-        if (calls == before) missing += sigtimedwait(&set, NULL, &patience) != SIGUSR1;
+        if (calls == before) missing += sigtimedwait(&set, NULL, &timeout) != SIGUSR1;
     }
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -214,7 +214,7 @@ static void executing(char *path) {
         for (struct timespec delay = {0, i * 40000L % 6000000}; nanosleep(&delay, &delay) != 0;) {}
         kill(child, SIGTERM);
         int status, ended = 0;
-        for (int n = 0; n < PATIENCE_MS && ended == 0; n++) ended = waitpid(child, &status, WNOHANG), ended == 0 && usleep(1000);
+        for (int n = 0; n < TIMEOUT_MS && ended == 0; n++) ended = waitpid(child, &status, WNOHANG), ended == 0 && usleep(1000);
         if (ended == 0) kill(child, SIGKILL), waitpid(child, &status, 0), wrong = 1000;
         else if (WIFEXITED(status) && WEXITSTATUS(status) == 7) handled++;
         else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) killed++;

@@ -54,7 +54,7 @@ fn describe(database: &str, count: usize) -> f64 {
 struct Scheduler {
     process: Child,
     orders: ChildStdin,
-    said: Lines<BufReader<ChildStdout>>,
+    stdout: Lines<BufReader<ChildStdout>>,
 }
 
 impl Scheduler {
@@ -66,13 +66,13 @@ impl Scheduler {
         command.arg(format!("--seed={}", wishes.seed + number as u64));
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (orders, said) = pipes.expect("both were asked for");
-        Ok(Self { process, orders, said: BufReader::new(said).lines() })
+        let (orders, stdout) = pipes.expect("both were asked for");
+        Ok(Self { process, orders, stdout: BufReader::new(stdout).lines() })
     }
 
     /// The next line of its output.
-    fn said(&mut self) -> Value {
-        let line = self.said.next().expect("a scheduler ended").expect("its words can be read");
+    fn next_report(&mut self) -> Value {
+        let line = self.stdout.next().expect("a scheduler ended").expect("its words can be read");
         serde_json::from_str(&line).expect("it says JSON")
     }
 }
@@ -83,7 +83,7 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
     let began = Instant::now();
     let mut all =
         (0..wishes.schedulers).map(|n| Scheduler::start(wishes, n)).collect::<Result<Vec<_>, _>>()?;
-    let opened: Vec<Value> = all.iter_mut().map(Scheduler::said).collect();
+    let opened: Vec<Value> = all.iter_mut().map(Scheduler::next_report).collect();
     let opening_s = began.elapsed().as_secs_f64();
     let mut parts = Vec::new();
     for _ in 0..2 {
@@ -91,7 +91,7 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
         for scheduler in &mut all {
             scheduler.orders.write_all(b"go\n")?;
         }
-        parts.push(all.iter_mut().map(Scheduler::said).collect::<Vec<_>>());
+        parts.push(all.iter_mut().map(Scheduler::next_report).collect::<Vec<_>>());
     }
     for mut scheduler in all {
         drop(scheduler.orders);
@@ -100,7 +100,8 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
     let checking = Instant::now();
     let wrong = store(&wishes.database).check().expect("the database reads");
     assert!(wrong.is_empty(), "promised twice, or sums that are none: {:?}", &wrong[..wrong.len().min(5)]);
-    let sum = |part: usize, key: &str| parts[part].iter().filter_map(|said| said[key].as_f64()).sum::<f64>();
+    let sum =
+        |part: usize, key: &str| parts[part].iter().filter_map(|report| report[key].as_f64()).sum::<f64>();
     Ok(json!({
         "hosts": wishes.hosts, "schedulers": wishes.schedulers, "described_a_second": described.round(),
         "opening_s": opening_s, "opened": opened, "fastest": parts[0], "paced": parts[1],
@@ -118,10 +119,10 @@ pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>,
     let mut load = Load::new(allocator, seed, name, true);
     let opened_s = began.elapsed().as_secs_f64();
     load.warm();
-    let (now, most) = memory_mib();
-    println!("{}", json!({ "opened_s": opened_s, "memory_mib": now, "most_memory_mib": most }));
-    let told = || std::io::stdin().read_line(&mut String::new()).expect("orders can be read");
-    told();
+    let (now, peak) = memory_mib();
+    println!("{}", json!({ "opened_s": opened_s, "memory_mib": now, "most_memory_mib": peak }));
+    let await_order = || std::io::stdin().read_line(&mut String::new()).expect("orders can be read");
+    await_order();
     let fastest = load.fastest(window, seconds);
     let (spent, decisions) = load.deciding;
     let conflicts = load.allocator.conflicts();
@@ -132,7 +133,7 @@ pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>,
             "conflicts": conflicts, "news": load.news, "memory_mib": memory_mib().0,
         })
     );
-    told();
+    await_order();
     let rate = rate.unwrap_or(fastest) * 0.7;
     let paced = load.paced(rate, seconds);
     let us = |part: f64| percentile(&paced.latencies, part).round();

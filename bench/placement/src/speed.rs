@@ -68,7 +68,7 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     }
     let total: Duration = latencies.iter().sum();
     latencies.sort_unstable();
-    let (now, most) = memory_mib();
+    let (now, peak) = memory_mib();
     json!({
         "hosts": hosts, "vms": placed.len(), "refused": refused, "decisions": latencies.len(),
         "decisions_a_second": (latencies.len() as f64 / total.as_secs_f64()).round(),
@@ -76,7 +76,7 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
         "p999_us": percentile(&latencies, 0.999), "max_us": percentile(&latencies, 1.0),
         "release_us": releasing.as_secs_f64() * 1e6 / latencies.len() as f64,
         "fill_decisions_a_second": ((hosts * 10) as f64 / fill_seconds).round(),
-        "memory_mib": now, "most_memory_mib": most,
+        "memory_mib": now, "most_memory_mib": peak,
     })
 }
 

@@ -4,13 +4,13 @@
 use crate::processes::{Cores, fresh_name, measure, time_ns};
 use iceoryx2::prelude::*;
 
-fn play(there: &str, back: &str, rounds: u64, first: bool) -> f64 {
+fn play(request: &str, response: &str, rounds: u64, first: bool) -> f64 {
     let node = NodeBuilder::new().create::<ipc::Service>().expect("a node");
     let open = |name: &str| {
         let name = ServiceName::new(name).expect("a name");
         node.service_builder(&name).publish_subscribe::<u64>().open_or_create().expect("a service")
     };
-    let (out, into) = if first { (open(there), open(back)) } else { (open(back), open(there)) };
+    let (out, into) = if first { (open(request), open(response)) } else { (open(response), open(request)) };
     let publisher = out.publisher_builder().create().expect("a publisher");
     let subscriber = into.subscriber_builder().create().expect("a subscriber");
     // Wait for both sides before the first sample.
@@ -44,9 +44,9 @@ fn play(there: &str, back: &str, rounds: u64, first: bool) -> f64 {
 
 /// One-way latency, ns.
 pub fn latency_ns(cores: Cores, rounds: u64) -> Option<f64> {
-    let (there, back) = (fresh_name("there"), fresh_name("back"));
+    let (request, response) = (fresh_name("there"), fresh_name("back"));
     let server = || {
-        play(&there, &back, rounds, false);
+        play(&request, &response, rounds, false);
     };
-    measure(cores, server, || play(&there, &back, rounds, true))
+    measure(cores, server, || play(&request, &response, rounds, true))
 }

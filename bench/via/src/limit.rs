@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub fn line_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let base = shared_memory(8192);
     // SAFETY: aligned, mapped for the whole run, and used only as atomics.
-    let (there, back) =
+    let (request, response) =
         unsafe { (AtomicU64::from_ptr(base.cast()), AtomicU64::from_ptr(base.add(4096).cast())) };
-    let (there, back): (&AtomicU64, &AtomicU64) = (there, back);
+    let (request, response): (&AtomicU64, &AtomicU64) = (request, response);
     let server = || {
         for round in 1..=rounds {
-            while there.load(Ordering::Acquire) != round {}
-            back.store(round, Ordering::Release);
+            while request.load(Ordering::Acquire) != round {}
+            response.store(round, Ordering::Release);
         }
     };
     let client = || {
         rounds_ns(rounds, |round| {
-            there.store(round + 1, Ordering::Release);
-            while back.load(Ordering::Acquire) != round + 1 {}
+            request.store(round + 1, Ordering::Release);
+            while response.load(Ordering::Acquire) != round + 1 {}
         }) / rounds as f64
             / 2.0
     };

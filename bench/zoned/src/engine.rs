@@ -67,6 +67,6 @@ pub fn open(
 }
 
 /// Formats an engine's error.
-fn said(error: impl std::fmt::Display) -> String {
+fn message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_can_be_none_a_sentence_says_what_to_do() {
+    fn an_unavailable_counter_is_reported_with_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         // The kernel does not create the files in an ordinary folder.
         let missing = Place { folder: folder.path().join("no"), limit: "memory.max" };

@@ -135,8 +135,8 @@ fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
         .filter_map(Value::as_table)
         .flatten()
         .map(|(name, given)| {
-            let there = given.get("workspace").and_then(|_| shared?.get(name));
-            named(given).or_else(|| named(there?)).unwrap_or_else(|| name.clone())
+            let inherited = given.get("workspace").and_then(|_| shared?.get(name));
+            named(given).or_else(|| named(inherited?)).unwrap_or_else(|| name.clone())
         })
         .collect()
 }

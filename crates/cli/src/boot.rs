@@ -1,9 +1,9 @@
 //! `longma boot`: starts a Linux kernel for LoongArch64 on a modelled machine, with its serial console on the terminal.
 
+use crate::raw_mode::RawMode;
 use crate::zoned::size;
 use longma_system::boot::{Kernel, load};
 use longma_system::{Configuration, Machine, Stop};
-use nix::sys::termios::{self, SetArg, Termios};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -53,12 +53,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
-    let terminal = Terminal::begin()?;
-    if terminal.before.is_some() {
+    let terminal = RawMode::all_keys(io::stdin())?;
+    if terminal.is_terminal() {
         put(b"longma: Ctrl-A x ends the machine\r\n")?;
     }
     let end = converse(&mut machine, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
-    if terminal.before.is_some() {
+    if terminal.is_terminal() {
         // The guest's last line may not be complete.
         put(b"\r\n")?;
     }
@@ -142,40 +142,13 @@ impl Keys {
     }
 }
 
-/// The terminal in raw mode, so that every key reaches the guest. Dropping it restores the terminal.
-struct Terminal {
-    before: Option<Termios>,
-}
-
-impl Terminal {
-    fn begin() -> io::Result<Self> {
-        let stdin = io::stdin();
-        let before = if stdin.is_terminal() { Some(termios::tcgetattr(&stdin)?) } else { None };
-        if let Some(before) = &before {
-            let mut raw = before.clone();
-            termios::cfmakeraw(&mut raw);
-            termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &raw)?;
-        }
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // Fails if the terminal is closed.
-            let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
-        }
-    }
-}
-
 fn put(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(bytes)?;
     output.flush()
 }
 
-/// Reads standard input on a thread of its own, since reading waits.
+/// Reads standard input on a separate thread, because a read blocks.
 fn standard_input() -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_explained_and_what_is_there_takes_one_line() {
+    fn missing_parts_are_explained_and_available_ones_take_one_line() {
         let text = text(&[check(true, false), check(false, false)], 80);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1], "  ok       a part  found so and so");

@@ -83,11 +83,11 @@ fn list() -> String {
 fn shortened(mut row: Vec<String>, width: usize) -> Vec<String> {
     /// Width of the columns before the last one: the longest name, and two marks.
     const BEFORE: usize = 14 + 2 + 7 + 2 + 5 + 2;
-    let most = width.saturating_sub(BEFORE).max(20);
+    let limit = width.saturating_sub(BEFORE).max(20);
     if let Some(last) = row.last_mut()
-        && last.chars().count() > most
+        && last.chars().count() > limit
     {
-        *last = last.chars().take(most - 3).collect::<String>().trim_end().to_string() + "...";
+        *last = last.chars().take(limit - 3).collect::<String>().trim_end().to_string() + "...";
     }
     row
 }

@@ -10,6 +10,7 @@ mod guest;
 mod machine;
 #[cfg(feature = "placement")]
 mod placement;
+mod raw_mode;
 mod run;
 mod shell;
 mod translate;

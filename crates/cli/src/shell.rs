@@ -39,8 +39,8 @@ pub fn run(args: &Args, mut command: Command) -> Result<(), Box<dyn Error>> {
             std::io::stdout().write_all(&script)?;
         }
         Action::Manual { folder } => {
-            let said = |error| format!("cannot write manual pages to {}: {error}", folder.display());
-            write_pages(command, folder).map_err(said)?;
+            let write_error = |error| format!("cannot write manual pages to {}: {error}", folder.display());
+            write_pages(command, folder).map_err(write_error)?;
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ fn can_sweep() -> bool {
             .output()
             .is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("left out: a sweep needs root, ip and iperf3");
+        eprintln!("skipped: a sweep needs root, ip and iperf3");
     }
     can
 }
@@ -69,11 +69,11 @@ fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
     with_its_test(&mut sweep);
     let output = sweep.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let pairs = told["analysis"]["pairs"].as_array().unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = result["analysis"]["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 1);
     assert_eq!(pairs[0]["gbps"].as_array().unwrap().len(), 2);
-    assert!(pairs[0]["median_gbps"].as_f64().unwrap() > 0.01, "{told}");
+    assert!(pairs[0]["median_gbps"].as_f64().unwrap() > 0.01, "{result}");
     assert_eq!(interfaces(), before);
     // The same command has no runs left to make; the report needs no privileges.
     assert!(AFFINITY.success(&words).contains("Throughput by pair"));
@@ -164,7 +164,7 @@ fn a_load_command_works_and_an_invalid_results_file_is_rejected() {
 }
 
 #[test]
-fn a_check_of_a_recorded_tree_says_what_is_missing() {
+fn a_check_of_a_recorded_tree_reports_missing_settings() {
     let folder = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path: &Path = &folder.path().join(path);
@@ -176,9 +176,12 @@ fn a_check_of_a_recorded_tree_says_what_is_missing() {
     put("proc/9/comm", "irqbalance");
     let root = folder.path().to_str().unwrap();
     let output = AFFINITY.output(&["check", "--root", root]);
-    let said = text(&output.stdout);
-    assert!(said.contains("CPUs 2-3 are offline") && said.contains("systemctl stop irqbalance"), "{said}");
-    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("CPUs 2-3 are offline") && stdout.contains("systemctl stop irqbalance"),
+        "{stdout}"
+    );
+    assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
 }
 
 /// Two CPUs have four pairs. In the rounds, each is measured once, then twice, then as often as requested.
@@ -194,9 +197,9 @@ fn advice_is_measured_in_rounds() {
     with_its_test(&mut advise);
     let output = advise.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["measured"]["choice"]["gbps"].as_array().unwrap().len(), 3, "{told}");
-    assert_eq!(told["pair"], told["measured"]["choice"]["pair"]);
+    let advice: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(advice["measured"]["choice"]["gbps"].as_array().unwrap().len(), 3, "{advice}");
+    assert_eq!(advice["pair"], advice["measured"]["choice"]["pair"]);
 }
 
 /// Runs `show` in a terminal made by script(1): it refreshes its display, ends on q and Ctrl-C, and restores the
@@ -205,7 +208,7 @@ fn advice_is_measured_in_rounds() {
 fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
     let longma = env!("CARGO_BIN_EXE_longma");
     if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("left out: it needs script(1)");
+        return eprintln!("skipped: it needs script(1)");
     }
     for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
         // Ctrl-C also reaches the shell, which would end dash; the trap prevents that.
@@ -218,15 +221,15 @@ fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
         let mut child = command.spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_secs(4));
         child.stdin.as_mut().unwrap().write_all(key).unwrap();
-        let said = text(&child.wait_with_output().unwrap().stdout);
-        assert!(said.contains(status), "{said:?}");
-        let (before, rest) = said.split_once("\x1b[?1049h\x1b[?25l").unwrap();
+        let stdout = text(&child.wait_with_output().unwrap().stdout);
+        assert!(stdout.contains(status), "{stdout:?}");
+        let (before, rest) = stdout.split_once("\x1b[?1049h\x1b[?25l").unwrap();
         let (shown, after) = rest.split_once("\x1b[?25h\x1b[?1049l").unwrap();
         // Several frames, each drawn over the previous one.
         assert!(shown.matches("APPLICATIONS").count() >= 2 && shown.contains("SOFTIRQ"), "{shown:?}");
         let settings =
             |part: &str| part.lines().rfind(|line| line.matches(':').count() > 10).map(String::from);
-        assert!(settings(before).is_some() && settings(before) == settings(after), "{said:?}");
+        assert!(settings(before).is_some() && settings(before) == settings(after), "{stdout:?}");
     }
     let once = AFFINITY.success(&["show", "--interface", "lo", "--once"]);
     assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
@@ -237,9 +240,9 @@ fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
 #[test]
 fn a_modelled_sweep_reports_cycles_by_stage() {
     let words = "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
-    let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let pairs = told["pairs"].as_array().unwrap();
+    let report = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let pairs = report["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 3);
     // Cores of one socket are equal, but the random choices differ.
     assert_ne!(pairs[0]["costs"], pairs[1]["costs"]);
@@ -268,8 +271,8 @@ fn varied_settings_are_restored_even_after_sigkill() {
     let network = Network::new("v");
     // The findings of `check` about the offload, which it reads from the driver; none if the offload is on.
     let gro = || {
-        let said = text(&network.longma(&["check", "--interface", "in0"]).output().unwrap().stdout);
-        let lines: Vec<&str> = said.lines().filter(|line| line.to_lowercase().contains("gro ")).collect();
+        let stdout = text(&network.longma(&["check", "--interface", "in0"]).output().unwrap().stdout);
+        let lines: Vec<&str> = stdout.lines().filter(|line| line.to_lowercase().contains("gro ")).collect();
         lines.concat()
     };
     let state = || (network.settings(), gro());
@@ -301,9 +304,9 @@ fn varied_settings_are_restored_even_after_sigkill() {
     let whole = sweep("1", &["--format", "json"]).wait_with_output().unwrap();
     assert!(whole.status.success(), "{}", text(&whole.stderr));
     assert_eq!(state(), before);
-    let told: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
     assert_eq!(
-        (told["variants"].as_array().unwrap().len(), told["effects"].as_array().unwrap().len()),
+        (result["variants"].as_array().unwrap().len(), result["effects"].as_array().unwrap().len()),
         (4, 2)
     );
     let report = network.longma(&["report"]).arg(&file).output().unwrap();
@@ -313,7 +316,7 @@ fn varied_settings_are_restored_even_after_sigkill() {
     let page = network.path("varied.html");
     assert!(network.longma(&["report", "--html"]).arg(&page).arg(&file).output().unwrap().status.success());
     assert!(std::fs::read_to_string(page).unwrap().contains("The variant with the fastest pair, of 4: "));
-    // The kernel rejects threaded NAPI without GRO, whichever is set first. Rejected combinations are skipped, and the
+    // The kernel rejects threaded NAPI without GRO, in either order. Rejected combinations are skipped, and the
     // others are measured.
     for seed in ["1", "2", "3", "4"] {
         let words =
@@ -325,7 +328,7 @@ fn varied_settings_are_restored_even_after_sigkill() {
         assert!(swept.status.success(), "seed {seed}: {}", text(&swept.stderr));
         let lines = std::fs::read_to_string(network.path(&format!("threads-{seed}.jsonl"))).unwrap();
         let refused = lines.lines().filter(|line| line.contains("\"refused\":true")).count();
-        assert_eq!(text(&swept.stderr).matches("rejects").count(), refused, "each is said once");
+        assert_eq!(text(&swept.stderr).matches("rejects").count(), refused, "each is reported once");
         assert_eq!(lines.lines().count(), 1 + 4, "every combination has its line");
         println!("seed {seed}: {refused} of 4 combinations refused");
         let threaded = text(&network.inside("cat /sys/class/net/in0/threaded").stdout);

@@ -22,7 +22,7 @@ fn can_sweep() -> bool {
     let can =
         root && runs(&["iperf3", "--version"]) && runs(&["ip", "-V"]) && runs(&["unshare", "--net", "true"]);
     if !can {
-        eprintln!("left out: a sweep needs root, ip and iperf3");
+        eprintln!("skipped: a sweep needs root, ip and iperf3");
     }
     can
 }
@@ -61,14 +61,14 @@ fn lab(folder: &Path, repeats: &str) -> (Child, PathBuf) {
 }
 
 #[test]
-fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
+fn a_killed_load_or_server_is_reported_and_the_sweep_continues() {
     if !can_sweep() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (sweep, file) = lab(folder.path(), "3");
     let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
-    // Kill the client during the first run and the server in the middle of the second.
+    // Kill the client during the first run and the server during the second.
     waits("no load", || child_with(sweep.id(), "--client").is_some());
     let client = child_with(sweep.id(), "--client").unwrap();
     kill(client);
@@ -77,20 +77,20 @@ fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
     let server = child_with(sweep.id(), "--server").unwrap();
     kill(server);
     let ended = sweep.wait_with_output().unwrap();
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("`iperf3` (process {client}) was killed by SIGKILL")), "{said}");
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("`iperf3` (process {client}) was killed by SIGKILL")), "{stderr}");
     let words =
         format!("the lab's server (`iperf3`, process {server}) was killed by SIGKILL and was restarted");
-    assert!(said.contains(&words), "{said}");
-    assert!(said.contains("2 runs failed; the same command makes them again"), "{said}");
+    assert!(stderr.contains(&words), "{stderr}");
+    assert!(stderr.contains("2 runs failed; the same command makes them again"), "{stderr}");
     let again = lab(folder.path(), "3").0.wait_with_output().unwrap();
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(lines(), 1 + 3 + 2);
 }
 
 #[test]
-fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() {
+fn a_deleted_lab_namespace_ends_the_sweep_and_results_are_kept() {
     if !can_sweep() {
         return;
     }
@@ -102,19 +102,19 @@ fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() 
     let holder = child_with(sweep.id(), "cat").unwrap();
     kill(holder);
     let ended = sweep.wait_with_output().unwrap();
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
     let words = format!(
         "the testbed is gone: the process that keeps the receiver's namespace open (`cat`, process {holder}) was killed by SIGKILL"
     );
-    assert!(said.contains(&words), "{said}");
-    assert!(said.contains("with a result") && said.contains("the same command goes on"), "{said}");
+    assert!(stderr.contains(&words), "{stderr}");
+    assert!(stderr.contains("with a result") && stderr.contains("the same command continues"), "{stderr}");
 }
 
 /// The kernel reuses the inode numbers of namespaces. Changes made in a removed namespace must not be restored in one
 /// that has its number.
 #[test]
-fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number() {
+fn a_journal_of_a_deleted_namespace_does_not_apply_to_one_with_the_same_number() {
     if !can_sweep() {
         return;
     }
@@ -142,7 +142,7 @@ fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number(
     }
     let second = made.last().unwrap();
     if inode(second) != was {
-        eprintln!("the number did not come again: another namespace is tried all the same");
+        eprintln!("the number was not reused: trying another namespace nevertheless");
     }
     // Set the value that the sweep left, so that a journal mistaken for this namespace's would be applied.
     second.set(&format!("{left:x}"));
@@ -174,10 +174,10 @@ fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
     let mut command =
         network.longma(&["sweep", "--interface", "in0", "--vary", "mtu=1500,70000", "--output"]);
     let output = command.arg(network.path("m.jsonl")).args(["--", "echo", "1"]).output().unwrap();
-    let said = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("mtu=70000: in0 accepts packets of 68 to 65535 bytes"),
-        "{said}"
+        !output.status.success() && stderr.contains("mtu=70000: in0 accepts packets of 68 to 65535 bytes"),
+        "{stderr}"
     );
     assert_eq!(network.settings(), before);
 }
@@ -192,7 +192,7 @@ fn without_results(path: &Path, refused: bool) {
 }
 
 #[test]
-fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
+fn advice_from_a_file_without_results_is_an_error_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.jsonl");
     let file = path.to_str().unwrap();
@@ -201,9 +201,9 @@ fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
         (true, "none of its 1 runs was made: the interface rejected their settings"),
     ] {
         without_results(&path, refused);
-        let said = AFFINITY.failure(&["advise", "--results", file]);
-        assert!(said.contains(what) && said.contains(file), "{said}");
-        assert!(said.contains("longma affinity advise --interface eth7"), "{said}");
+        let message = AFFINITY.failure(&["advise", "--results", file]);
+        assert!(message.contains(what) && message.contains(file), "{message}");
+        assert!(message.contains("longma affinity advise --interface eth7"), "{message}");
         assert!(AFFINITY.failure(&["report", file]).contains(what));
     }
     let header = std::fs::read_to_string(&path).unwrap().lines().next().unwrap().to_string() + "\n";
@@ -213,7 +213,7 @@ fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
 
 /// Ctrl-C on a terminal signals the whole process group, including the runs.
 #[test]
-fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_result() {
+fn a_stopped_modelled_sweep_keeps_its_runs_and_continues_to_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.jsonl");
     let words = ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--format", "json"];
@@ -234,14 +234,14 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
     // SAFETY: a signal to the process group of our own child, which has not been waited for.
     unsafe { libc::kill(-(first.id() as i32), libc::SIGINT) };
     let stopped = first.wait_with_output().unwrap();
-    let said = text(&stopped.stderr);
-    assert_eq!(stopped.status.code(), Some(130), "{said}");
+    let stderr = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(130), "{stderr}");
     let kept = lines() - 1;
     assert!((1..4).contains(&kept), "{kept}");
     assert!(
-        said.contains(&format!("stopped; {kept} of 4 runs are in"))
-            && said.contains("the same command goes on"),
-        "{said}"
+        stderr.contains(&format!("stopped; {kept} of 4 runs are in"))
+            && stderr.contains("the same command continues"),
+        "{stderr}"
     );
     let rest = sweep(true).output().unwrap();
     assert!(rest.status.success(), "{}", text(&rest.stderr));
@@ -249,30 +249,33 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
     // A complete sweep on one CPU, without a results file, prints the same bytes.
     let mut alone = Command::new("taskset");
     alone.args(["-c", "0", env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words).args(pairs);
-    let whole = alone.current_dir("/").output().unwrap();
-    assert!(whole.status.success(), "{}", text(&whole.stderr));
-    assert_eq!(text(&rest.stdout), text(&whole.stdout));
+    let uninterrupted = alone.current_dir("/").output().unwrap();
+    assert!(uninterrupted.status.success(), "{}", text(&uninterrupted.stderr));
+    assert_eq!(text(&rest.stdout), text(&uninterrupted.stdout));
     let third = sweep(true).output().unwrap();
-    assert_eq!((text(&third.stdout), lines()), (text(&whole.stdout), 5), "nothing is left to do");
+    assert_eq!((text(&third.stdout), lines()), (text(&uninterrupted.stdout), 5), "nothing is left to do");
     let reported = AFFINITY.command(&["report", "--format", "json"]).arg(&file).output().unwrap();
-    assert_eq!((text(&reported.stdout), text(&reported.stderr)), (text(&whole.stdout), String::new()));
-    let told = AFFINITY.command(&["report"]).arg(&file).output().unwrap();
-    assert!(text(&told.stdout).contains("0 cycles a frame besides the receiver's own; 4 pairs of 1 MB"));
+    assert_eq!(
+        (text(&reported.stdout), text(&reported.stderr)),
+        (text(&uninterrupted.stdout), String::new())
+    );
+    let report = AFFINITY.command(&["report"]).arg(&file).output().unwrap();
+    assert!(text(&report.stdout).contains("0 cycles a frame besides the receiver's own; 4 pairs of 1 MB"));
 }
 
 #[test]
-fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
+fn ineffective_model_settings_are_reported_and_duplicates_rejected() {
     let words =
         ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
     // The environments have equal lengths, because they are on the guest's stack. The values of `frames` do not begin
     // with 0, which the guest would parse differently.
     let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=9"]].concat());
     let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
-    let said = text(&idle.stderr);
+    let stderr = text(&idle.stderr);
     assert!(
-        said.contains("note: xps=1 does nothing: there is only one transmit ring")
-            && said.contains("note: frames=8 does nothing: interrupts are not delayed"),
-        "{said}"
+        stderr.contains("note: xps=1 does nothing: there is only one transmit ring")
+            && stderr.contains("note: frames=8 does nothing: interrupts are not delayed"),
+        "{stderr}"
     );
     // The notes are true: the results are equal.
     assert_eq!(text(&idle.stdout), text(&plain.stdout));

@@ -32,9 +32,9 @@ fn a_journal_or_log_in_a_missing_directory_is_rejected() {
         ]);
     }
     for words in commands {
-        let said = AFFINITY.failure(&words);
+        let message = AFFINITY.failure(&words);
         let words_of = [": there is no directory ", "mistyped: create it, or name another file with --"];
-        assert!(words_of.iter().all(|words| said.contains(words)), "{words:?}: {said}");
+        assert!(words_of.iter().all(|words| message.contains(words)), "{words:?}: {message}");
         assert!(!missing.exists(), "{words:?}");
     }
     let nothing = AFFINITY.success(&["restore", "--journal", &file]);
@@ -53,15 +53,15 @@ fn control_characters_in_names_are_replaced_in_messages() {
     let file = folder.path().join(odd).to_str().unwrap().to_string();
     let below = format!("{file}/below");
     let is_plain = |words: &[&str]| {
-        let said = AFFINITY.failure(words);
-        let order = said.chars().find(|c| {
+        let message = AFFINITY.failure(words);
+        let order = message.chars().find(|c| {
             (c.is_control() && *c != '\n') || "\u{2028}\u{2029}\u{200b}\u{feff}\u{202e}\u{85}".contains(*c)
         });
-        assert_eq!(order, None, "{words:?}: {said:?}");
+        assert_eq!(order, None, "{words:?}: {message:?}");
         // The argument is printed on one line.
         assert!(
-            said.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
-            "{words:?}: {said}"
+            message.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
+            "{words:?}: {message}"
         );
     };
     is_plain(&["report", &file]);
@@ -134,8 +134,11 @@ fn impossible_results_are_rejected_with_line_field_and_range() {
         (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 is there already"),
     ];
     for (change, why) in cases {
-        let (is_taken, said) = refused(change);
-        assert!(!is_taken && said.contains("r.jsonl, line 3: ") && said.contains(why), "{why}: {said}");
+        let (is_taken, message) = refused(change);
+        assert!(
+            !is_taken && message.contains("r.jsonl, line 3: ") && message.contains(why),
+            "{why}: {message}"
+        );
     }
 }
 
@@ -154,14 +157,18 @@ fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
             [&["report", &file, "--format", "json"][..], &["advise", "--results", &file, "--format", "json"]]
         {
             let output = AFFINITY.output(words);
-            let said = String::from_utf8_lossy(&output.stderr);
-            let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             let rates = match words[0] {
-                "report" => &told["analysis"]["pairs"][0]["gbps"],
-                _ => &told["measured"]["choice"]["gbps"],
+                "report" => &report["analysis"]["pairs"][0]["gbps"],
+                _ => &report["measured"]["choice"]["gbps"],
             };
-            assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {told}");
-            assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{cut}: {said}");
+            assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {report}");
+            assert_eq!(
+                stderr.contains("the last line is incomplete and is dropped"),
+                is_told,
+                "{cut}: {stderr}"
+            );
         }
     }
     // The results file of a modelled sweep, which simulates one pair.
@@ -172,9 +179,9 @@ fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
     for (cut, is_told) in [(1, false), (2, true)] {
         std::fs::write(&file, &text[..text.len() - cut]).unwrap();
         let output = AFFINITY.output(&["report", &file]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), !is_told, "{said}");
-        assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !is_told, "{stderr}");
+        assert_eq!(stderr.contains("the last line is incomplete and is dropped"), is_told, "{stderr}");
     }
     AFFINITY.success(&[&["sweep"], &words[..]].concat());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
@@ -187,8 +194,8 @@ fn a_page_does_not_overwrite_its_results_file() {
     let link = folder.path().join("page.html").to_str().unwrap().to_string();
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for page in [&file, &link] {
-        let said = AFFINITY.failure(&["report", &file, "--html", page]);
-        assert!(said.contains("is the results file, which the page would overwrite"), "{said}");
+        let message = AFFINITY.failure(&["report", &file, "--html", page]);
+        assert!(message.contains("is the results file, which the page would overwrite"), "{message}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     }
     std::fs::remove_file(&link).unwrap();

@@ -19,7 +19,7 @@ fn can_change() -> bool {
     let unshares = Command::new("unshare").args(["--net", "true"]).output();
     let can = rustix::process::geteuid().is_root() && unshares.is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("left out: it needs root, ip and unshare");
+        eprintln!("skipped: it needs root, ip and unshare");
     }
     can
 }
@@ -91,9 +91,12 @@ fn an_interface_renamed_during_a_sweep_is_restored() {
     let sweep = begun(&network, LOAD);
     assert!(network.inside("ip link set in0 down && ip link set in0 name zz0").status.success());
     let ended = sweep.wait_with_output().unwrap();
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("was renamed to zz0") && said.contains("all settings are restored"), "{said}");
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("was renamed to zz0") && stderr.contains("all settings are restored"),
+        "{stderr}"
+    );
     assert_eq!(of("zz0"), before);
 }
 
@@ -117,17 +120,17 @@ fn a_moved_interface_stays_in_the_journal_until_it_is_back() {
         let words = [&["-n", from][..], &words.split(' ').collect::<Vec<_>>()].concat();
         assert!(Command::new("ip").args(words).output().unwrap().status.success());
     };
-    let (here, there) = (&network.names[0], &away.0);
+    let (here, other) = (&network.names[0], &away.0);
     let sweep = begun(&network, LOAD);
-    ip(here, &format!("link set in0 netns {there}"));
+    ip(here, &format!("link set in0 netns {other}"));
     let ended = sweep.wait_with_output().unwrap();
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("and was `1500`; the journal keeps it"), "{said}");
-    assert!(said.contains("not all settings are restored"), "{said}");
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("and was `1500`; the journal keeps it"), "{stderr}");
+    assert!(stderr.contains("not all settings are restored"), "{stderr}");
     let owed = network.longma(&["restore"]).output().unwrap();
     assert_eq!(owed.status.code(), Some(1), "{}", text(&owed.stdout));
-    ip(there, &format!("link set in0 netns {here}"));
+    ip(other, &format!("link set in0 netns {here}"));
     let restored = network.longma(&["restore"]).output().unwrap();
     assert!(restored.status.success(), "{}{}", text(&restored.stdout), text(&restored.stderr));
     assert_eq!(mtu(&network, "in0"), "1500");
@@ -158,10 +161,10 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
     let journal = std::fs::read(network.path("journal")).unwrap();
     let refuses = |sys: &[&str], words: &[&str]| {
         let output = mixed(&network, sys, words);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.contains("belongs to another network namespace"), "{words:?}: {said}");
-        assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{words:?}: {said}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {stderr}");
+        assert!(stderr.contains("belongs to another network namespace"), "{words:?}: {stderr}");
+        assert!(stderr.contains("ip netns exec") && stderr.contains("mount -t sysfs"), "{words:?}: {stderr}");
     };
     // The host's /sys has no in0; create one in the other namespace.
     refuses(&[], &["restore"]);
@@ -188,8 +191,8 @@ fn removing_the_journal_does_not_allow_a_second_sweep() {
     let first = begun(&network, LOAD);
     std::fs::remove_file(network.path("journal")).unwrap();
     let second = sweep(&network, "1", "second.jsonl", LOAD).output().unwrap();
-    let said = text(&second.stderr);
-    assert!(!second.status.success() && said.contains("another longma"), "{said}");
+    let stderr = text(&second.stderr);
+    assert!(!second.status.success() && stderr.contains("another longma"), "{stderr}");
     signal(&first, libc::SIGTERM);
     assert_eq!(first.wait_with_output().unwrap().status.code(), Some(130));
     assert_eq!(mtu(&network, "in0"), "1500");
@@ -216,7 +219,7 @@ fn signals_restore_settings_and_end_the_loads_processes() {
             assert_eq!(ended.status.code(), Some(130), "{asked}: {}", text(&ended.stderr));
         }
         assert_eq!(mtu(&network, "in0"), "1500", "{asked}");
-        waits("the load's child goes on", || !Path::new(&format!("/proc/{left}/fd/0")).exists());
+        waits("the load's child still runs", || !Path::new(&format!("/proc/{left}/fd/0")).exists());
     }
 }
 
@@ -316,12 +319,12 @@ fn invalid_cpus_and_ports_are_rejected() {
     assert!(refused(&["--exclude-irq", "99999999"]).contains("no such interrupt"));
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let told =
+    let remarks =
         AFFINITY.success(&[&tune[..], &["--exclude-port", "9", "--state", log.to_str().unwrap()]].concat());
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("left alone: port 9"), "{told}");
+    let remarks = remarks.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(remarks.contains("left alone: port 9"), "{remarks}");
     if rustix::process::geteuid().is_root() {
-        let said = AFFINITY.failure(&["sweep", "--lab", "--sender", "8000"]);
-        assert!(said.contains("--sender 8000: the CPU is not online"), "{said}");
+        let message = AFFINITY.failure(&["sweep", "--lab", "--sender", "8000"]);
+        assert!(message.contains("--sender 8000: the CPU is not online"), "{message}");
     }
 }

@@ -9,7 +9,7 @@ use typed::{Group, text};
 const AFFINITY: Group = Group("affinity");
 
 /// Runs a command that must fail, with a time limit in case it starts to measure.
-fn said(words: &[&str]) -> String {
+fn output_of(words: &[&str]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_longma"), AFFINITY.0]).args(words).current_dir("/");
     let output = command.output().unwrap();
@@ -93,11 +93,11 @@ fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
             words.push(option);
             words.extend((!value.is_empty()).then_some(*value));
             words.extend(*behind);
-            let said = said(&words);
+            let output = output_of(&words);
             let name = option.split('=').next().unwrap();
-            let is_refused = said.contains(&format!("{name} applies to "))
-                || (said.contains("cannot be used with") && said.contains(name));
-            assert_eq!(is_refused, !takers.contains(*way), "{words:?}: {said}");
+            let is_refused = output.contains(&format!("{name} applies to "))
+                || (output.contains("cannot be used with") && output.contains(name));
+            assert_eq!(is_refused, !takers.contains(*way), "{words:?}: {output}");
         }
     }
 }
@@ -128,16 +128,17 @@ fn the_tables_have_every_option() {
 
 #[test]
 fn rejected_options_name_a_remedy() {
-    let refused = |words: &str| said(&words.split(' ').collect::<Vec<_>>());
-    let said = refused("sweep --interface none0 --connect x --mtu 1500");
+    let refused = |words: &str| output_of(&words.split(' ').collect::<Vec<_>>());
+    let message = refused("sweep --interface none0 --connect x --mtu 1500");
     assert!(
-        said.contains("--mtu applies to --lab and --model, not to --connect: vary the MTU of an interface"),
-        "{said}"
+        message
+            .contains("--mtu applies to --lab and --model, not to --connect: vary the MTU of an interface"),
+        "{message}"
     );
-    let said = refused("sweep --model sandybridge-2x6 --sender 1");
-    assert!(said.contains("--sender applies to --lab, not to --model: leave it out"), "{said}");
-    let said = refused("advise --interface none0 --repeats 3");
-    assert!(said.contains("to measure, add --connect HOST or --lab"), "{said}");
-    let said = refused("report /nowhere --lab");
-    assert!(said.contains("unexpected argument"), "{said}");
+    let message = refused("sweep --model sandybridge-2x6 --sender 1");
+    assert!(message.contains("--sender applies to --lab, not to --model: leave it out"), "{message}");
+    let message = refused("advise --interface none0 --repeats 3");
+    assert!(message.contains("to measure, add --connect HOST or --lab"), "{message}");
+    let message = refused("report /nowhere --lab");
+    assert!(message.contains("unexpected argument"), "{message}");
 }

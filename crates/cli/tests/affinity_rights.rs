@@ -76,7 +76,7 @@ fn is_answer(words: &[&str], output: &Output) {
         serde_json::from_str::<serde_json::Value>(&out)
             .unwrap_or_else(|error| panic!("{words:?}: {error}: {out}"));
     }
-    assert!(output.status.success() || !err.is_empty() || words[0] == "check", "{words:?}: nothing is said");
+    assert!(output.status.success() || !err.is_empty() || words[0] == "check", "{words:?}: no message");
 }
 
 fn all_answer(make: impl Fn(&[&str]) -> Command) {
@@ -135,8 +135,8 @@ fn filtered_system_calls_are_reported() {
         assert!(counters["advice"].as_str().unwrap().contains("seccomp"), "{counters}");
         if rustix::process::geteuid().is_root() {
             let swept = make(&["sweep", "--lab", "--output", "/nowhere/r.jsonl"]).output().unwrap();
-            let said = text(&swept.stderr);
-            assert!(said.contains("binding: no program can be bound to CPUs"), "{said}");
+            let stderr = text(&swept.stderr);
+            assert!(stderr.contains("binding: no program can be bound to CPUs"), "{stderr}");
         }
     }
 }
@@ -145,7 +145,7 @@ fn filtered_system_calls_are_reported() {
 fn restricted_proc_and_sys_are_reported() {
     let tried = Command::new("unshare").args(["--mount", "true"]).output();
     if !rustix::process::geteuid().is_root() || !tried.is_ok_and(|output| output.status.success()) {
-        return eprintln!("left out: it needs root and unshare");
+        return eprintln!("skipped: it needs root and unshare");
     }
     for before in [
         "mount --bind /proc/irq /proc/irq && mount -o remount,bind,ro /proc/irq",
@@ -160,7 +160,7 @@ fn restricted_proc_and_sys_are_reported() {
     ] {
         let works = mounted(before, &["--help"]).output().unwrap().status.success();
         if !works {
-            eprintln!("left out: {before}");
+            eprintln!("skipped: {before}");
             continue;
         }
         all_answer(|words| mounted(before, words));
@@ -179,7 +179,7 @@ fn restricted_proc_and_sys_are_reported() {
     check.args([env!("CARGO_BIN_EXE_longma"), "affinity", "check", "--interface", "in0", "--format", "json"]);
     let output = check.output().unwrap();
     if output.stdout.is_empty() {
-        return eprintln!("left out: {}", text(&output.stderr));
+        return eprintln!("skipped: {}", text(&output.stderr));
     }
     let writing = finding(&output, "writing");
     assert_eq!(writing["weight"], "prevents", "{writing}");
@@ -189,7 +189,7 @@ fn restricted_proc_and_sys_are_reported() {
 #[test]
 fn all_queries_work_without_capabilities() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("left out: it needs root to give it up");
+        return eprintln!("skipped: it needs root to give it up");
     }
     for give_up in [
         &["--bounding-set=-all", "--inh-caps=-all"][..],
@@ -208,7 +208,7 @@ fn all_queries_work_without_capabilities() {
         };
         let output = make(&["check", "--format", "json"]).output();
         let Some(output) = output.ok().filter(|output| !output.stdout.is_empty()) else {
-            return eprintln!("left out: it needs setpriv");
+            return eprintln!("skipped: it needs setpriv");
         };
         all_answer(make);
         let subject = if give_up[0].starts_with("--bounding") { "capabilities" } else { "rights" };

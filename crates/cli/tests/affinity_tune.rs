@@ -27,7 +27,7 @@ fn can_tune() -> bool {
         && works("ip", &["-V"])
         && works("unshare", &["--net", "true"]);
     if !can {
-        eprintln!("left out: tuning needs root, ip and two CPUs");
+        eprintln!("skipped: tuning needs root, ip and two CPUs");
     }
     can
 }
@@ -163,13 +163,13 @@ fn new_flows_are_separated_from_their_readers_and_settings_are_restored() {
         let reader = reader.unwrap();
         let bound = reader.cpus();
         signal(&tune, asked);
-        let (code, said) = ended(tune);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("moved") && said.contains("where they arrive"), "{said}");
-        let last = said.rsplit("ended").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let (code, stdout) = ended(tune);
+        assert_eq!(code, Some(0), "{stdout}");
+        assert!(stdout.contains("moved") && stdout.contains("where they arrive"), "{stdout}");
+        let last = stdout.rsplit("ended").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(last.contains("restored; ") && !last.contains(".;"), "{last}");
-        assert_eq!(network.settings(), before, "{said}");
-        assert_ne!(reader.cpus(), bound, "{said}");
+        assert_eq!(network.settings(), before, "{stdout}");
+        assert_ne!(reader.cpus(), bound, "{stdout}");
         let why = text(&network.longma(&["why"]).output().unwrap().stdout);
         assert!(why.contains("cat (") && why.contains("ended"), "{why}");
         drop(sender);
@@ -201,7 +201,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
     if !can_tune() {
         return;
     }
-    for (before, words, said) in [
+    for (before, words, output) in [
         ("taskset -c 0", &["--for", "4"][..], "another program has bound it"),
         ("", &["--for", "4", "--exclude-process", "cat"], "it is excluded"),
         ("", &["--for", "4", "--dry-run"], "would move"),
@@ -224,7 +224,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
         }
         let (code, all) = ended(tune);
         assert_eq!(code, Some(0), "{all}");
-        assert!(all.contains(said), "{said}: {all}");
+        assert!(all.contains(output), "{output}: {all}");
         assert_eq!((network.settings(), reader.cpus()), (settings, cpus));
     }
 }
@@ -260,14 +260,14 @@ fn a_thousand_flows_cost_little_cpu_time() {
     let seconds = std::env::var("LONGMA_TUNE_SECONDS").unwrap_or("10".into());
     let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).is_err() {
-        return eprintln!("left out: a thousand flows need 4,000 descriptors");
+        return eprintln!("skipped: a thousand flows need 4,000 descriptors");
     }
     let network = Network::bare("c");
-    let [here, there] = network.names.clone();
+    let [here, other] = network.names.clone();
     let stop = Arc::new(AtomicBool::new(false));
     let (asked, (ready, is_ready)) = (stop.clone(), std::sync::mpsc::channel());
     let flows = std::thread::spawn(move || {
-        enter(&there);
+        enter(&other);
         let listener = TcpListener::bind("198.18.1.1:0").unwrap();
         enter(&here);
         let pair = |_| {
@@ -291,8 +291,8 @@ fn a_thousand_flows_cost_little_cpu_time() {
     stop.store(true, Ordering::Relaxed);
     flows.join().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let last: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let stdout = text(&output.stdout);
+    let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
     let why = last["why"].as_str().unwrap();
     println!("{why}");
     assert!(why.contains("up to 1000 flows"), "{why}");

@@ -23,7 +23,7 @@ fn inside(script: &str) -> Option<Output> {
     if !unshared(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
         .is_ok_and(|it| it.status.success())
     {
-        println!("left out: this host gives no namespace with rules of its own");
+        println!("skipped: this host does not permit a namespace with separate rules");
         return None;
     }
     Some(unshared(&format!("{MOUNT}\n{script}")).unwrap())
@@ -41,7 +41,7 @@ fn registered_architectures_run_until_unregistered() {
         $longma binfmt unregister
         run 2>/dev/null"#;
     let Some(output) = inside(script) else { return };
-    let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
+    let stdout = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
     let refused = "= 126\n".repeat(3);
     let ran = ["loongarch64", "aarch64", "mips64el"]
         .map(|it| format!("hello, world\n1 --\n2 --level\n3 {it}\n= 0\n"))
@@ -51,7 +51,7 @@ fn registered_architectures_run_until_unregistered() {
     let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
     let taken = names.map(|it| format!("{it}: no longer run by longma\n")).concat();
     let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{taken}{refused}");
-    assert_eq!(said, expected, "{}", text(&output.stderr));
+    assert_eq!(stdout, expected, "{}", text(&output.stderr));
 }
 
 #[test]
@@ -80,24 +80,24 @@ fn list_names_all_interpreters_and_a_disabled_binfmt_misc() {
         $longma binfmt list | grep -c 'binfmt_misc is disabled'
         $longma binfmt register aarch64 | grep -c 'binfmt_misc is disabled'"#;
     let Some(output) = inside(script) else { return };
-    let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
+    let stdout = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
     let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); the last registered one runs them";
-    assert_eq!(said, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
+    assert_eq!(stdout, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
 }
 
 #[test]
 fn rules_are_printed_for_binfmt_d() {
-    let said =
+    let rules =
         BINFMT.success(&["print", "aarch64", "--fixed", "--interpreter", env!("CARGO_BIN_EXE_longma")]);
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = rules.lines().collect();
     assert_eq!(lines.len(), 1);
-    assert!(lines[0].starts_with(r":longma-aarch64:M::\x7f\x45\x4c\x46\x02\x01\x01\x00"), "{said}");
-    assert!(lines[0].ends_with(&format!(":{}:PF", env!("CARGO_BIN_EXE_longma"))), "{said}");
+    assert!(lines[0].starts_with(r":longma-aarch64:M::\x7f\x45\x4c\x46\x02\x01\x01\x00"), "{rules}");
+    assert!(lines[0].ends_with(&format!(":{}:PF", env!("CARGO_BIN_EXE_longma"))), "{rules}");
 }
 
 #[test]
 fn harmful_and_invalid_rules_are_rejected() {
-    for (words, wanted) in [
+    for (words, expected) in [
         (&["print", "x86_64"][..], "this host's own architecture"),
         (&["register", "x86_64"], "this host's own architecture"),
         (&["print", "--interpreter", "/nowhere/longma"], "there is no file /nowhere/longma"),
@@ -108,7 +108,7 @@ fn harmful_and_invalid_rules_are_rejected() {
             "is not an ELF executable",
         ),
     ] {
-        let said = BINFMT.failure(words);
-        assert!(said.contains(wanted), "{words:?}: {said}");
+        let message = BINFMT.failure(words);
+        assert!(message.contains(expected), "{words:?}: {message}");
     }
 }

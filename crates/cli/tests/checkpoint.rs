@@ -73,22 +73,22 @@ fn unsupported_state_is_rejected() {
     for (thing, sentence) in REFUSED {
         let folder = tempfile::tempdir().expect("a folder");
         let run = run(folder.path(), &["--checkpoint", "saved"], &["kept", thing]);
-        let said = text(&run.stderr);
+        let stderr = text(&run.stderr);
         let is_saved = folder.path().join("saved").exists();
-        if is_saved || !said.contains("could not be saved") || !said.contains(sentence) {
-            wrong.push(format!("{thing}: {} {said}", if is_saved { "saved." } else { "" }));
+        if is_saved || !stderr.contains("could not be saved") || !stderr.contains(sentence) {
+            wrong.push(format!("{thing}: {} {stderr}", if is_saved { "saved." } else { "" }));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn a_run_without_checkpoint_request_says_so() {
+fn a_run_without_a_checkpoint_request_reports_that_nothing_was_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let ended = run(folder.path(), &["--checkpoint", "saved"], &["hello"]);
-    let said = text(&ended.stderr);
-    assert!(!folder.path().join("saved").exists(), "{said}");
-    assert!(said.contains("nothing was saved in saved: the program neither began a region"), "{said}");
+    let stderr = text(&ended.stderr);
+    assert!(!folder.path().join("saved").exists(), "{stderr}");
+    assert!(stderr.contains("nothing was saved in saved: the program neither began a region"), "{stderr}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn shared_memory_segment_zero_is_rejected_too() {
     own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
     let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();
     if !is_possible.is_ok_and(|status| status.success()) {
-        eprintln!("left out: no namespace of processes' shared memory can be made here");
+        eprintln!("skipped: no namespace of processes' shared memory can be made here");
         return;
     }
     let program = guests().join("prebuilt/loongarch64/kept");
@@ -111,9 +111,9 @@ fn shared_memory_segment_zero_is_rejected_too() {
         "--checkpoint",
         "saved",
     ]);
-    let said = own.arg(program).arg("segment").stdin(Stdio::null()).output().expect("the command starts");
-    assert!(text(&said.stderr).contains("/SYSV00000000"), "{}", text(&said.stderr));
-    assert!(!folder.path().join("saved").exists(), "{}", text(&said.stderr));
+    let output = own.arg(program).arg("segment").stdin(Stdio::null()).output().expect("the command starts");
+    assert!(text(&output.stderr).contains("/SYSV00000000"), "{}", text(&output.stderr));
+    assert!(!folder.path().join("saved").exists(), "{}", text(&output.stderr));
 }
 
 #[test]

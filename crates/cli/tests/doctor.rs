@@ -25,7 +25,7 @@ fn checks(output: &Output) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn every_part_says_what_it_is_for_and_how_to_get_it() {
+fn every_part_states_its_purpose_and_how_to_install_it() {
     let output = doctor(&["--format", "json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let checks = checks(&output);
@@ -148,10 +148,10 @@ fn a_bundle_has_no_secrets_in_it() {
             assert!(!all.contains(secret), "{secret}: {all}");
         }
         assert!(!all.contains(folder.path().to_str().unwrap()), "{all}");
-        for wanted in
+        for expected in
             ["longma 0.", "models ", "kernel: ", "flags: ", "open files", "TERM=xterm-256color", "\"checks\""]
         {
-            assert!(all.contains(wanted), "{wanted}: {all}");
+            assert!(all.contains(expected), "{expected}: {all}");
         }
         assert!(all.contains("LONGMA_PLACEMENT_TOKEN is set"), "{all}");
         serde_json::from_str::<Value>(&files["longma-doctor/doctor.json"]).unwrap();

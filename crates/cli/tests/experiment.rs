@@ -140,13 +140,13 @@ fn check_finds_errors_and_ineffective_settings() {
         ("parameters = { \"wire.bytes\" = 50000 }", "machines = [\"loongson-3a5000\"]", "eth0"),
         ("\"wire.message\" = 64 }", "\"wire.message\" = 0 }", "help: explained, "),
     ];
-    for (from, to, wanted) in cases {
-        let (status, said, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
-        let fits = if wanted.is_empty() { 0 } else { 2 };
-        assert_eq!(status, fits, "{to}: {said}{errors}");
+    for (from, to, expected) in cases {
+        let (status, stdout, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
+        let fits = if expected.is_empty() { 0 } else { 2 };
+        assert_eq!(status, fits, "{to}: {stdout}{errors}");
         // Messages are wrapped.
-        let words: Vec<_> = said.split_whitespace().filter(|word| *word != "│").collect();
-        assert!(words.join(" ").contains(wanted), "{to}: {said}{errors}");
+        let words: Vec<_> = stdout.split_whitespace().filter(|word| *word != "│").collect();
+        assert!(words.join(" ").contains(expected), "{to}: {stdout}{errors}");
     }
     // Without the programs, the file itself can still be checked.
     let absent = Written::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
@@ -160,19 +160,19 @@ fn the_quick_form_rejects_unsuitable_machines_too() {
         ("unit = \"instructions\"", "unit = \"instructions\"\n[quick]\nmachines = [\"hygon-8node\"]"),
     ];
     for (from, to) in cases {
-        let (status, said, _) = ended(&Written::new(QUEENS, from, to).output("check", &[]));
-        assert_eq!(status, 2, "{said}");
-        assert!(said.contains("x86-64 cores"), "{said}");
+        let (status, stdout, _) = ended(&Written::new(QUEENS, from, to).output("check", &[]));
+        assert_eq!(status, 2, "{stdout}");
+        assert!(stdout.contains("x86-64 cores"), "{stdout}");
     }
 }
 
 #[test]
 fn all_shipped_experiments_can_be_set_up() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-    let said = EXPERIMENT.success(&["check", "--all", "--folder", folder.to_str().unwrap()]);
+    let stdout = EXPERIMENT.success(&["check", "--all", "--folder", folder.to_str().unwrap()]);
     assert!(
-        said.lines().count() > 20 && said.lines().all(|line| line.ends_with("0 errors, 0 warnings")),
-        "{said}"
+        stdout.lines().count() > 20 && stdout.lines().all(|line| line.ends_with("0 errors, 0 warnings")),
+        "{stdout}"
     );
 }
 
@@ -250,24 +250,27 @@ fn failed_points_wrong_input_and_host_faults_have_different_statuses() {
     let run =
         |from: &str, to: &str| ended(&Written::new(QUEENS, from, to).output("run", &["--format", "json"]));
     assert_eq!(run("5", "5").0, 0);
-    let (status, said, _) = run("\"5\"", "\"no number\"");
-    assert_eq!(status, 1, "{said}");
+    let (status, stdout, _) = run("\"5\"", "\"no number\"");
+    assert_eq!(status, 1, "{stdout}");
     for (from, to) in [
         ("\"queens\"\n[", "\"absent\"\n["),
         ("loongson-3a5000", "nowhere"),
         ("unit", "unti"),
         ("[metrics.instructions]", "[metrics.instructoins]"),
     ] {
-        let (status, said, errors) = run(from, to);
-        assert_eq!(status, 2, "{to}: {said}{errors}");
+        let (status, stdout, errors) = run(from, to);
+        assert_eq!(status, 2, "{to}: {stdout}{errors}");
     }
     assert_eq!(EXPERIMENT.output(&["run", "--bogus"]).status.code(), Some(2));
-    let (status, said, errors) = run("60 s", "1 us");
-    assert_eq!(status, 3, "{said}{errors}");
+    let (status, stdout, errors) = run("60 s", "1 us");
+    assert_eq!(status, 3, "{stdout}{errors}");
     assert!(errors.contains("time_limit") && errors.contains("the same command runs them again"), "{errors}");
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said[0]["summary"]["host_faults"].as_array().unwrap().len(), 2);
-    assert_eq!((&said[0]["missing"], said[0]["rows"].as_array().unwrap().len()), (&serde_json::json!(2), 0));
+    let stdout: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(stdout[0]["summary"]["host_faults"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&stdout[0]["missing"], stdout[0]["rows"].as_array().unwrap().len()),
+        (&serde_json::json!(2), 0)
+    );
     let help = EXPERIMENT.success(&["run", "--help"]);
     assert!(help.contains("Exit statuses:") && help.contains("the host was at fault"), "{help}");
 }
@@ -294,14 +297,14 @@ fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
     let (status, _, errors) = ended(&limited(&mut file.command("run", &[]), libc::RLIMIT_AS, 4 << 30));
     assert_eq!(status, 3, "{errors}");
     assert!(errors.contains("ulimit -v") && errors.contains("2 points were let down"), "{errors}");
-    let (status, said, errors) = ended(&file.output("run", &[]));
+    let (status, printed, errors) = ended(&file.output("run", &[]));
     assert_eq!(status, 0, "{errors}");
-    assert!(said.contains("2 run, 0 known before"), "{said}");
+    assert!(printed.contains("2 run, 0 known before"), "{printed}");
     let done =
         limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
-    let said = text(&done.stderr);
-    assert_eq!(done.status.code(), Some(124), "{said}");
-    assert!(said.contains("512 GiB of address space") && !said.contains("give the path"), "{said}");
+    let printed = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(124), "{printed}");
+    assert!(printed.contains("512 GiB of address space") && !printed.contains("give the path"), "{printed}");
 }
 
 #[test]
@@ -363,7 +366,7 @@ fn merging_contradictory_results_fails_and_shows_both() {
     let (_, json) = lines.lines().next().unwrap().split_once(' ').unwrap();
     let mut record: serde_json::Value = serde_json::from_str(json).unwrap();
     // The order of the two records is random.
-    let told = format!(
+    let contradiction = format!(
         "gave different results: instructions {} and 7",
         record["metrics"]["instructions"].as_f64().unwrap()
     );
@@ -371,14 +374,14 @@ fn merging_contradictory_results_fails_and_shows_both() {
     fs::write(&segment, longma_lab_line(&record)).unwrap();
     let (status, _, errors) = merge(&stores[0].store(), &stores[1].store());
     assert_eq!(status, 1, "{errors}");
-    assert!(errors.contains(&told), "{errors}");
+    assert!(errors.contains(&contradiction), "{errors}");
     let report = stores[1].store().join("report.html");
     for (command, options) in
         [("run", &[][..]), ("compare", &[]), ("report", &["-o", report.to_str().unwrap()])]
     {
         let (status, _, errors) = ended(&stores[1].output(command, options));
         assert_eq!(status, 1, "{command}: {errors}");
-        assert!(errors.contains(&told), "{command}: {errors}");
+        assert!(errors.contains(&contradiction), "{command}: {errors}");
     }
 }
 
@@ -386,26 +389,26 @@ fn merging_contradictory_results_fails_and_shows_both() {
 fn points_with_invalid_machines_are_reported_before_they_run() {
     let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
     let file = Written::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
-    let (status, said, errors) = ended(&file.output("check", &[]));
-    assert_eq!(status, 0, "{said}{errors}");
-    assert!(said.contains("2 of the points cannot run: "), "{said}{errors}");
+    let (status, stdout, errors) = ended(&file.output("check", &[]));
+    assert_eq!(status, 0, "{stdout}{errors}");
+    assert!(stdout.contains("2 of the points cannot run: "), "{stdout}{errors}");
 }
 
 #[test]
 fn error_messages_do_not_depend_on_the_folder() {
-    let said = ["a", "a much longer name"].map(|name| {
+    let printed = ["a", "a much longer name"].map(|name| {
         let folder = tempfile::tempdir().unwrap();
         let programs = folder.path().join(name);
         fs::create_dir(&programs).unwrap();
         let whole = fs::read(guest("queens")).unwrap();
         fs::write(programs.join("queens"), &whole[..100]).unwrap();
         let file = Written::new(QUEENS, "GUESTS", programs.to_str().unwrap());
-        let (status, said, errors) = ended(&file.output("run", &["--format", "json"]));
-        assert_eq!(status, 1, "{said}{errors}");
-        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-        said[0]["rows"][0]["failure"].as_str().unwrap().to_string()
+        let (status, printed, errors) = ended(&file.output("run", &["--format", "json"]));
+        assert_eq!(status, 1, "{printed}{errors}");
+        let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        printed[0]["rows"][0]["failure"].as_str().unwrap().to_string()
     });
-    assert_eq!(said[0], said[1]);
+    assert_eq!(printed[0], printed[1]);
 }
 
 /// Formats a record as a line of a segment.

@@ -14,7 +14,7 @@ fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
     let list = MACHINE.json(&["list", "--format", "json"]);
     let names: Vec<_> =
         list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap().to_string()).collect();
-    let wanted = [
+    let expected = [
         "godson3",
         "godson3-conventional",
         "godson3-two-chips",
@@ -26,7 +26,7 @@ fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
         "sandybridge-2x6",
         "zns-host",
     ];
-    assert_eq!(names, wanted);
+    assert_eq!(names, expected);
     for name in &names {
         assert!(MACHINE.success(&["list"]).contains(name.as_str()));
         assert!(MACHINE.success(&["show", name, "--width", "100"]).contains("NUMA node"), "{name}");
@@ -117,9 +117,9 @@ fn check_rejects_exactly_what_a_run_rejects() {
         assert!(shipped.contains(from), "{from}");
         std::fs::write(path, shipped.replacen(from, to, 1)).unwrap();
         let check = MACHINE.output(&["check", path]);
-        let said = text(&check.stdout);
-        assert_eq!(check.status.success(), named.is_empty(), "{to}: {said}");
-        assert!(said.contains(named), "{to}: {said}");
+        let stdout = text(&check.stdout);
+        assert_eq!(check.status.success(), named.is_empty(), "{to}: {stdout}");
+        assert!(stdout.contains(named), "{to}: {stdout}");
         let mut run = Command::new(env!("CARGO_BIN_EXE_longma"));
         let run =
             run.args(["run", "--quiet", "--level", "timing", "--machine", path, program]).output().unwrap();
@@ -137,7 +137,7 @@ fn check_stdin(file: &str) -> Output {
 }
 
 #[test]
-fn what_discover_writes_is_what_check_accepts() {
+fn check_accepts_the_output_of_discover() {
     let file = MACHINE.success(&["discover"]);
     let output = check_stdin(&file);
     assert!(output.status.success(), "{}\n{file}", text(&output.stdout));
@@ -146,7 +146,7 @@ fn what_discover_writes_is_what_check_accepts() {
 }
 
 #[test]
-fn discover_reads_a_recorded_tree_and_says_when_there_is_none() {
+fn discover_reads_a_recorded_tree_and_reports_a_missing_one() {
     let output = MACHINE.output(&["discover", "--root", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no CPU is described"), "{}", text(&output.stderr));

@@ -64,9 +64,9 @@ fn a_program_runs_however_few_files_it_may_have_open() {
     for few in [16, 20, 31] {
         let done = finish(limited(longma_run().arg(&opener).arg("/dev/null"), few, few));
         assert_eq!(done.status.code(), Some(124));
-        let said: Vec<_> = text(&done.stderr).split_whitespace().map(str::to_string).collect();
-        let said = said.join(" ");
-        assert!(said.contains("ulimit -n") && said.contains("this host is at fault"), "{said}");
+        let stderr: Vec<_> = text(&done.stderr).split_whitespace().map(str::to_string).collect();
+        let stderr = stderr.join(" ");
+        assert!(stderr.contains("ulimit -n") && stderr.contains("this host is at fault"), "{stderr}");
     }
 }
 
@@ -89,21 +89,21 @@ fn limits() -> Vec<u8> {
 }
 
 #[test]
-fn a_simulated_program_is_told_the_same_limits_on_every_host() {
+fn a_simulated_program_sees_the_same_limits_on_every_host() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "limits", &limits());
-    let told = |soft, hard, level: &[&str]| {
+    let reported = |soft, hard, level: &[&str]| {
         let mut command = longma_run();
         let done = finish(limited(command.arg("--quiet").args(level).arg(&program), soft, hard));
         assert_eq!((done.status.code(), done.stdout.len()), (Some(0), 256), "{}", text(&done.stderr));
         done.stdout
     };
-    let simulated = told(1024, 4096, &["--level", "cache"]);
+    let simulated = reported(1024, 4096, &["--level", "cache"]);
     let files = 16 * libc::RLIMIT_NOFILE as usize;
     assert_eq!(simulated[files..files + 16], [1024_u64.to_le_bytes(), 4096_u64.to_le_bytes()].concat());
-    assert_eq!(simulated, told(64, 64, &["--level", "cache"]));
-    assert_eq!(simulated, told(900, 900, &["--level", "timing"]));
-    assert_ne!(told(64, 64, &[]), told(900, 900, &[]), "without a model they are the host's");
+    assert_eq!(simulated, reported(64, 64, &["--level", "cache"]));
+    assert_eq!(simulated, reported(900, 900, &["--level", "timing"]));
+    assert_ne!(reported(64, 64, &[]), reported(900, 900, &[]), "without a model they are the host's");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Service {
         words.split(' ').chain(["--state", self.state.path().to_str().unwrap()]).collect()
     }
 
-    fn says(&self, words: &str) -> String {
+    fn output_of(&self, words: &str) -> String {
         PLACEMENT.success(&self.words(words))
     }
 
@@ -98,53 +98,53 @@ impl Drop for Service {
 #[test]
 fn from_request_to_delete_with_kills_in_between() {
     let mut service = Service::new();
-    assert!(service.says("list").contains("longma placement request"));
-    let said = service.says("request web --vcpus 4 --memory 8GiB");
+    assert!(service.output_of("list").contains("longma placement request"));
+    let output = service.output_of("request web --vcpus 4 --memory 8GiB");
     assert!(
-        said.starts_with("virtual machine 1 (web) on h1, node ") && said.ends_with(": running\n"),
-        "{said}"
+        output.starts_with("virtual machine 1 (web) on h1, node ") && output.ends_with(": running\n"),
+        "{output}"
     );
-    service.says("request db --vcpus 2 --memory 4GiB --cpu exclusive --anti-affinity spread:node");
-    let list = service.says("list");
+    service.output_of("request db --vcpus 2 --memory 4GiB --cpu exclusive --anti-affinity spread:node");
+    let list = service.output_of("list");
     assert!(list.lines().next().unwrap().starts_with("ID  TENANT   NAME  STATE"), "{list}");
     assert!(list.contains("8 GiB") && list.contains("exclusive"));
-    let shown = service.says("show web");
+    let shown = service.output_of("show web");
     assert!(shown.contains("web of tenant default") && shown.contains("8 GiB on node"), "{shown}");
 
-    let why = service.says("explain big --vcpus 12 --memory 100GiB --virtual-nodes 1");
+    let why = service.output_of("explain big --vcpus 12 --memory 100GiB --virtual-nodes 1");
     assert!(why.contains("h1 does not fit") && why.contains("memory: needs 102400"), "{why}");
-    let why = service.says("explain small --vcpus 1 --memory 1GiB");
+    let why = service.output_of("explain small --vcpus 1 --memory 1GiB");
     assert!(why.contains("h1 fits, node") && why.contains("chosen") && why.contains("packing"), "{why}");
 
     let before = service.json("show db")["placement"]["cells"][0]["node"].clone();
-    let moved = service.says("rebind db");
+    let moved = service.output_of("rebind db");
     assert!(moved.starts_with("virtual machine 2 (db) moved: h1, node "), "{moved}");
     let place = service.json("show db")["placement"].clone();
     assert_ne!(place["cells"][0]["node"], before);
 
     service.kill();
-    assert!(service.refuses("list").contains("longma placement serve"), "what to do is said");
+    assert!(service.refuses("list").contains("longma placement serve"), "the message names a remedy");
     service.restart();
     assert_eq!(service.json("show db")["placement"], place, "what was promised is promised still");
     // The fake hypervisor died with the service; its domains are created again.
     service.agrees();
 
-    service.says("stop web");
+    service.output_of("stop web");
     service.kill();
     service.restart();
     service.agrees();
     assert_eq!(service.json("show web")["state"], "stopped");
-    assert!(service.says("start web").contains("running"));
-    assert!(service.says("delete web").contains("deleted"));
+    assert!(service.output_of("start web").contains("running"));
+    assert!(service.output_of("delete web").contains("deleted"));
     assert!(service.refuses("show web").contains("there is no virtual machine web"));
-    assert!(service.says("hosts").contains("h1    up"));
-    assert!(service.says("alarms").contains("no alarms"));
-    assert!(service.says("defragment").contains("of the free memory"));
-    assert!(service.says("events --after 0 --count 3").contains("reserved virtual machine 1 on h1"));
-    assert!(service.says("drain h1").contains("1 stay on it"));
+    assert!(service.output_of("hosts").contains("h1    up"));
+    assert!(service.output_of("alarms").contains("no alarms"));
+    assert!(service.output_of("defragment").contains("of the free memory"));
+    assert!(service.output_of("events --after 0 --count 3").contains("reserved virtual machine 1 on h1"));
+    assert!(service.output_of("drain h1").contains("1 stay on it"));
     assert!(service.refuses("request more --vcpus 1 --memory 1GiB").contains("longma placement explain"));
-    service.says("drain h1 --undo");
-    assert!(service.says("request more --vcpus 1 --memory 1GiB").contains("running"));
+    service.output_of("drain h1 --undo");
+    assert!(service.output_of("request more --vcpus 1 --memory 1GiB").contains("running"));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn interrupted_requests_are_carried_out_once() {
         service.kill();
         asking.wait().unwrap();
         service.restart();
-        service.says(&words);
+        service.output_of(&words);
     }
     service.agrees();
     let all = service.json("list");
@@ -174,13 +174,13 @@ fn interrupted_requests_are_carried_out_once() {
         all.iter().map(|vm| vm["placement"]["cells"][0]["cpus"][0].as_u64().unwrap()).collect();
     cpus.sort_unstable();
     cpus.dedup();
-    assert_eq!(cpus.len(), 8, "each has a CPU of its own");
+    assert_eq!(cpus.len(), 8, "each has a separate CPU");
 }
 
 #[test]
-fn the_service_ends_when_it_is_told_to() {
+fn the_service_ends_on_sigterm() {
     let mut service = Service::new();
-    service.says("request a --vcpus 1 --memory 1GiB");
+    service.output_of("request a --vcpus 1 --memory 1GiB");
     let pid = Pid::from_raw(service.child.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     let began = Instant::now();
@@ -195,7 +195,7 @@ fn the_service_ends_when_it_is_told_to() {
 #[test]
 fn a_remote_agent_is_admitted_by_its_token() {
     let service = Service::new();
-    let token = service.says("token add far --role agent --host far");
+    let token = service.output_of("token add far --role agent --host far");
     let file = service.state.path().join("far.token");
     std::fs::write(&file, token).unwrap();
     let access: Value =
@@ -216,31 +216,34 @@ fn a_remote_agent_is_admitted_by_its_token() {
     ];
     let mut agent = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    while !service.says("hosts").contains("far") {
+    while !service.output_of("hosts").contains("far") {
         assert!(began.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(100));
     }
-    service.says("drain h1");
-    assert!(service.says("request a --vcpus 1 --memory 1GiB").contains("on far"));
+    service.output_of("drain h1");
+    assert!(service.output_of("request a --vcpus 1 --memory 1GiB").contains("on far"));
     let pid = Pid::from_raw(agent.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert!(agent.wait().unwrap().success());
-    assert!(service.says("token list").contains("far") && !service.says("token list").contains("longma-"));
-    service.says("quota acme --vms 1 --memory 4GiB");
+    assert!(
+        service.output_of("token list").contains("far")
+            && !service.output_of("token list").contains("longma-")
+    );
+    service.output_of("quota acme --vms 1 --memory 4GiB");
     // The agent is gone; the service notices after 30 s of silence.
-    service.says("drain far");
-    service.says("drain h1 --undo");
-    service.says("request a --tenant acme --vcpus 1 --memory 1GiB");
+    service.output_of("drain far");
+    service.output_of("drain h1 --undo");
+    service.output_of("request a --tenant acme --vcpus 1 --memory 1GiB");
     assert!(service.refuses("request b --tenant acme --vcpus 1 --memory 1GiB").contains("quota is 1"));
-    assert!(service.says("quota").contains("1 of 1"));
+    assert!(service.output_of("quota").contains("1 of 1"));
 }
 
 #[test]
 fn errors_name_a_remedy() {
     let nowhere = tempfile::tempdir().unwrap();
     let state = nowhere.path().to_str().unwrap();
-    let said = PLACEMENT.failure(&["list", "--state", state]);
-    assert!(said.contains("client.json") && said.contains("serve --all-in-one"), "{said}");
+    let message = PLACEMENT.failure(&["list", "--state", state]);
+    assert!(message.contains("client.json") && message.contains("serve --all-in-one"), "{message}");
     let service = Service::new();
     let own = service.state.path().to_str().unwrap();
     let second = ["serve", "--all-in-one", "--hypervisor", "fake", "--listen", "127.0.0.1:0", "--state", own];
@@ -251,8 +254,8 @@ fn errors_name_a_remedy() {
     assert!(PLACEMENT.failure(&real).contains("--hypervisor fake"));
     let away =
         ["serve", "--all-in-one", "--libvirt", "qemu+unix:///system?socket=/nowhere", "--state", state];
-    let said = PLACEMENT.failure(&away);
-    assert!(said.contains("apt-get install") && said.contains("--hypervisor fake"), "{said}");
+    let message = PLACEMENT.failure(&away);
+    assert!(message.contains("apt-get install") && message.contains("--hypervisor fake"), "{message}");
     for (words, says) in [
         ("--machine hygon-8node", "--machine is for the agent of this machine"),
         ("--reserved 0", "--reserved is for the agent of this machine"),
@@ -329,8 +332,9 @@ fn a_tokens_role_must_match_its_scope() {
     assert!(
         service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
     );
-    service.says("token add q --role operator");
-    let removed: serde_json::Value = serde_json::from_str(&service.says("token remove q --json")).unwrap();
+    service.output_of("token add q --role operator");
+    let removed: serde_json::Value =
+        serde_json::from_str(&service.output_of("token remove q --json")).unwrap();
     assert_eq!(removed, serde_json::json!({ "removed": "q" }));
     assert!(service.refuses("events --count 0").contains("--count"));
     assert!(service.refuses("request a --vcpus 1 --memory 10").contains("as 8GiB"));
@@ -352,14 +356,14 @@ fn in_a_terminal(words: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_printed_fits_a_terminal_of_80_columns() {
+fn output_fits_a_terminal_of_80_columns() {
     let service = Service::new();
     let long = "a-virtual-machine-with-a-name-of-sixty-characters-and-no-less";
-    service.says(&format!(
+    service.output_of(&format!(
         "request {long} --vcpus 4 --memory 8GiB --cpu exclusive --tenant a-tenant-of-some-length"
     ));
-    service.says("request b --vcpus 8 --memory 8GiB --virtual-nodes 2");
-    let said = [
+    service.output_of("request b --vcpus 8 --memory 8GiB --virtual-nodes 2");
+    let commands = [
         "hosts",
         "list",
         "explain big --vcpus 12 --memory 100GiB --virtual-nodes 1",
@@ -371,7 +375,7 @@ fn what_is_printed_fits_a_terminal_of_80_columns() {
         "quota",
         "token list",
     ];
-    for words in said {
+    for words in commands {
         let printed = in_a_terminal(&service.words(words));
         let widest = printed.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(widest > 5 && widest <= 80, "{words}: {widest}\n{printed}");

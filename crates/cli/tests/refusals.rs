@@ -5,6 +5,7 @@ mod programs;
 use std::fmt::Write;
 use std::path::Path;
 
+use longma_random::SplitMix64;
 use programs::*;
 use tempfile::tempdir;
 
@@ -12,36 +13,36 @@ use tempfile::tempdir;
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
     let done = finish(longma_run().current_dir(folder).args(arguments));
     assert!(done.stdout.is_empty());
-    let whole = text(&done.stderr).replace(&format!("{}/", folder.display()), "");
-    let whole = whole.trim().replace("\n", "\n  ");
+    let message = text(&done.stderr).replace(&format!("{}/", folder.display()), "");
+    let message = message.trim().replace("\n", "\n  ");
     let code = done.status.code().map_or_else(|| done.status.to_string(), |code| code.to_string());
-    format!("{} -> {code}\n  {whole}\n", arguments.join(" "))
+    format!("{} -> {code}\n  {message}\n", arguments.join(" "))
 }
 
 fn altered(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut whole = executable(&SPINNER, &[]);
-    whole[at..at + bytes.len()].copy_from_slice(bytes);
-    whole
+    let mut file = executable(&SPINNER, &[]);
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    file
 }
 
 /// A program whose dynamic linker is /lib/ld-missing.so.1.
 fn dynamic() -> Vec<u8> {
-    let mut whole = executable(&SPINNER, &[]);
+    let mut file = executable(&SPINNER, &[]);
     // A second program header, PT_INTERP, follows the first; the path follows both.
-    whole[56] = 2;
+    file[56] = 2;
     let name = b"/lib/ld-missing.so.1\0";
     let mut header = vec![3, 0, 0, 0, 4, 0, 0, 0];
     let at = 64 + 2 * 56;
     for field in [at as u64, 0, 0, name.len() as u64, name.len() as u64, 1] {
         header.extend(field.to_le_bytes());
     }
-    whole[120..176].copy_from_slice(&header);
-    whole[at..at + name.len()].copy_from_slice(name);
-    whole
+    file[120..176].copy_from_slice(&header);
+    file[at..at + name.len()].copy_from_slice(name);
+    file
 }
 
 #[test]
-fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
+fn programs_that_cannot_run_are_named_with_the_reason_and_a_remedy() {
     // The temporary directory's canonical path, as in messages.
     let folder = tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
@@ -111,21 +112,16 @@ fn options_that_make_no_sense_are_named_and_the_status_is_not_one_of_the_program
 #[test]
 fn a_damaged_program_never_makes_the_command_panic_or_hang() {
     let folder = tempdir().unwrap();
-    let whole = std::fs::read(guest("hello")).unwrap();
-    let mut seed = 0x2545_f491_4f6c_dd1du64;
-    let mut random = |below: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed as usize % below
-    };
-    let mut damaged: Vec<Vec<u8>> = (0..20).map(|_| whole[..random(whole.len())].to_vec()).collect();
+    let program = std::fs::read(guest("hello")).unwrap();
+    let mut random = SplitMix64::new(1);
+    let mut damaged: Vec<Vec<u8>> =
+        (0..20).map(|_| program[..random.index(program.len())].to_vec()).collect();
     damaged.extend((0..60).map(|_| {
-        let mut bytes = whole.clone();
-        for _ in 0..1 + random(6) {
+        let mut bytes = program.clone();
+        for _ in 0..1 + random.index(6) {
             // Damage only the headers, which the loader reads.
-            let at = random(64 + 8 * 56);
-            bytes[at] = random(256) as u8;
+            let at = random.index(64 + 8 * 56);
+            bytes[at] = random.below(256) as u8;
         }
         bytes
     }));

@@ -14,7 +14,7 @@ fn guest(name: &str) -> PathBuf {
 /// The output and the statistics of a run.
 struct Counted {
     printed: String,
-    said: String,
+    stderr: String,
     result: Value,
 }
 
@@ -49,7 +49,7 @@ fn run(options: &[&str], program: &[&str]) -> Counted {
     let text = std::fs::read(&path).expect("the result is there");
     Counted {
         printed: String::from_utf8_lossy(&run.stdout).into_owned(),
-        said: String::from_utf8_lossy(&run.stderr).into_owned(),
+        stderr: String::from_utf8_lossy(&run.stderr).into_owned(),
         result: serde_json::from_slice(&text).expect("it is JSON"),
     }
 }
@@ -61,14 +61,14 @@ fn only_the_region_is_counted() {
     for level in
         [&["--level", "cache"][..], &["--level", "timing"], &["--level", "timing", "--core", "in-order"]]
     {
-        let whole = run(level, &chase);
+        let all = run(level, &chase);
         let region = run(&[level, &["--roi"]].concat(), &chase);
-        assert_eq!(whole.printed, region.printed);
+        assert_eq!(all.printed, region.printed);
         assert!((12_500..14_000).contains(&region.instructions()), "{level:?}: {}", region.instructions());
-        assert!(whole.instructions() > region.instructions() + 10_000, "{level:?}: {}", whole.instructions());
+        assert!(all.instructions() > region.instructions() + 10_000, "{level:?}: {}", all.instructions());
         // Building the list stores to each line; following it stores nothing.
         let stores = |counted: &Counted| counted.figure("core0.class.store") as u64;
-        assert!(stores(&whole) > 512 && stores(&region) < 200, "{level:?}: {}", stores(&region));
+        assert!(stores(&all) > 512 && stores(&region) < 200, "{level:?}: {}", stores(&region));
     }
 }
 
@@ -93,11 +93,11 @@ fn guests_with_setup_mark_their_region() {
     ];
     for (name, arguments) in guests {
         let program = [&[name], arguments].concat();
-        let whole = run(&["--level", "cache"], &program);
+        let all = run(&["--level", "cache"], &program);
         let region = run(&["--level", "cache", "--roi"], &program);
-        assert_eq!(whole.printed, region.printed, "{name}");
+        assert_eq!(all.printed, region.printed, "{name}");
         assert!(region.instructions() > 5000, "{name}: {}", region.instructions());
-        assert!(region.instructions() < whole.instructions(), "{name}: {}", whole.instructions());
+        assert!(region.instructions() < all.instructions(), "{name}: {}", all.instructions());
     }
 }
 
@@ -135,8 +135,8 @@ fn everything_before_a_region_can_warm_the_caches_while_it_runs() {
     }
     let longma = env!("CARGO_BIN_EXE_longma");
     let refused = Command::new(longma).args(["run", "--roi", "--warm", "much", "x"]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("whole number, or `all`"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && stderr.contains("whole number, or `all`"), "{stderr}");
 }
 
 /// If the NIC ran on while the host's clock jumped, it would deliver more than the link carries.
@@ -166,7 +166,7 @@ fn a_device_does_not_exceed_its_line_rate_during_warm_up() {
     };
     let (all, cold) = (receive("all"), receive("0"));
     // The program reads 128 KiB at a time, 3 % of the measured bytes.
-    let gbps: f64 = all.said.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok()).unwrap();
+    let gbps: f64 = all.stderr.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok()).unwrap();
     assert!((37.0..41.2).contains(&gbps), "{gbps}");
     let reads = |counted: &Counted| counted.figure("memory.line_reads");
     assert!(reads(&all) < reads(&cold) / 4.0, "{} of {}", reads(&all), reads(&cold));

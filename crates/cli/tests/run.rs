@@ -119,19 +119,19 @@ fn the_programs_name_arguments_and_environment_are_as_the_options_say() {
     let name = place(folder.path(), "name", &executable(&teller(8, 4), &[]));
     let argument = place(folder.path(), "argument", &executable(&teller(16, 2), &[]));
     let variable = place(folder.path(), "variable", &executable(&teller(24, 5), &[]));
-    let said = |command: &mut Command| text(&finish(command).stdout);
-    assert_eq!(said(longma_run().args(["--argv0", "long"]).arg(&name)), "long");
-    assert_eq!(said(longma_run().arg(&argument).args(["--", "-x"])), "-x");
-    assert_eq!(said(longma_run().arg(&argument).args(["-y", "--"])), "-y");
+    let stdout = |command: &mut Command| text(&finish(command).stdout);
+    assert_eq!(stdout(longma_run().args(["--argv0", "long"]).arg(&name)), "long");
+    assert_eq!(stdout(longma_run().arg(&argument).args(["--", "-x"])), "-x");
+    assert_eq!(stdout(longma_run().arg(&argument).args(["-y", "--"])), "-y");
     assert_eq!(
-        said(longma_run().arg("--").arg(&argument).args(["--", "-x"])),
+        stdout(longma_run().arg("--").arg(&argument).args(["--", "-x"])),
         "--",
         "the second -- is the program's"
     );
-    assert_eq!(said(longma_run().env_clear().env("A", "one").arg(&variable)), "A=one");
+    assert_eq!(stdout(longma_run().env_clear().env("A", "one").arg(&variable)), "A=one");
     let mut changed = longma_run();
     changed.env_clear().env("A", "one").args(["--unset-env", "A", "--env", "B=two"]);
-    assert_eq!(said(changed.arg(&variable)), "B=two");
+    assert_eq!(stdout(changed.arg(&variable)), "B=two");
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn the_profile_gives_every_function_its_instructions() {
     let file = folder.path().join("profile.json");
     let done = finish(longma_run().arg("--profile").arg("--profile-out").arg(&file).arg(&spinner));
     insta::assert_snapshot!(text(&done.stderr));
-    let whole: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(whole["instructions"], 206);
-    assert_eq!(whole["functions"][0]["function"], "spin");
-    assert_eq!(whole["functions"][0]["instructions"], 201);
-    assert_eq!(whole["functions"][0]["start"], SPIN);
+    let profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(profile["instructions"], 206);
+    assert_eq!(profile["functions"][0]["function"], "spin");
+    assert_eq!(profile["functions"][0]["instructions"], 201);
+    assert_eq!(profile["functions"][0]["start"], SPIN);
 }
 
 /// The instruction counts of a guest's functions, highest first.
@@ -201,7 +201,7 @@ fn functions_of_a_program_linked_by_lld_are_named() {
 }
 
 #[test]
-fn the_c_library_of_the_guests_copies_by_words() {
+fn the_guests_c_library_copies_words() {
     let (bytes, copies) = (65536, 100);
     let functions = executed("idma_memcpy", &["65536", "library", "0", "100"]);
     let (_, copying) = functions.iter().find(|(name, _)| name == "memcpy").unwrap();
@@ -354,9 +354,9 @@ fn a_process_with_unwaited_children_cannot_be_saved() {
         let mut command = longma_run();
         let done =
             finish(command.args(["--level", "cache", "--roi", "--checkpoint"]).arg(&saved).arg(&program));
-        let said = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(0), "{said}");
-        assert_eq!(said.contains("the process has children"), !waits, "{said}");
-        assert_eq!(saved.exists(), waits, "{said}");
+        let stderr = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(0), "{stderr}");
+        assert_eq!(stderr.contains("the process has children"), !waits, "{stderr}");
+        assert_eq!(saved.exists(), waits, "{stderr}");
     }
 }

@@ -9,11 +9,11 @@ use tempfile::tempdir;
 
 /// Whether this host lacks a needed feature; prints a note if so.
 fn lacks(done: &std::process::Output) -> bool {
-    let said = text(&done.stderr);
-    let lacks = done.status.code() == Some(125) && said.contains("--sandbox needs");
+    let stderr = text(&done.stderr);
+    let lacks = done.status.code() == Some(125) && stderr.contains("--sandbox needs");
     if lacks {
-        assert!(said.contains("leave --sandbox out"), "{said}");
-        eprintln!("left out: {said}");
+        assert!(stderr.contains("leave --sandbox out"), "{stderr}");
+        eprintln!("skipped: {stderr}");
     }
     lacks
 }
@@ -88,9 +88,9 @@ fn options_that_break_a_sandbox_are_rejected() {
         let mut command = longma_run();
         command.arg("--sandbox").arg("--root").arg(root.path()).args(options).arg("/spinner");
         let done = finish(command.current_dir(root.path()));
-        let said = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(125), "{options:?}: {said}");
-        assert!(said.contains("cannot be used with --sandbox"), "{options:?}: {said}");
+        let stderr = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(125), "{options:?}: {stderr}");
+        assert!(stderr.contains("cannot be used with --sandbox"), "{options:?}: {stderr}");
         assert!(!root.path().join("x").exists(), "{options:?}: nothing is begun");
     }
 }

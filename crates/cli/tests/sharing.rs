@@ -36,27 +36,27 @@ fn longma(options: &[&str], program: &str, given: &[&str]) -> Output {
 fn at_level(level: &[&str], options: &[&str], program: &str, given: &[&str]) -> (String, String) {
     let run = longma(&[&["--level"], level, &["--quiet"], options].concat(), program, given);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (printed, said) = (text(&run.stdout), text(&run.stderr));
+    let (printed, errors) = (text(&run.stdout), text(&run.stderr));
     assert!(
         run.status.success(),
-        "{program} {given:?} at {level:?} {options:?}: {}\n{printed}{said}",
+        "{program} {given:?} at {level:?} {options:?}: {}\n{printed}{errors}",
         run.status
     );
-    (printed, said)
+    (printed, errors)
 }
 
 #[test]
 fn litmus_tests_show_several_outcomes_and_no_forbidden_one() {
     for machine in MACHINES {
-        let (printed, said) = at_level(&["timing"], &["--machine", machine], "litmus", &["300"]);
+        let (printed, errors) = at_level(&["timing"], &["--machine", machine], "litmus", &["300"]);
         assert_eq!(printed, expected("litmus"), "{machine}");
         // Threads run one quantum after the other, and each sees all earlier stores: memory is sequentially consistent.
         assert!(
-            said.lines().count() == 12 && said.lines().all(|line| line.ends_with(" 0 weak")),
-            "{machine}: {said}"
+            errors.lines().count() == 12 && errors.lines().all(|line| line.ends_with(" 0 weak")),
+            "{machine}: {errors}"
         );
         for test in ["SB", "MP", "LB", "IRIW", "2+2W"] {
-            let line = said.lines().find(|line| line.starts_with(test)).expect("each test has a line");
+            let line = errors.lines().find(|line| line.starts_with(test)).expect("each test has a line");
             let outcomes: u32 = line.split_once(": ").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();
             assert!(outcomes >= 3, "{machine}: threads hardly met: {line}");
         }
@@ -130,8 +130,8 @@ impl Drop for Load<'_> {
 
 /// Number of cases per property; more with LONGMA_CASES.
 fn cases(usual: u32) -> Config {
-    let wanted = std::env::var("LONGMA_CASES").ok().and_then(|text| text.parse().ok());
-    Config { cases: wanted.unwrap_or(usual), failure_persistence: None, ..Config::default() }
+    let requested = std::env::var("LONGMA_CASES").ok().and_then(|text| text.parse().ok());
+    Config { cases: requested.unwrap_or(usual), failure_persistence: None, ..Config::default() }
 }
 
 proptest! {

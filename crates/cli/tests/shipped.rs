@@ -83,7 +83,7 @@ fn names(list: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_binary_alone_lists_every_experiment_and_says_that_they_are_built_in() {
+fn the_binary_alone_lists_every_experiment_as_built_in() {
     let stranger = Stranger::new();
     let output = stranger.success(&["experiment", "list", "--format", "json"]);
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -129,7 +129,7 @@ fn a_built_in_experiment_runs_with_its_machine_file_and_its_programs() {
 }
 
 #[test]
-fn a_folder_of_experiments_here_or_above_comes_before_those_built_in() {
+fn experiments_in_this_or_a_parent_folder_precede_built_in_ones() {
     let stranger = Stranger::new();
     let own = stranger.path("work/experiments");
     fs::create_dir_all(&own).unwrap();

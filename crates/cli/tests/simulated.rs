@@ -86,7 +86,7 @@ fn a_trace_is_json_that_names_the_cores() {
 }
 
 #[test]
-fn a_run_without_marks_says_that_nothing_was_counted() {
+fn a_run_without_marks_reports_that_nothing_was_counted() {
     let run = longma(&["--level", "timing", "--roi"], "hello", &[]);
     assert!(String::from_utf8_lossy(&run.stderr).contains("marked no region of interest"));
 }
@@ -115,7 +115,7 @@ fn the_copy_engine_copies_what_memcpy_copies_and_no_tag_is_early() {
     let counted = &counted["devices"];
     assert!(counted["idma0"]["bytes_written"]["value"].as_u64().unwrap() > 0, "{counted}");
     assert!(counted["register_accesses"]["value"].as_u64().unwrap() > 100);
-    assert!(counted["idma1"].is_null(), "what nobody used is left out: {counted}");
+    assert!(counted["idma1"].is_null(), "unused devices are not reported: {counted}");
 }
 
 #[test]
@@ -139,13 +139,13 @@ fn the_copy_engine_works_with_every_core_model() {
 fn a_machine_without_copy_engine_has_no_device_file() {
     let run = longma(&["--machine", "godson3-conventional", "--level", "timing"], "idma_check", &["1"]);
     assert_eq!(run.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(told.contains("cannot open /dev/longma/idma0"), "{told}");
+    let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(errors.contains("cannot open /dev/longma/idma0"), "{errors}");
 }
 
 #[test]
 fn a_wire_for_a_missing_device_is_rejected() {
-    for (options, told) in [
+    for (options, reason) in [
         (&["--level", "timing", "--machine", "godson3", "--wire", "eth7,loop"][..], "eth0, eth1"),
         (&["--level", "timing", "--machine", "loongson-3a5000", "--wire", "eth0,loop"], "has none"),
         (&["--wire", "eth0,loop"], "--level cache or --level timing"),
@@ -154,7 +154,7 @@ fn a_wire_for_a_missing_device_is_rejected() {
         let run = longma(options, "hello", &[]);
         assert_eq!(run.status.code(), Some(125), "{options:?}");
         let text = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(text.contains(told), "{options:?}: {text}");
+        assert!(text.contains(reason), "{options:?}: {text}");
     }
 }
 

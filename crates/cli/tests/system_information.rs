@@ -21,7 +21,7 @@ const FILES: [&str; 7] = [
 ];
 
 /// A program that writes the results of calls and the contents of the files named by its arguments.
-fn told() -> Vec<u8> {
+fn report_program() -> Vec<u8> {
     // umask, getpriority, getpgid, getsid, sched_getscheduler, ioprio_get: number and first argument
     let calls = [(166, 0o22), (141, 0), (155, 0), (156, 0), (120, 0), (31, 1)].map(|(number, argument)| {
         let call = [add(A0, ZERO, argument), add(A1, ZERO, 0), add(A7, ZERO, number), SYSCALL];
@@ -55,7 +55,7 @@ fn otherwise(command: &mut Command) -> &mut Command {
 #[test]
 fn system_information_does_not_depend_on_the_user() {
     let folder = tempdir().unwrap();
-    let program = place(folder.path(), "told", &told());
+    let program = place(folder.path(), "told", &report_program());
     for level in ["cache", "timing"] {
         let run = |change: fn(&mut Command) -> &mut Command| {
             let mut command = longma_run();
@@ -75,7 +75,7 @@ fn system_information_does_not_depend_on_the_user() {
 #[test]
 fn the_umask_is_inherited_across_execve() {
     let folder = tempdir().unwrap();
-    let told = place(folder.path(), "told", &told());
+    let printer = place(folder.path(), "told", &report_program());
     // umask(077), then execve of the first argument with the remaining ones.
     let code = [
         add(A0, ZERO, 0o77),
@@ -91,7 +91,7 @@ fn the_umask_is_inherited_across_execve() {
     ];
     let masker = place(folder.path(), "masker", &executable(&code, &[]));
     let mut command = longma_run();
-    let done = finish(command.args(["--quiet", "--level", "cache"]).arg(masker).arg(told).args(FILES));
+    let done = finish(command.args(["--quiet", "--level", "cache"]).arg(masker).arg(printer).args(FILES));
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert_eq!(done.stdout[..8], 0o77_u64.to_le_bytes());
 }

@@ -114,10 +114,11 @@ fn threads_of_user() -> u64 {
     std::fs::read_dir("/proc").unwrap().flatten().map(of).sum()
 }
 
-/// Runs the command as a user who may create [`MAX_THREADS`] more threads. Root has no such limit, so use another user.
+/// Runs the command as a user that may create [`MAX_THREADS`] more threads. Root has no such limit, so another user is
+/// used.
 fn limited(command: &mut Command) -> &mut Command {
-    let most = if is_root() { MAX_THREADS } else { threads_of_user() + MAX_THREADS };
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let max_threads = if is_root() { MAX_THREADS } else { threads_of_user() + MAX_THREADS };
+    let limit = libc::rlimit { rlim_cur: max_threads, rlim_max: max_threads };
     if is_root() {
         command.uid(USER);
     }

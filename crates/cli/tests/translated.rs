@@ -47,7 +47,7 @@ fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir
     let done = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
     let works = done.is_ok_and(|done| done.status.success());
     if !works {
-        eprintln!("left out: there is no {compiler} that links programs {options:?}");
+        eprintln!("skipped: there is no {compiler} that links programs {options:?}");
     }
     works.then_some(program)
 }
@@ -100,10 +100,10 @@ fn a_result_names_non_default_optimizations() {
 fn an_unknown_optimization_is_rejected() {
     let done =
         finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
-    let said = text(&done.stderr);
+    let stderr = text(&done.stderr);
     assert!(!done.status.success() && done.stdout.is_empty());
     for part in ["no-cam", "units", "flags-across", "lbt"] {
-        assert!(said.contains(part), "{said}");
+        assert!(stderr.contains(part), "{stderr}");
     }
 }
 
@@ -197,14 +197,14 @@ fn regions_work_in_translated_programs() {
         let mut command = longma_run();
         command.args(["--level", "timing", "--roi", "--format", "json", "--trace"]).arg(&trace);
         let done = finish(command.arg(&program));
-        let said = text(&done.stderr);
-        let result: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let stderr = text(&done.stderr);
+        let result: serde_json::Value = serde_json::from_str(&stderr).unwrap();
         // Four instructions per round.
         let functions = result["functions"].as_array().unwrap();
         let instructions: u64 =
             functions.iter().map(|function| function["instructions"].as_u64().unwrap()).sum();
         assert!((6_000..12_000).contains(&instructions), "{instructions}");
-        assert_eq!(functions[0]["function"], "spin", "{said}");
+        assert_eq!(functions[0]["function"], "spin", "{stderr}");
         assert!(std::fs::read_to_string(&trace).unwrap().contains("7000000007"));
 
         // A checkpoint does not contain the translation.
@@ -229,7 +229,7 @@ fn blocked_signals_stay_pending_across_execve() {
     }
 }
 
-/// A loop resumed in the middle is translated as well as one entered at its start.
+/// A loop resumed at an inner instruction is translated as well as one entered at its start.
 #[test]
 fn a_signal_within_a_loop_costs_only_its_handler() {
     let directory = tempdir().unwrap();
@@ -295,10 +295,10 @@ fn the_code_area_is_not_reused_while_counting() {
         (done.status.signal(), text(&done.stderr))
     };
     assert_eq!(run("20").0, None);
-    let (signal, said) = run("200");
+    let (signal, stderr) = run("200");
     assert!(
-        signal == Some(9) && said.contains("the area for translated code (--translation-room) is full"),
-        "{said}"
+        signal == Some(9) && stderr.contains("the area for translated code (--translation-room) is full"),
+        "{stderr}"
     );
 }
 
@@ -320,8 +320,8 @@ fn dynamic_programs_of_other_architectures_use_their_own_libraries() {
                 command.args(["-L", libraries]).args(options).arg(&program).arg("--").args(arguments);
                 let done = finish(&mut command);
                 let ours = (text(&done.stdout), done.status.code());
-                let said = text(&done.stderr);
-                assert_eq!(ours, (text(&native.stdout), Some(0)), "{program:?} {options:?}: {said}");
+                let stderr = text(&done.stderr);
+                assert_eq!(ours, (text(&native.stdout), Some(0)), "{program:?} {options:?}: {stderr}");
             }
         }
     }

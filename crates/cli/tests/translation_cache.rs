@@ -42,7 +42,7 @@ impl Programs {
         let works =
             command.arg("-o").arg(self.path(compiler)).output().is_ok_and(|done| done.status.success());
         if !works {
-            eprintln!("left out: there is no {compiler} that links programs statically");
+            eprintln!("skipped: there is no {compiler} that links programs statically");
         }
         works
     }
@@ -108,7 +108,7 @@ fn storing_translations_stops_all_threads() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/exited.c");
     let done = Command::new("cc").args(["-O2", "-w", "-static"]).arg(source).arg("-o").arg(&program).output();
     if !cfg!(target_arch = "x86_64") || !done.is_ok_and(|done| done.status.success()) {
-        eprintln!("left out: there is no compiler that links programs statically");
+        eprintln!("skipped: there is no compiler that links programs statically");
         return;
     }
     for number in 0..5 {
@@ -130,31 +130,31 @@ fn a_damaged_cache_file_does_not_change_results() {
     let cache = folder.path().join("cache");
     let printed = programs.run(compiler, &cache, 1);
     let file = only_file(&cache);
-    let whole = fs::read(&file).unwrap();
+    let intact = fs::read(&file).unwrap();
     let with = |bytes: &[u8]| {
         let _ = fs::remove_file(&file);
         fs::write(&file, bytes).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(programs.run(compiler, &cache, 1), printed);
         // A useless file has been replaced by a valid one.
-        assert!(fs::metadata(only_file(&cache)).unwrap().len() > whole.len() as u64 / 2);
+        assert!(fs::metadata(only_file(&cache)).unwrap().len() > intact.len() as u64 / 2);
     };
-    for length in [0, 7, 40, 48, 56, 1000, whole.len() / 2, whole.len() - 1] {
-        with(&whole[..length]);
+    for length in [0, 7, 40, 48, 56, 1000, intact.len() / 2, intact.len() - 1] {
+        with(&intact[..length]);
     }
     for number in 0..24 {
-        let mut changed = whole.clone();
-        let place = number * (whole.len() - 1) / 23;
+        let mut changed = intact.clone();
+        let place = number * (intact.len() - 1) / 23;
         changed[place] ^= 1 << (number % 8);
         with(&changed);
     }
-    with(&[&whole[..], b"more"].concat());
+    with(&[&intact[..], b"more"].concat());
     let elsewhere = folder.path().join("elsewhere");
-    fs::write(&elsewhere, &whole).unwrap();
+    fs::write(&elsewhere, &intact).unwrap();
     fs::remove_file(&file).unwrap();
     symlink(&elsewhere, &file).unwrap();
     assert_eq!(programs.run(compiler, &cache, 1), printed);
-    assert_eq!(fs::read(&elsewhere).unwrap(), whole);
+    assert_eq!(fs::read(&elsewhere).unwrap(), intact);
     fs::remove_file(&file).unwrap();
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     assert_eq!(programs.run(compiler, &cache, 1), printed);

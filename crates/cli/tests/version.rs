@@ -63,7 +63,7 @@ fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
 }
 
 #[test]
-fn another_version_of_a_crate_changes_the_version_whatever_it_is_called_here() {
+fn another_version_of_a_crate_changes_the_version_under_any_local_name() {
     let copy = copy();
     let lock = copy.path().join("Cargo.lock");
     for name in ["rustc-hash", "perf-event2"] {

@@ -83,8 +83,8 @@ fn a_server_ends_on_ctrl_c_and_a_client_reports_a_missing_server() {
     server.signal(libc::SIGINT);
     let status = server.wait();
     assert!(status.success(), "{status}");
-    let told = VIA.failure(&["ping", "--provider", "udp", "--to", &server.address, "--time-limit", "20"]);
-    assert!(told.contains("start `longma via serve` there"), "{told}");
+    let message = VIA.failure(&["ping", "--provider", "udp", "--to", &server.address, "--time-limit", "20"]);
+    assert!(message.contains("start `longma via serve` there"), "{message}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
 }
 
 #[test]
-fn info_says_what_a_nic_can_do() {
+fn info_lists_the_attributes_of_a_nic() {
     assert_eq!(VIA.json(&["info", "--provider", "bvia", "--format", "json"])["max_transfer_bytes"], 102_400);
     assert!(VIA.success(&["info", "--provider", "udp", "--at", "127.0.0.1:0"]).contains("ReliableReception"));
 }
@@ -164,8 +164,8 @@ fn wrong_requests_name_a_remedy() {
         (&["serve", "--provider", "myvia"], "need no server"),
     ];
     for (args, expected) in cases {
-        let told = VIA.failure(args);
-        assert!(told.contains(expected), "{args:?}: {told}");
+        let message = VIA.failure(args);
+        assert!(message.contains(expected), "{args:?}: {message}");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_time_limit_ends_a_measurement_that_is_too_long() {
     let begin = Instant::now();
     let args =
         ["ping", "--provider", "myvia", "--sizes", "100000", "--iterations", "10000000", "--time-limit", "1"];
-    let told = VIA.failure(&args);
-    assert!(told.contains("--time-limit"), "{told}");
+    let message = VIA.failure(&args);
+    assert!(message.contains("--time-limit"), "{message}");
     assert!(begin.elapsed() < Duration::from_secs(20));
 }

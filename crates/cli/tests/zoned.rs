@@ -131,8 +131,8 @@ fn a_map_is_kept_if_the_new_one_would_not_fit() {
         assert!(complaint.contains(why), "{words}: {complaint}");
         assert_eq!(std::fs::read(here.join("drive")).unwrap(), before, "{words}");
     }
-    // As on a file system with a smaller maximum file size. The limit is between 19 and 100 MiB, whatever the shell's
-    // unit.
+    // As on a file system with a smaller maximum file size. The limit is between 19 and 100 MiB in any unit that
+    // shells use.
     let words = "format drive --force --zones 96 --conventional-zones 4 --zone-size 1MiB";
     let limit = "trap '' XFSZ; ulimit -f 60000";
     assert!(refused_after(here, limit, words).contains("File too large"));

@@ -26,9 +26,8 @@ pub struct Check {
 impl Check {
     /// What was found, shortened if it is very long.
     pub fn shown(&self) -> String {
-        const MOST_SHOWN: usize = 200;
-        let cut =
-            self.found.char_indices().nth(MOST_SHOWN).map(|(at, _)| format!("{}...", &self.found[..at]));
+        const MAX_SHOWN: usize = 200;
+        let cut = self.found.char_indices().nth(MAX_SHOWN).map(|(at, _)| format!("{}...", &self.found[..at]));
         cut.unwrap_or_else(|| self.found.clone())
     }
 }

@@ -114,9 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_home_folders_go_and_versions_stay() {
+    fn addresses_and_home_folders_are_redacted_and_versions_kept() {
         let redactor = Redactor::new(Vec::new());
-        let gone = [
+        let redacted = [
             "00:1b:44:11:3a:b7",
             "192.168.1.17",
             "fe80::1ff:fe23:4567:890a",
@@ -124,7 +124,7 @@ mod tests {
             "::1",
             "/home/alice",
         ];
-        for address in gone {
+        for address in redacted {
             let text = redactor.redact(&format!("at {address} today"));
             assert!(
                 !text.contains(address) && text.starts_with("at (") && text.ends_with(") today"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_where_they_are_whole_words() {
+    fn names_are_redacted_where_they_are_whole_words() {
         let redactor = Redactor::new(vec![
             ("vm".into(), "(host)"),
             ("alice".into(), "(user)"),

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_of_a_processor_is_kept() {
+    fn only_the_needed_parts_of_a_processor_are_kept() {
         let text = "processor\t: 0\nmodel name\t: A\nserial\t: 1234\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: B\n";
         assert_eq!(processor(text), "CPUs: 2\nmodel name: A\nflags: fpu avx2\n");
     }

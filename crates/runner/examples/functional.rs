@@ -20,12 +20,12 @@ use longma_runner::{
 
 fn main() -> ExitCode {
     let mut given = std::env::args_os().skip(1).peekable();
-    let say = |line: &str| drop(writeln!(std::io::stderr(), "functional: {line}"));
+    let report = |line: &str| drop(writeln!(std::io::stderr(), "functional: {line}"));
     if given.next_if(|option| option == "--x86-features").is_some() {
         match x86_features::Features::named(&given.next().unwrap_or_default().to_string_lossy()) {
             Ok(features) => x86_features::announce(features),
             Err(error) => {
-                say(&error);
+                report(&error);
                 return ExitCode::from(125);
             }
         }
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         match given.next().unwrap_or_default().to_string_lossy().parse() {
             Ok(named) => optimizations = named,
             Err(error) => {
-                say(&error.to_string());
+                report(&error.to_string());
                 return ExitCode::from(125);
             }
         }
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
         program,
         arguments,
         environment: environment.collect(),
-        tracer: traces.then(|| Arc::new(say) as _),
-        diagnostics: Some(Arc::new(say)),
+        tracer: traces.then(|| Arc::new(report) as _),
+        diagnostics: Some(Arc::new(report)),
         ..ProcessConfig::default()
     };
     let config = NodeConfig {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             })
         }
         Err(error) => {
-            say(&error.to_string());
+            report(&error.to_string());
             ExitCode::from(126)
         }
     }

@@ -84,8 +84,8 @@ fn state_that_cannot_be_saved_is_named() {
 #[test]
 fn a_damaged_checkpoint_is_refused() {
     let saved = save("threads", &["2", "500"], 20_000).unwrap();
-    let whole = std::fs::read(saved.path()).unwrap();
-    std::fs::write(saved.path(), &whole[..whole.len() / 2]).unwrap();
+    let intact = std::fs::read(saved.path()).unwrap();
+    std::fs::write(saved.path(), &intact[..intact.len() / 2]).unwrap();
     let cut = saved.restore(&[]);
     assert_eq!(cut.status.code(), Some(127));
     assert!(text(&cut.stderr).contains("damaged"), "{}", text(&cut.stderr));
@@ -135,7 +135,7 @@ fn guests_saved_at_any_time_resume_transparently() {
         let (guest, arguments) = ANY[below(ANY.len() as u64) as usize];
         // Logarithmically distributed between a microsecond and a second.
         let at_ns = (1000.0 * 10f64.powf(below(6_000_000) as f64 / 1e6)) as u64;
-        let whole = expected_of(guest, arguments);
+        let expected = expected_of(guest, arguments);
         let saved = match save(guest, arguments, at_ns) {
             Ok(saved) => saved,
             Err(why) => {
@@ -145,13 +145,13 @@ fn guests_saved_at_any_time_resume_transparently() {
             }
         };
         if !Path::new(&saved.path()).exists() {
-            assert_eq!(saved.before, whole, "{guest} ended before {at_ns}");
+            assert_eq!(saved.before, expected, "{guest} ended before {at_ns}");
             continue;
         }
         let restored = saved.restore(&[]);
-        let said = text(&restored.stderr);
-        assert_eq!(saved.before + &text(&restored.stdout), whole, "{guest} at {at_ns}: {said}");
-        assert_eq!(restored.status.code(), Some(0), "{guest} at {at_ns}: {said}");
+        let stderr = text(&restored.stderr);
+        assert_eq!(saved.before + &text(&restored.stdout), expected, "{guest} at {at_ns}: {stderr}");
+        assert_eq!(restored.status.code(), Some(0), "{guest} at {at_ns}: {stderr}");
         restored_count += 1;
     }
     println!("{restored_count} restored, {refused} refused, of {moments}");

@@ -26,13 +26,13 @@ fn run(threads: u32, operations: u32) -> (String, BTreeMap<String, f64>) {
         .args([threads.to_string(), operations.to_string()])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
     let figure = |line: &str| {
         let (name, value) = line.split_once(": ")?;
         Some((name.to_owned(), value.strip_suffix(" ns")?.parse().ok()?))
     };
-    let figures = told.lines().map(|line| figure(line).unwrap_or_else(|| panic!("{line}"))).collect();
+    let figures = stderr.lines().map(|line| figure(line).unwrap_or_else(|| panic!("{line}"))).collect();
     (String::from_utf8(output.stdout).unwrap(), figures)
 }
 
@@ -107,9 +107,9 @@ fn the_cost_of_a_store_to_a_shared_line_is_independent_of_the_number_of_sharers(
         assert!(near(cost, expected), "{threads} threads: {cost} ns, by transfers {expected}");
     }
     let costs = [950, 990, 999, 1000, 1001].map(|operations| run(4, operations).1["store together"]);
-    let (least, most) =
+    let (min, max) =
         (costs.iter().copied().fold(f64::MAX, f64::min), costs.iter().copied().fold(0.0, f64::max));
-    assert!(most < 1.15 * least, "{costs:?} ns");
+    assert!(max < 1.15 * min, "{costs:?} ns");
 }
 
 #[test]

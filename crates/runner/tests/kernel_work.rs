@@ -76,7 +76,7 @@ fn cycles_of_a_core_add_up_including_the_kernels() {
 #[test]
 fn a_costlier_interrupt_takes_throughput_of_a_full_core_and_never_gives_any() {
     for key in ["interrupt", "softirq"] {
-        let rate = |cost| receive((1, 1), FULL, &[(key, cost)], &[]).said(" Gb/s");
+        let rate = |cost| receive((1, 1), FULL, &[(key, cost)], &[]).number_before(" Gb/s");
         let rates = ["100 ns", "4 us", "20 us"].map(rate);
         assert!(rates.windows(2).all(|pair| pair[1] <= pair[0] * 1.02), "{key}: {rates:?}");
         assert!(rates[2] < rates[0] * 0.9, "{key}: {rates:?}");
@@ -106,7 +106,8 @@ fn the_same_run_gives_the_same_statistics() {
 
 #[test]
 fn the_kernels_work_takes_time_at_level_cache_too() {
-    let rate =
-        |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).said(" Gb/s");
+    let rate = |interrupt| {
+        receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).number_before(" Gb/s")
+    };
     assert!(rate("20 us") < rate("100 ns"));
 }

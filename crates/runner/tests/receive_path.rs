@@ -30,14 +30,18 @@ fn busy_polling_takes_no_interrupts_and_no_wake_ups_while_data_is_available() {
     {
         assert_eq!(polls.times(core, work), 0.0, "{work} of core {core}");
     }
-    assert!(polls.said(" looks by programs that read") > 0.0);
+    assert!(polls.number_before(" looks by programs that read") > 0.0);
     // When data stop arriving, the program sleeps and is woken by interrupts.
     let pauses = receive_on(
         &shipped(),
         &["eth0:3000000"],
         &["flow=1", "application=2", "busy_us=1", "bytes=0", "room=9000"],
     );
-    assert!(pauses.said(" sleeps") > 3.0 && pauses.said(" interrupts") > 3.0, "{}", pauses.printed);
+    assert!(
+        pauses.number_before(" sleeps") > 3.0 && pauses.number_before(" interrupts") > 3.0,
+        "{}",
+        pauses.printed
+    );
 }
 
 #[test]
@@ -55,34 +59,35 @@ fn rps_moves_protocol_work_to_another_core_by_ipis() {
     assert_eq!(steered.times(1, "wake_up"), 0.0, "the protocol's core wakes the program");
     assert!(steered.times(3, "wake_up") > 0.0);
     assert!(steered.count("core1.instructions") < 0.8 * here.count("core1.instructions"));
-    assert!(steered.said(" to other cores") > 100.0);
+    assert!(steered.number_before(" to other cores") > 100.0);
 }
 
 #[test]
 fn steering_to_the_reading_core_transfers_no_sockets() {
     // Per megabyte, because the length of the region varies with its window.
-    let transfers = |run: &Run| run.count("coherence.transfers") * 1e6 / run.said(" bytes of interest");
+    let transfers =
+        |run: &Run| run.count("coherence.transfers") * 1e6 / run.number_before(" bytes of interest");
     let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
-    let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));
+    let (min, middle, max) = (transfers(&followed), transfers(&here), transfers(&hashed));
     println!(
-        "cache line transfers per MB: {least:.0} on the reading core, {middle:.0} on the interrupted core, {most:.0} on a third core"
+        "cache line transfers per MB: {min:.0} on the reading core, {middle:.0} on the interrupted core, {max:.0} on a third core"
     );
-    assert!(least < 0.85 * middle && middle < 0.85 * most);
+    assert!(min < 0.85 * middle && middle < 0.85 * max);
     assert_eq!(
         followed.times(2, "wake_up_interrupt"),
         followed.times(2, "softirq"),
         "no other core wakes the program"
     );
-    assert_eq!(followed.said(" send rings taken over"), 0.0, "one core sends");
+    assert_eq!(followed.number_before(" send rings taken over"), 0.0, "one core sends");
 }
 
 #[test]
-fn a_send_queue_of_its_own_is_taken_over_by_no_other_core() {
+fn a_private_send_queue_is_taken_over_by_no_other_core() {
     let (shared, own) = (receive(&["send_queues=4"]), receive(&["send_queues=4", "xps=1"]));
-    assert!(shared.said(" send rings taken over") > 3.0);
-    assert_eq!(own.said(" send rings taken over"), 0.0);
+    assert!(shared.number_before(" send rings taken over") > 3.0);
+    assert_eq!(own.number_before(" send rings taken over"), 0.0);
     assert!(own.count("coherence.transfers") < shared.count("coherence.transfers"));
-    assert_eq!(own.said(" out of order"), 0.0);
+    assert_eq!(own.number_before(" out of order"), 0.0);
 }
 
 #[test]
@@ -111,9 +116,12 @@ fn receive_merging_reduces_frames_and_acknowledgements() {
     let (each, merged) = (receive(&[]), receive(&["lro=1"]));
     assert_eq!(each.count("devices.eth0.rx_merged"), 0.0);
     assert!(merged.count("devices.eth0.rx_merged") > 0.7 * merged.count("devices.eth0.rx_good"));
-    assert!(merged.said(" acknowledgements") < 0.4 * each.said(" acknowledgements"));
+    assert!(merged.number_before(" acknowledgements") < 0.4 * each.number_before(" acknowledgements"));
     assert!(merged.count("run.instructions") < 0.7 * each.count("run.instructions"));
-    assert_eq!((merged.said(" out of order"), merged.count("devices.eth0.sender.retransmitted")), (0.0, 0.0));
+    assert_eq!(
+        (merged.number_before(" out of order"), merged.count("devices.eth0.sender.retransmitted")),
+        (0.0, 0.0)
+    );
 }
 
 #[test]
@@ -121,7 +129,7 @@ fn small_packets_in_large_buffers_find_buffers_enough() {
     // A slow reader, which lets the window fill up.
     let settings = ["flow=1", "application=2", "path=4000"];
     let run = receive_on(&shipped(), &["eth0:6000000:1460"], &settings);
-    assert_eq!(run.said(" without a buffer"), 0.0, "{}", run.printed);
+    assert_eq!(run.number_before(" without a buffer"), 0.0, "{}", run.printed);
     assert_eq!(run.count("devices.eth0.sender.retransmitted"), 0.0);
 }
 
@@ -142,9 +150,18 @@ fn flow_control_prevents_loss_with_a_window_larger_than_the_ring_and_a_slow_core
         receive_on(with_pause(pause).path(), &["eth0:6000000"], &settings)
     };
     let (drops, stops) = (receive(false), receive(true));
-    assert!(drops.said(" in the NIC") > 0.0 && drops.said(" out of order") > 0.0, "{}", drops.printed);
+    assert!(
+        drops.number_before(" in the NIC") > 0.0 && drops.number_before(" out of order") > 0.0,
+        "{}",
+        drops.printed
+    );
     assert_eq!(drops.count("devices.eth0.tx_pause"), 0.0);
-    assert_eq!((stops.said(" in the NIC"), stops.said(" out of order")), (0.0, 0.0), "{}", stops.printed);
+    assert_eq!(
+        (stops.number_before(" in the NIC"), stops.number_before(" out of order")),
+        (0.0, 0.0),
+        "{}",
+        stops.printed
+    );
     assert_eq!(stops.count("devices.eth0.sender.retransmitted"), 0.0);
     assert!(stops.count("devices.eth0.tx_pause") >= 2.0);
     // The core processes a quarter of the line rate.
@@ -157,7 +174,7 @@ fn a_nic_on_each_socket_is_as_fast_as_two() {
         .join("../../experiments/machines/sandybridge-2x6-two-nics.toml");
     let settings = ["begin=4000000", "settle=1000000", "bytes=9000000", "flow=1,7", "application=2,8"];
     let run = receive_on(&machine, &["eth0:9000000", "eth1:9000000"], &settings);
-    let gbps = run.said(" Gb/s");
+    let gbps = run.number_before(" Gb/s");
     assert!((70.0..82.0).contains(&gbps), "{gbps}");
     assert!(run.count("devices.eth0.rx_good") > 100.0 && run.count("devices.eth1.rx_good") > 100.0);
     assert!(run.times(7, "interrupt") > 3.0, "the second one interrupts its own core");
@@ -185,7 +202,7 @@ proptest! {
         let bytes = format!("bytes={}", 1_500_000 + kilobytes * 1000);
         let settings = ["begin=1000000", "settle=500000", &bytes, &flow, &application, &ring, &rfs];
         let run = flow::receive(&shipped(), &["eth0:9000000"], &settings, &["--seed", &seed.to_string()]);
-        let gbps = run.said(" Gb/s");
+        let gbps = run.number_before(" Gb/s");
         prop_assert!(gbps <= carried(8960.0), "{}", run.printed);
         // Tolerate one frame, and the uncertainty at both ends of the window.
         prop_assert!(gbps > 0.85 * carried(8960.0), "{}", run.printed);
@@ -201,8 +218,8 @@ fn a_slow_program_has_a_full_buffer_at_both_ends_of_the_window() {
     for (run, fills) in
         [(measure("application=2", "path=0"), 0.0), (measure("application=1", "path=9000"), 1.0)]
     {
-        assert_eq!(run.said(" times the buffer was filled first"), fills, "{}", run.printed);
-        let (arrived, read) = (run.said(" bytes arrived and"), run.said(" were read in"));
+        assert_eq!(run.number_before(" times the buffer was filled first"), fills, "{}", run.printed);
+        let (arrived, read) = (run.number_before(" bytes arrived and"), run.number_before(" were read in"));
         assert!((arrived - read).abs() <= 8960.0 + 250.0, "{}", run.printed);
     }
 }

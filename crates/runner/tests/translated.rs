@@ -103,7 +103,7 @@ fn compile_arm(name: &str, options: &[&str], to: &Path) -> bool {
         done.is_ok_and(|done| done.status.success())
     });
     if !is_compiled {
-        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+        eprintln!("skipped: there is no compiler that links programs for AArch64 statically");
     }
     is_compiled
 }
@@ -132,7 +132,7 @@ fn arm_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn arm_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn arm_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check_arm("signals", 7);
 }
 
@@ -158,9 +158,9 @@ fn arm_loops_of_any_compiler_options_match_qemu() {
         if !compile_arm("loops", options, &program) {
             return;
         }
-        let wanted = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
-        assert_eq!(ending(wanted.1), 0, "{options:?} (Debian: qemu-user)");
-        assert_eq!(run(&[runner.to_str().unwrap()], &program), wanted, "{options:?}");
+        let expected = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
+        assert_eq!(ending(expected.1), 0, "{options:?} (Debian: qemu-user)");
+        assert_eq!(run(&[runner.to_str().unwrap()], &program), expected, "{options:?}");
     }
 }
 
@@ -172,9 +172,9 @@ fn an_illegal_instruction_is_named() {
         return;
     }
     let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{said}");
-    assert!(said.contains("fjcvtzs (FEAT_JSCVT)"), "{said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{stderr}");
+    assert!(stderr.contains("fjcvtzs (FEAT_JSCVT)"), "{stderr}");
 }
 
 /// Checks the output and exit status of a program for x86-64, translated, interpreted and on the host.
@@ -203,7 +203,7 @@ fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
     match done {
         Ok(done) if done.status.success() && cfg!(target_arch = "x86_64") => true,
         _ => {
-            eprintln!("left out: the host has no compiler that links programs for x86-64 statically");
+            eprintln!("skipped: the host has no compiler that links programs for x86-64 statically");
             false
         }
     }
@@ -215,7 +215,7 @@ fn x86_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn x86_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn x86_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check_x86("signals", 7);
 }
 
@@ -262,7 +262,7 @@ const AVX2: [&str; 2] = ["--x86-features", "avx2"];
 const WITH_AVX2: [&str; 8] = ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
 
 #[test]
-fn x86_programs_with_avx2_do_what_the_processor_does() {
+fn x86_programs_with_avx2_match_the_processor() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("avx");
     let expected = std::fs::read_to_string(source("x86", "avx").with_extension("txt")).unwrap();
@@ -293,7 +293,7 @@ fn has_avx2() -> bool {
 
 /// The C library selects its functions by the announced features. The results must not change.
 #[test]
-fn x86_programs_that_are_told_of_avx2_do_the_same() {
+fn x86_programs_that_detect_avx2_give_the_same_results() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
     for (name, status) in [("signals", 7), ("threads", 0), ("files", 0), ("numbers", 0), ("faults", 128 + 11)]
@@ -401,7 +401,7 @@ fn faults_in_delay_slots_and_after_products_are_reported_once_and_precisely() {
 }
 
 #[test]
-fn signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+fn signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check("signals", 7, true);
 }
 
@@ -459,7 +459,10 @@ fn unsupported_programs_are_rejected_with_a_hint() {
         let mut changed = bytes.clone();
         changed[at] = byte;
         std::fs::write(&other, changed).unwrap();
-        let said = refusal(&other);
-        assert!(said.contains("for MIPS") && said.contains(words) && said.contains("; "), "{said}");
+        let message = refusal(&other);
+        assert!(
+            message.contains("for MIPS") && message.contains(words) && message.contains("; "),
+            "{message}"
+        );
     }
 }

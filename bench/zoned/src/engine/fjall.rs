@@ -1,7 +1,7 @@
 //! fjall, without its transactional form: batches are atomic without it.
 //! Source: fjall 3's documentation.
 
-use super::{Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, message};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::path::Path;
 
@@ -13,8 +13,8 @@ pub struct Fjall {
 
 impl Fjall {
     pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
-        let database = Database::builder(folder).cache_size(cache_bytes as u64).open().map_err(said)?;
-        let records = database.keyspace("records", KeyspaceCreateOptions::default).map_err(said)?;
+        let database = Database::builder(folder).cache_size(cache_bytes as u64).open().map_err(message)?;
+        let records = database.keyspace("records", KeyspaceCreateOptions::default).map_err(message)?;
         Ok(Self { database, records, synced })
     }
 }
@@ -25,13 +25,13 @@ impl Engine for Fjall {
         for (key, value) in records {
             batch.insert(&self.records, key.as_slice(), value.as_slice());
         }
-        batch.commit().map_err(said)
+        batch.commit().map_err(message)
     }
 
     fn read(&mut self, keys: &[Vec<u8>]) -> Fallible<u64> {
         let mut found = 0;
         for key in keys {
-            found += u64::from(self.records.get(key).map_err(said)?.is_some());
+            found += u64::from(self.records.get(key).map_err(message)?.is_some());
         }
         Ok(found)
     }
@@ -39,13 +39,13 @@ impl Engine for Fjall {
     fn scan(&mut self) -> Fallible<(u64, u64)> {
         let (mut count, mut sum) = (0, 0);
         for record in self.records.iter() {
-            let (_, value) = record.into_inner().map_err(said)?;
+            let (_, value) = record.into_inner().map_err(message)?;
             (count, sum) = (count + 1, sum + u64::from(value[0]));
         }
         Ok((count, sum))
     }
 
     fn sync(&mut self) -> Fallible<()> {
-        self.database.persist(PersistMode::SyncData).map_err(said)
+        self.database.persist(PersistMode::SyncData).map_err(message)
     }
 }

@@ -1,7 +1,7 @@
 //! Longma's map on a zoned device emulated in a file, since the other engines do not support zoned block devices.
 //! Source: longma-zoned.
 
-use super::{Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, message};
 use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Batch, Durability, Options, Store};
 use std::path::Path;
@@ -27,12 +27,12 @@ impl Longma {
         let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
         let options = Options { durability, ..Options::with_cache(cache_bytes as u64) };
         let device = if path.exists() {
-            FileDevice::open(&path).map_err(said)?
+            FileDevice::open(&path).map_err(message)?
         } else {
-            let device = FileDevice::create(&path, GEOMETRY, false).map_err(said)?;
-            Store::format(device, None, 1).map_err(said)?
+            let device = FileDevice::create(&path, GEOMETRY, false).map_err(message)?;
+            Store::format(device, None, 1).map_err(message)?
         };
-        Ok(Self { store: Store::open(device, options).map_err(said)? })
+        Ok(Self { store: Store::open(device, options).map_err(message)? })
     }
 }
 
@@ -42,14 +42,14 @@ impl Engine for Longma {
         for (key, value) in records {
             batch.put(key, value);
         }
-        self.store.apply(&batch).map(|_| ()).map_err(said)
+        self.store.apply(&batch).map(|_| ()).map_err(message)
     }
 
     fn read(&mut self, keys: &[Vec<u8>]) -> Fallible<u64> {
         let view = self.store.snapshot();
         let mut found = 0;
         for key in keys {
-            found += u64::from(view.get_with(key, |value| value[0]).map_err(said)?.is_some());
+            found += u64::from(view.get_with(key, |value| value[0]).map_err(message)?.is_some());
         }
         Ok(found)
     }
@@ -57,13 +57,13 @@ impl Engine for Longma {
     fn scan(&mut self) -> Fallible<(u64, u64)> {
         let (mut count, mut sum) = (0, 0);
         let mut rows = self.store.iter();
-        while let Some((_, value)) = rows.next_row().map_err(said)? {
+        while let Some((_, value)) = rows.next_row().map_err(message)? {
             (count, sum) = (count + 1, sum + u64::from(value[0]));
         }
         Ok((count, sum))
     }
 
     fn sync(&mut self) -> Fallible<()> {
-        self.store.sync().map_err(said)
+        self.store.sync().map_err(message)
     }
 }

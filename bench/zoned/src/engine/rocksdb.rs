@@ -80,7 +80,7 @@ fn check(error: *mut c_char) -> Fallible<()> {
 
 impl RocksDb {
     pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
-        let path = CString::new(folder.join("rocksdb").as_os_str().as_bytes()).map_err(super::said)?;
+        let path = CString::new(folder.join("rocksdb").as_os_str().as_bytes()).map_err(super::message)?;
         let mut error = null_mut();
         // SAFETY: each object is created before it is used, and is used as c.h documents. All of them live as long as
         // the process, because the cache and the filter policy must outlive the database.

@@ -127,9 +127,9 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
-    let (most, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
+    let (max_candidates, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
     // There are at most ten kinds of pairs: five classes, each near the NIC or far from it.
-    let runs = 64 + most as u64 * u64::from(repeats).max(2);
+    let runs = 64 + max_candidates as u64 * u64::from(repeats).max(2);
     let mut testbed = Testbed::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
     let ranking = candidates(
         &testbed.header.places,
@@ -139,7 +139,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &testbed.header)?;
-    let mut race = Race::new(&ranking, most, repeats);
+    let mut race = Race::new(&ranking, max_candidates, repeats);
     let raced = run_race(&mut race, arguments, &mut testbed, &mut results, &file, &stop);
     // Ignore errors: the directory is in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&folder);

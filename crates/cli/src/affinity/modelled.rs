@@ -77,10 +77,10 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     if bar {
         terminal::progress("");
     }
-    let there = |count: usize| match output {
+    let results_so_far = |count: usize| match output {
         Some(path) => {
             format!(
-                "{count} of {} runs are in {}: the same command goes on with the missing runs",
+                "{count} of {} runs are in {}: the same command continues with the missing runs",
                 runs.len(),
                 display_path(path)
             )
@@ -90,7 +90,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
             runs.len()
         ),
     };
-    let fresh = fresh.map_err(|why| format!("{why}; {}", there(done.load(Ordering::Relaxed))))?;
+    let fresh = fresh.map_err(|why| format!("{why}; {}", results_so_far(done.load(Ordering::Relaxed))))?;
     measured.extend(fresh.into_iter().map(|one| ((one.pair, one.seed), one)));
     let measured: Vec<Measured> = measured.into_values().collect();
     let is_whole = measured.len() == runs.len();
@@ -101,7 +101,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         }?;
     }
     if !is_whole {
-        terminal::note(&format!("stopped; {}", there(measured.len())));
+        terminal::note(&format!("stopped; {}", results_so_far(measured.len())));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -180,7 +180,7 @@ fn as_json(measured: &[Measured]) -> Value {
             .collect();
         let stages: serde_json::Map<_, _> =
             STAGES.iter().zip(one.stages).map(|(name, value)| (name.to_string(), json!(value))).collect();
-        let busy = one.busy.each_ref().map(|(part, most)| json!({ "busy": part, "most": most }));
+        let busy = one.busy.each_ref().map(|(part, cause)| json!({ "busy": part, "most": cause }));
         json!({
             "pair": one.pair, "seed": one.seed, "class": one.class, "gbps": one.gbps, "costs": costs, "cycles by stage, M/Gbit": stages,
             "flow_core": busy[0], "application_core": busy[1],
@@ -188,7 +188,7 @@ fn as_json(measured: &[Measured]) -> Value {
     };
     let pairs: Vec<Value> = measured.iter().map(pair).collect();
     // No wall-clock times: the same sweep prints the same bytes.
-    json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
+    json!({ "pairs": pairs, "told_apart": significant_differences(&over_seeds(measured)) })
 }
 
 /// The report, wrapped to `width` columns; `took` is the wall time of the sweep.
@@ -210,7 +210,7 @@ fn text(
         let words = format!("Over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
-    text += &wrapped("", &told_apart(measured), width);
+    text += &wrapped("", &significant_differences(measured), width);
     let all: Vec<&Measured> = measured.iter().collect();
     let same = all.len() - distinct(&all).len();
     if same > 0 {
@@ -276,7 +276,7 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
 type Quantity = fn(&Measured) -> f64;
 
 /// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %).
-fn told_apart(measured: &[Measured]) -> String {
+fn significant_differences(measured: &[Measured]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
     };
@@ -415,7 +415,7 @@ fn seeds(runs: &[Measured], width: usize) -> String {
 
 /// The saturated resource of each class, and the main component of the busier core's CPI stack.
 fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
-    let most = nic.goodput(mtu);
+    let goodput = nic.goodput(mtu);
     let mut text = String::new();
     for class in Class::ALL {
         let of = of_class(measured, class);
@@ -424,7 +424,7 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
             [0, 1].map(|core| mean_of(&of, |one| one.busy[core].0).map_or(0.0, |interval| interval.mean));
         let (core, whose) =
             if busy[0] > busy[1] { (0, "the flow's core") } else { (1, "the application's core") };
-        let what = match (gbps.mean >= FULL * most, busy[core] >= FULL) {
+        let what = match (gbps.mean >= FULL * goodput, busy[core] >= FULL) {
             (_, true) => format!("{whose} is saturated"),
             (true, false) => "the link is saturated".into(),
             (false, false) => "nothing is saturated: limited by latencies and windows".into(),
@@ -434,9 +434,9 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
                 *causes.entry(&*one.busy[core].1).or_default() += 1;
                 causes
             });
-        let most = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
+        let goodput = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
         let words = format!(
-            "{what}: {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{most}`",
+            "{what}: {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{goodput}`",
             gbps.mean,
             busy[core] * 100.0
         );
@@ -515,8 +515,8 @@ mod tests {
         // Any number of identical copies must not make classes differ significantly.
         let elsewhere =
             copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
-        let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
-        assert_eq!(told, "Significant differences at 95 %: none. No significant difference: none.");
+        let summary = significant_differences(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
+        assert_eq!(summary, "Significant differences at 95 %: none. No significant difference: none.");
     }
 
     #[test]

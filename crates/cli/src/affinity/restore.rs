@@ -57,7 +57,7 @@ pub fn text(restored: &Restored) -> String {
             RestoreOutcome::Ended => ended += 1,
             RestoreOutcome::Gone { was } => text.push_str(&format!(
                 "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface was moved to another \
-                 network namespace, restore the setting there by hand; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
+                 network namespace, restore the setting there manually; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
             )),
             RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));

@@ -207,7 +207,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     drop((results, testbed));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        terminal::note("stopped; the same command goes on with the missing runs");
+        terminal::note("stopped; the same command continues with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
@@ -224,7 +224,7 @@ fn with_progress(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
     format!(
-        "{error}; {good} {plural} in {}: the same command goes on with the missing runs",
+        "{error}; {good} {plural} in {}: the same command continues with the missing runs",
         display_path(file)
     )
 }
@@ -246,7 +246,7 @@ pub fn measure(
     };
     let mut setup = Setup { host, header, namespace, after_failure: &mut after_failure, stop };
     let bar = std::io::stderr().is_terminal();
-    let mut said: Option<Variant> = None;
+    let mut reported: Option<Variant> = None;
     let mut tell = |sample: &Sample, done: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
@@ -257,7 +257,7 @@ pub fn measure(
         }
         if let Some(failure) = &sample.failure
             // Report a rejected combination of settings once, not for each of its runs.
-            && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
+            && (!sample.refused || reported.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
         {
             if bar {
                 terminal::progress("");
@@ -271,10 +271,10 @@ pub fn measure(
     }
     let restored = journal.restore();
     // Without its namespaces every later step fails too: name the cause, not the step that met it first.
-    let gone = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
-    let restored = match (restored, &gone) {
-        (Err(error), Some(gone)) => {
-            return Err(format!("{gone}; repeat the command to create it again ({error})").into());
+    let removal = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
+    let restored = match (restored, &removal) {
+        (Err(error), Some(removal)) => {
+            return Err(format!("{removal}; repeat the command to create it again ({error})").into());
         }
         (restored, _) => restored?,
     };
@@ -284,7 +284,7 @@ pub fn measure(
     match outcome {
         Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
         Ok(outcome) => Ok(outcome),
-        Err(error) => Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into()),
+        Err(error) => Err(describe_failure(&error, removal, &testbed.header, restored.is_whole()).into()),
     }
 }
 
@@ -292,9 +292,9 @@ pub fn measure(
 const NOT_RESTORED: &str = "not all settings are restored: see above";
 
 /// Describes why a sweep ended early and whether all settings are restored.
-fn describe_failure(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
-    let why = match (error, gone) {
-        (_, Some(gone)) => format!("{gone}; repeat the command to create it again ({error})"),
+fn describe_failure(error: &SweepError, removal: Option<String>, header: &Header, is_whole: bool) -> String {
+    let why = match (error, removal) {
+        (_, Some(removal)) => format!("{removal}; repeat the command to create it again ({error})"),
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
             if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) =>
         {

@@ -79,11 +79,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         false => Some(arguments.journal.begin(&host)?),
     };
     let log = arguments.state.open()?;
-    let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, most: 0 };
+    let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, max_connections: 0 };
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
     let restored = journal.map(Journal::restore).transpose()?;
     let words = format!("{}; {}", back(restored.as_ref()), session.used());
-    session.tell(&Decision::new(Act::Ended, "longma", words))?;
+    session.report(&Decision::new(Act::Ended, "longma", words))?;
     watching?;
     Ok(if restored.is_none_or(|restored| restored.is_whole()) {
         ExitCode::SUCCESS
@@ -116,7 +116,7 @@ struct Session<'a> {
     begin: Instant,
     looks: u64,
     /// The largest number of connections seen in one look.
-    most: usize,
+    max_connections: usize,
 }
 
 impl Session<'_> {
@@ -130,20 +130,21 @@ impl Session<'_> {
         let names: Vec<&str> = interfaces.iter().map(Interface::name).collect();
         let mode = if self.arguments.dry_run { ", dry run" } else { "" };
         let words = format!("watching {}{mode}{}", names.join(", "), self.left_alone());
-        self.tell(&Decision::new(Act::Begun, "longma", words))?;
+        self.report(&Decision::new(Act::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
         // The first look has no rates, so nothing can be decided on it.
-        self.most = watch.look(host).connections;
+        self.max_connections = watch.look(host).connections;
         let mut next = CONFIRM_INTERVAL;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
             && self.begin.elapsed() < limit
         {
             let before = cpu_seconds();
-            let seen = watch.look(host);
-            (self.looks, self.most) = (self.looks + 1, self.most.max(seen.connections));
-            for decision in tuner.step(&seen, journal.as_deref_mut(), self.begin.elapsed())? {
-                self.tell(&decision)?;
+            let observation = watch.look(host);
+            (self.looks, self.max_connections) =
+                (self.looks + 1, self.max_connections.max(observation.connections));
+            for decision in tuner.step(&observation, journal.as_deref_mut(), self.begin.elapsed())? {
+                self.report(&decision)?;
             }
             let cost = Duration::from_secs_f64((cpu_seconds() - before).max(0.0));
             next = if tuner.is_waiting() { CONFIRM_INTERVAL } else { pause(cost) };
@@ -185,7 +186,7 @@ impl Session<'_> {
 
     /// Prints a decision and writes it to the log. A failed write to the log, for example on a full disk, does not end
     /// the daemon.
-    fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
+    fn report(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
             terminal::note(&format!("the log of decisions {}: {error}", display_path(&path)));
@@ -204,7 +205,7 @@ impl Session<'_> {
         format!(
             "{} observations in {seconds:.1} s of up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
             self.looks,
-            self.most,
+            self.max_connections,
             cpu / seconds.max(1e-3) * 100.0
         )
     }

@@ -112,19 +112,19 @@ impl Rule {
 /// # Errors
 /// Returns a description of the problem.
 pub fn check_interpreter(path: &Path) -> Result<(), String> {
-    let told = |what: &str| Err(format!("{} {what}", path.display()));
+    let rejected = |what: &str| Err(format!("{} {what}", path.display()));
     let about = match path.metadata() {
         Ok(about) if about.is_file() => about,
         _ => return Err(format!("there is no file {}", path.display())),
     };
     if about.permissions().mode() & 0o111 == 0 {
-        return told("cannot be executed");
+        return rejected("cannot be executed");
     }
     let mut begin = [0; 4];
     match File::open(path).and_then(|mut file| file.read_exact(&mut begin)) {
         Ok(()) if begin == *b"\x7fELF" => Ok(()),
-        Ok(()) => told("is not an ELF executable"),
-        Err(error) => told(&format!("cannot be read: {error}")),
+        Ok(()) => rejected("is not an ELF executable"),
+        Err(error) => rejected(&format!("cannot be read: {error}")),
     }
 }
 

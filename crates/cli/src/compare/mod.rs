@@ -45,7 +45,7 @@ enum Format {
     Json,
 }
 
-/// Prints the differences. The exit status is success if both files could be read, whatever the differences.
+/// Prints the differences. The exit status is success if both files could be read, even if they differ.
 ///
 /// # Errors
 /// Fails if a file cannot be read or is not a result.

@@ -83,7 +83,7 @@ fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], widt
 }
 
 fn parameters(table: &Table, shown: usize) -> Vec<Column> {
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
+    let listed = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
     let column = |(index, name): (usize, &String)| Column {
         heading: words(table.names.title(name)),
         unit: String::new(),
@@ -96,7 +96,7 @@ fn parameters(table: &Table, shown: usize) -> Vec<Column> {
         is_number: false,
         tall: usize::MAX,
     };
-    told.map(column).collect()
+    listed.map(column).collect()
 }
 
 fn metrics(table: &Table, shown: usize) -> Vec<Column> {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_take_no_more_room_than_their_longest_word_or_the_cells() {
+    fn headings_are_as_wide_as_their_longest_word_or_the_cells() {
         let long = column("machine.devices.nic.ethernet.rate", "", &["10 Gb/s"], false);
         assert_eq!(long.lines(), ["machine.", "devices.", "nic.", "ethernet.", "rate"]);
         assert_eq!(long.in_words(), "machine.devices.nic.ethernet.rate 10 Gb/s");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_parameters_that_mostly_are_the_same_become_one_column_of_what_differs() {
+    fn many_mostly_equal_parameters_become_one_column_of_differences() {
         let names = ["machine.buses.0.latency", "machine.buses.0.rate", "cost"];
         let parameters = names.iter().enumerate().map(|(at, name)| {
             let cells: Vec<_> = (0..9).map(|row| if row == at + 1 { "2 us" } else { "1 us" }).collect();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_without_room_come_below_beside_the_parameters_again() {
+    fn columns_without_space_follow_below_with_the_parameters_repeated() {
         let parameters = [column("size", "", &["64"], false)];
         let metrics = ["first", "second", "third"].map(|name| column(name, "Mb/s", &["1000.5"], true));
         let parts = parts(&parameters, &metrics, 22);

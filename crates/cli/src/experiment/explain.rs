@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let outcome = campaign(arguments, &experiment, &explanation, &registry, &stop)?;
         if stop.is_requested() {
             let left = outcome.left;
-            eprintln!("longma: stopped; {left} runs are left, and the same command goes on");
+            eprintln!("longma: stopped; {left} runs are left, and the same command continues");
             return Ok(ExitCode::from(status::INTERRUPTED));
         }
         print::faults(&outcome);

@@ -327,15 +327,15 @@ pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
             experiment.metrics().iter().map(|(name, metric)| (metric.source(name), &metric.unit)).collect();
         let mut rows = vec![row(["METRIC", "UNIT", "IN FILE", "MEANING"])];
         for measure in rehearsed.measures.values() {
-            let (is_used, said) = (used.contains_key(&*measure.name), &measure.description);
+            let (is_used, description) = (used.contains_key(&*measure.name), &measure.description);
             // Only the file knows the unit of a number that a program prints.
             let unit = if measure.unit.is_empty() {
                 used.get(&*measure.name).map_or("", |u| u)
             } else {
                 &measure.unit
             };
-            rows.push(row([&measure.name, unit, if is_used { "yes" } else { "" }, said]));
-            let object = json!({ "experiment": name, "name": measure.name, "unit": unit, "in_file": is_used, "description": said });
+            rows.push(row([&measure.name, unit, if is_used { "yes" } else { "" }, description]));
+            let object = json!({ "experiment": name, "name": measure.name, "unit": unit, "in_file": is_used, "description": description });
             objects.push(object);
         }
         let _ = writeln!(text, "{}", experiment.parts().title);

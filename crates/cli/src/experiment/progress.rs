@@ -20,8 +20,8 @@ pub struct Bar {
 struct Seen {
     failed: usize,
     faults: usize,
-    least: Option<(f64, String)>,
-    most: Option<(f64, String)>,
+    lowest: Option<(f64, String)>,
+    highest: Option<(f64, String)>,
 }
 
 impl Bar {
@@ -56,11 +56,11 @@ impl Observer for Bar {
         seen.failed += usize::from(record.failure.is_some());
         let value = self.metric.as_ref().and_then(|(name, metric)| metric.value(name, record));
         if let Some(value) = value {
-            if seen.least.as_ref().is_none_or(|(least, _)| value < *least) {
-                seen.least = Some((value, point.label()));
+            if seen.lowest.as_ref().is_none_or(|(least, _)| value < *least) {
+                seen.lowest = Some((value, point.label()));
             }
-            if seen.most.as_ref().is_none_or(|(most, _)| value > *most) {
-                seen.most = Some((value, point.label()));
+            if seen.highest.as_ref().is_none_or(|(highest, _)| value > *highest) {
+                seen.highest = Some((value, point.label()));
             }
         }
         self.bar.set_message(seen.words(self.metric.as_ref()));
@@ -96,11 +96,11 @@ impl Seen {
         if self.faults > 0 {
             words.push(format!("{} let down by the host", self.faults));
         }
-        if let (Some((_, metric)), Some(least), Some(most)) = (metric, &self.least, &self.most) {
+        if let (Some((_, metric)), Some(lowest), Some(highest)) = (metric, &self.lowest, &self.highest) {
             let (first, second, names) = match metric.better {
-                Some(Better::Less) => (least, most, ["best", "worst"]),
-                Some(Better::More) => (most, least, ["best", "worst"]),
-                None => (least, most, ["least", "most"]),
+                Some(Better::Less) => (lowest, highest, ["best", "worst"]),
+                Some(Better::More) => (highest, lowest, ["best", "worst"]),
+                None => (lowest, highest, ["least", "most"]),
             };
             for (name, (value, point)) in names.iter().zip([first, second]) {
                 words.push(format!("{name} {} {} ({point})", number(*value), metric.unit));

@@ -94,7 +94,7 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         if stop.is_requested() {
             let left = outcome.left;
             eprintln!(
-                "longma: stopped; {left} points of {} are left, and the same command goes on",
+                "longma: stopped; {left} points of {} are left, and the same command continues",
                 experiment.parts().name
             );
             break;

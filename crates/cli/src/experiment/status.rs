@@ -12,7 +12,7 @@ pub const HELP: &str = "Exit statuses:
   2    wrong input: an option, a name, an experiment file, a machine, a program, a metric that nothing measures
   3    the host was at fault: a full disk, a limit on memory or time, a run killed from outside; nothing of it is kept, and the same
        command runs what is left again
-  130  stopped by Ctrl-C; the same command goes on";
+  130  stopped by Ctrl-C; the same command continues";
 
 /// A point failed, results contradict each other, or a comparison failed.
 pub const FAILED: u8 = 1;

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
-use super::print::{self, heading, mib, say};
+use super::print::{self, heading, mib, print_line};
 use crate::zoned::size;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
@@ -131,7 +131,7 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             if common.format.json {
                 return print::json(&serde_json::json!({ "removed": name }));
             }
-            say(&format!("{name} is removed"))
+            print_line(&format!("{name} is removed"))
         }
     }
 }
@@ -155,8 +155,9 @@ pub fn quota(arguments: &QuotaArguments) -> Outcome {
     if arguments.format.json {
         return print::json(&tenants.items);
     }
-    let of =
-        |used: String, most: Option<String>| most.map_or(used.clone(), |most| format!("{used} of {most}"));
+    let of = |used: String, limit: Option<String>| {
+        limit.map_or(used.clone(), |limit| format!("{used} of {limit}"))
+    };
     let mut rows = vec![heading(["TENANT", "VMS", "VCPUS", "MEMORY"])];
     rows.extend(tenants.items.iter().map(|t| {
         vec![

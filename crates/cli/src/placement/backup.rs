@@ -1,7 +1,7 @@
 //! `longma placement backup` and `restore`.
 
 use super::Outcome;
-use super::print::say;
+use super::print::print_line;
 use longma_placement::SqlStore;
 use longma_placement_service::{DATABASE, default_data_dir};
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ impl Arguments {
 /// Runs `longma placement backup`.
 pub fn backup(arguments: &Arguments) -> Outcome {
     SqlStore::backup(&arguments.folder().join(DATABASE), &arguments.file)?;
-    say(&format!("{} is a checked copy of the database", arguments.file.display()))
+    print_line(&format!("{} is a checked copy of the database", arguments.file.display()))
 }
 
 /// Runs `longma placement restore`.
 pub fn restore(arguments: &Arguments) -> Outcome {
     let database = longma_placement_service::restore(&arguments.folder(), &arguments.file)?;
-    say(&format!(
+    print_line(&format!(
         "{} is restored; start the service, then compare with: longma placement audit",
         database.display()
     ))

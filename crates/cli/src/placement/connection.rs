@@ -53,7 +53,7 @@ impl ConnectionOptions {
                     "start the service (longma placement serve --all-in-one), name its folder (--state), \
                      or name another machine's service (--server and --token-file)"
                 }
-                std::io::ErrorKind::PermissionDenied => "only the user who runs the service may read it",
+                std::io::ErrorKind::PermissionDenied => "only the user that runs the service may read it",
                 _ => "the service rewrites it at its next start",
             };
             format!("no service is known here: {}: {error}\n  {advice}", file.display())

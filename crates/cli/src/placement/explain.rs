@@ -64,20 +64,20 @@ fn verdict(page: &mut Page, host: &HostVerdict) {
 pub fn run(arguments: &Arguments) -> Outcome {
     let host = arguments.host.as_ref().map(|h| format!("&host={}", part(h))).unwrap_or_default();
     let path = format!("/v1/explain?limit={}{host}", arguments.limit);
-    let said: Explanation =
+    let explanation: Explanation =
         arguments.connection.client()?.post(&path, None, &arguments.wanted.body()?).map_err(with_advice)?;
     if arguments.format.json {
-        return print::json(&said);
+        return print::json(&explanation);
     }
-    let nodes = match said.virtual_nodes {
+    let nodes = match explanation.virtual_nodes {
         1 => "one virtual node".to_string(),
         n => format!("{n} virtual nodes"),
     };
     let hosts = |n: u32| if n == 1 { "1 host".to_string() } else { format!("{n} hosts") };
     let mut page = Page::new();
-    page.line(&format!("checked with {nodes}; it fits {}", hosts(said.fitting)));
-    said.hosts.iter().for_each(|host| verdict(&mut page, host));
-    for (filter, refused) in &said.refused_by {
+    page.line(&format!("checked with {nodes}; it fits {}", hosts(explanation.fitting)));
+    explanation.hosts.iter().for_each(|host| verdict(&mut page, host));
+    for (filter, refused) in &explanation.refused_by {
         page.line(&format!("{filter} rejects {} or nodes of them", hosts(*refused)));
     }
     page.print()

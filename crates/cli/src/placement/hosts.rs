@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
-use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
+use super::print::{self, Page, heading, list as listed, mib, percent, print_line, word};
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{
@@ -145,7 +145,7 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
         return print::json(&hosts);
     }
     if hosts.is_empty() {
-        return say("no hosts; run `longma placement agent` on a host to add it");
+        return print_line("no hosts; run `longma placement agent` on a host to add it");
     }
     let mut page = Page::new();
     page.table(&host_rows(&hosts));
@@ -168,7 +168,7 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
     }
     let host = &arguments.host;
     if arguments.undo {
-        return say(&format!("{host} accepts virtual machines again"));
+        return print_line(&format!("{host} accepts virtual machines again"));
     }
     let mut page = Page::new();
     page.line(&format!("{host} accepts no more virtual machines; {} stay on it", drained.left.len()));
@@ -224,7 +224,7 @@ pub fn remove(arguments: &HostArguments) -> Outcome {
     if arguments.format.json {
         return print::json(&());
     }
-    say(&format!("{} and the tokens of its agents are removed", arguments.host))
+    print_line(&format!("{} and the tokens of its agents are removed", arguments.host))
 }
 
 /// Formats a time in seconds since 1970 as its age.
@@ -246,7 +246,7 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
         return print::json(&alarms.items);
     }
     if alarms.items.is_empty() {
-        return say("no alarms");
+        return print_line("no alarms");
     }
     let mut rows = vec![heading(["HOST", "NODE", "ALARM", "VALUE", "RAISED", "CLEARED"])];
     rows.extend(alarms.items.iter().map(|alarm| {

@@ -94,7 +94,7 @@ impl Page {
 }
 
 /// Prints one line.
-pub fn say(line: &str) -> Outcome {
+pub fn print_line(line: &str) -> Outcome {
     let mut page = Page::new();
     page.line(line);
     page.print()

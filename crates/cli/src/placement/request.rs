@@ -43,7 +43,7 @@ pub struct Wanted {
     cpu: Option<String>,
     /// Memory policy.
     ///
-    /// `strict`: only memory of its own node. `preferred`: memory of its own node first, then of other nodes.
+    /// `strict`: only memory of the same node. `preferred`: memory of the same node first, then of other nodes.
     #[arg(long, value_parser = PossibleValuesParser::new(["strict", "preferred"]))]
     memory_policy: Option<String>,
     /// Largest NUMA distance of nodes to take memory from, with --memory-policy preferred.
@@ -85,7 +85,7 @@ pub struct Wanted {
 }
 
 /// Converts bytes to a whole number of units of `unit` bytes.
-fn whole(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
+fn whole_units(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
     match bytes % unit {
         0 => Ok(bytes / unit),
         _ => Err(format!(
@@ -120,7 +120,7 @@ impl Wanted {
         put("name", self.name.as_ref().map(|v| json!(v)));
         put("tenant", self.tenant.as_ref().map(|v| json!(v)));
         put("vcpus", self.vcpus.map(|v| json!(v)));
-        let mib = self.memory.map(|bytes| whole(bytes, 1 << 20, "--memory")).transpose()?;
+        let mib = self.memory.map(|bytes| whole_units(bytes, 1 << 20, "--memory")).transpose()?;
         put("memory_mib", mib.map(|v| json!(v)));
         put("cpu", self.cpu.as_ref().map(|v| json!(v)));
         let memory = self.memory_policy.as_ref().map(|policy| match (&**policy, self.within_distance) {
@@ -129,7 +129,7 @@ impl Wanted {
             _ => json!("strict"),
         });
         put("memory", memory);
-        let pages = self.huge_pages.map(|bytes| whole(bytes, 1 << 10, "--huge-pages")).transpose()?;
+        let pages = self.huge_pages.map(|bytes| whole_units(bytes, 1 << 10, "--huge-pages")).transpose()?;
         put("huge_page_kib", pages.map(|v| json!(v)));
         put("virtual_nodes", self.virtual_nodes.map(|v| json!(v)));
         put("smt", self.smt.as_ref().map(|v| json!(v)));
@@ -197,7 +197,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         let (host, nodes) = print::location(&vm);
         let (id, name) = (vm.id, &vm.request.name);
-        print::say(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
+        print::print_line(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
     }
     if failed {
         let why = sanitize(&vm.problem.unwrap_or_default());

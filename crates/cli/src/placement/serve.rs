@@ -173,13 +173,13 @@ pub struct AgentArguments {
 
 /// Writes a line to standard error. Write errors are ignored, so that a closed standard error does not stop the
 /// service.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "longma placement: {}", sanitize(line));
 }
 
 /// The service's log: standard error.
 fn log() -> Log {
-    Arc::new(say)
+    Arc::new(print_line)
 }
 
 impl HostArguments {
@@ -255,7 +255,7 @@ impl HostArguments {
             None | Some(Virtual::Auto) => {
                 let (found, why) = Virtualization::detect();
                 if let Some(why) = why {
-                    say(&format!(
+                    print_line(&format!(
                         "/dev/kvm opens, but {why}: QEMU's software emulation is used, which is slow; enable \
                          virtualization in the firmware, or nested virtualization on the outer host, or insist \
                          with --virtualization kvm"
@@ -345,12 +345,12 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     };
     let alone = options.hosts.is_empty();
     run_service(options, |url, home| {
-        say(&format!(
+        print_line(&format!(
             "serving {url}; clients on this machine find it through {}",
             Access::file(home).display()
         ));
         if alone {
-            say("no agent runs in this process: start one on each host, or use --all-in-one");
+            print_line("no agent runs in this process: start one on each host, or use --all-in-one");
         }
     })
     .map_err(|error| match error {
@@ -371,7 +371,7 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     let description = arguments.host.description(name.clone())?;
     description.host()?;
     let hypervisor = arguments.host.hypervisor(&name)?;
-    say(&format!("agent of {name}, for {}", access.url));
+    print_line(&format!("agent of {name}, for {}", access.url));
     let client = Client::new(&access)?;
     warn_if_token_is_visible(&client);
     Agent::remote(client, &name, description, hypervisor, log()).run();

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
-use super::print::{self, heading, list as listed, location, mib, say, word};
+use super::print::{self, heading, list as listed, location, mib, print_line, word};
 use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
@@ -109,7 +109,7 @@ impl VmArguments {
                 if self.format.json {
                     print::json(&vm)?;
                 } else {
-                    say(&format!("virtual machine {id} ({}): {}", vm.request.name, vm.state))?;
+                    print_line(&format!("virtual machine {id} ({}): {}", vm.request.name, vm.state))?;
                 }
                 if vm.state == wanted {
                     return Ok(ExitCode::SUCCESS);
@@ -143,7 +143,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
         return print::json(&all);
     }
     if all.is_empty() {
-        return say("no virtual machines; request one with: longma placement request");
+        return print_line("no virtual machines; request one with: longma placement request");
     }
     let mut rows =
         vec![heading(["ID", "TENANT", "NAME", "STATE", "VCPUS", "MEMORY", "CPU", "HOST", "NODES"])];
@@ -255,7 +255,7 @@ pub fn resize(arguments: &ResizeArguments) -> Outcome {
     }
     let (host, nodes) = location(&vm);
     let (vcpus, mib) = (vm.request.vcpus, vm.request.memory_mib);
-    say(&format!(
+    print_line(&format!(
         "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start: {host}, node {nodes}",
         vm.id, vm.request.name
     ))
@@ -278,5 +278,5 @@ pub fn rebind(arguments: &RebindArguments) -> Outcome {
         return print::json(&vm);
     }
     let (host, nodes) = location(&vm);
-    say(&format!("virtual machine {} ({}) moved: {host}, node {nodes}", vm.id, vm.request.name))
+    print_line(&format!("virtual machine {} ({}) moved: {host}, node {nodes}", vm.id, vm.request.name))
 }

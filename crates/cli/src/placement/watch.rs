@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
-use super::print::{self, Page, heading, mib, percent, say};
+use super::print::{self, Page, heading, mib, percent, print_line};
 use longma_placement_service::libvirt::{Locality, survey};
 use longma_text::sanitize;
 use std::num::NonZeroUsize;
@@ -36,7 +36,7 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
                 let vm = event.vm.map(|id| format!(" virtual machine {id}")).unwrap_or_default();
                 let host = event.host.map(|host| format!(" on {host}")).unwrap_or_default();
                 let text = if event.text.is_empty() { String::new() } else { format!(": {}", event.text) };
-                say(&format!("{:>6} {}{vm}{host}{text}", event.number, event.kind))
+                print_line(&format!("{:>6} {}{vm}{host}{text}", event.number, event.kind))
             }
         };
         left -= 1;
@@ -74,7 +74,7 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
             continue;
         }
         if looks.is_empty() {
-            say("no virtual machine runs on this host")?;
+            print_line("no virtual machine runs on this host")?;
             continue;
         }
         observation_page(&looks).print()?;

@@ -19,7 +19,7 @@ use longma_runner::{
 
 use super::failure::Failure;
 
-/// An output for lines of text that works whatever the guest does with its descriptors.
+/// An output for lines of text that the guest cannot close or redirect.
 #[derive(Clone)]
 pub struct Messages(Arc<MessageTarget>);
 
@@ -71,7 +71,7 @@ fn standard_error() -> io::Result<(u64, u64)> {
 
 /// Sets the command's own descriptors apart, before any are opened. `inherited` is the guest's limit on open files, if
 /// another guest executed this one. With `is_constant`, a new guest's limit does not depend on the host.
-pub fn set_apart(inherited: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
+pub fn separate(inherited: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
     descriptors::begin(inherited, is_constant).map_err(|error| {
         let (message, advice) = ("cannot keep its files apart from the program's", error.to_string());
         Failure::short(message, &advice)

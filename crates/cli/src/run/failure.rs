@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_status_tells_a_missing_program_from_one_that_cannot_be_run() {
+    fn the_exit_status_distinguishes_a_missing_program_from_an_invalid_one() {
         assert_eq!(host(io::ErrorKind::NotFound, false).status, 127);
         assert_eq!(host(io::ErrorKind::PermissionDenied, false).status, 126);
         assert!(host(io::ErrorKind::NotFound, true).advice.contains("--root"));

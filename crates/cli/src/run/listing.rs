@@ -65,13 +65,13 @@ impl Options {
             unit.executed as f64 / source.max(1) as f64
         );
         let runs = |line: &Line| line.words.iter().map(|word| word.runs).fold(line.runs, u64::max);
-        let most = unit.lines.iter().map(runs).max().unwrap_or(0);
+        let hottest = unit.lines.iter().map(runs).max().unwrap_or(0);
         let paint = |code: &str, part: String| {
             if colours { format!("\x1b[{code}m{part}\x1b[0m") } else { part }
         };
         let mut left_out = false;
         for line in &unit.lines {
-            if runs(line) == 0 || (runs(line) as f64) < most as f64 * self.threshold / 100.0 {
+            if runs(line) == 0 || (runs(line) as f64) < hottest as f64 * self.threshold / 100.0 {
                 left_out = true;
                 continue;
             }

@@ -27,7 +27,7 @@ pub fn read(name: &str) -> Result<Machine, Failure> {
 ///
 /// # Errors
 /// Fails if the cores have another instruction set and the run is not simulated.
-pub fn seen_of(machine: &Machine, simulates: bool) -> Result<ObservedMachine, Failure> {
+pub fn observed_machine(machine: &Machine, simulates: bool) -> Result<ObservedMachine, Failure> {
     ObservedMachine::of(machine, simulates).map_err(|error| {
         Failure::own(
             &error.to_string(),

@@ -60,7 +60,7 @@ enum Never {}
 fn start(arguments: Arguments) -> Result<Never, Failure> {
     let is_constant = arguments.level != Level::Functional || arguments.fixed_names;
     // Before any file is opened.
-    descriptors::set_apart(arguments.open_files, is_constant)?;
+    descriptors::separate(arguments.open_files, is_constant)?;
     perform(Plan::of(arguments)?)
 }
 

@@ -82,7 +82,7 @@ impl Plan {
         }
         let is_modelled = simulates || attends;
         let machine =
-            modelled.as_ref().map(|modelled| machine::seen_of(modelled, is_modelled)).transpose()?;
+            modelled.as_ref().map(|modelled| machine::observed_machine(modelled, is_modelled)).transpose()?;
         let reports = report::Reports::wanted(&arguments, Instant::now());
         let mut process = process_config(&arguments, argv, is_modelled)?;
         process.capabilities = machine.as_ref().map(|machine| machine.capabilities);

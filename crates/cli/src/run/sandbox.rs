@@ -262,27 +262,27 @@ mod tests {
     fn a_sandboxed_emulator_cannot_attack_the_host() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("secret"), "secret").unwrap();
-        let (told, mut tell) = io::pipe().unwrap();
+        let (reader, mut writer) = io::pipe().unwrap();
         // SAFETY: the child has a single thread and ends with _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let said = match confine(&root.path().canonicalize().unwrap(), &[]) {
+            let report = match confine(&root.path().canonicalize().unwrap(), &[]) {
                 Ok(()) => {
                     let tried = tried(root.path(), outside.path());
                     tried.iter().map(|(what, error)| format!("{what}: {error}\n")).collect()
                 }
                 Err(lacking) => lacking.to_string(),
             };
-            let _ = io::Write::write_all(&mut tell, said.as_bytes());
+            let _ = io::Write::write_all(&mut writer, report.as_bytes());
             // SAFETY: it ends the child at once.
             unsafe { libc::_exit(0) };
         }
-        drop(tell);
-        let said = io::read_to_string(told).unwrap();
+        drop(writer);
+        let report = io::read_to_string(reader).unwrap();
         // SAFETY: the child is ours, and the null pointer discards its status.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-        if said.contains("--sandbox needs") {
-            eprintln!("left out: {said}");
+        if report.contains("--sandbox needs") {
+            eprintln!("skipped: {report}");
             return;
         }
         let (acces, perm, nosys, rofs) = (libc::EACCES, libc::EPERM, libc::ENOSYS, libc::EROFS);
@@ -307,6 +307,6 @@ mod tests {
             ("push a terminal's input", nosys),
         ];
         let expected: String = expected.iter().map(|(what, error)| format!("{what}: {error}\n")).collect();
-        assert_eq!(said, expected);
+        assert_eq!(report, expected);
     }
 }

@@ -126,7 +126,7 @@ impl SimulatedRun {
         self,
         process: &ProcessConfig,
         checkpoint: Option<&Checkpoint>,
-        say: &Sink,
+        report: &Sink,
     ) -> Result<(SimulatedProcess, Outcome), Failure> {
         let saver = Saver::new();
         let is_asked = Arc::new(AtomicBool::new(false));
@@ -139,12 +139,12 @@ impl SimulatedRun {
             placement: self.placement.clone(),
             seed: self.seed,
             restored_at: checkpoint.map(Checkpoint::time),
-            save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, say)),
+            save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, report)),
             timeline: self.trace.as_deref().map(open_trace).transpose()?,
             wires: self.wires.clone(),
         })?;
         let manifest = self.manifest(process, &simulation)?;
-        let scheduler = scheduler(&self.machine, self.allowed, checkpoint, say)?;
+        let scheduler = scheduler(&self.machine, self.allowed, checkpoint, report)?;
         if let Some(path) = &self.stats_out {
             writable(path)?;
         }
@@ -219,9 +219,9 @@ impl DeviceRun {
     ///
     /// # Errors
     /// The machine cannot be modelled.
-    pub fn prepare(self, say: &Sink) -> Result<SimulatedProcess, Failure> {
+    pub fn prepare(self, report: &Sink) -> Result<SimulatedProcess, Failure> {
         let Self { machine, wires, seed } = self;
-        let scheduler = scheduler(&machine, None, None, say)?;
+        let scheduler = scheduler(&machine, None, None, report)?;
         let simulation = modelled(TimingSimulationConfig {
             machine,
             host: 0,
@@ -282,16 +282,16 @@ fn refuse_other_levels_options(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Saves the process to `path` on request and records the request in `is_asked`.
-fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, say: &Sink) -> Save {
+fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, report: &Sink) -> Save {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let (saver, is_asked, say) = (saver.clone(), is_asked.clone(), say.clone());
+    let (saver, is_asked, report) = (saver.clone(), is_asked.clone(), report.clone());
     Box::new(move || {
         is_asked.store(true, Ordering::Relaxed);
-        let (say, name) = (say.clone(), path.display().to_string());
+        let (report, name) = (report.clone(), path.display().to_string());
         saver.request(path.clone(), move |saved| {
             match saved {
-                Ok(()) => say(&format!("longma: the process is saved in {name}")),
-                Err(error) => say(&format!("longma: the process could not be saved: {error}")),
+                Ok(()) => report(&format!("longma: the process is saved in {name}")),
+                Err(error) => report(&format!("longma: the process could not be saved: {error}")),
             }
             AfterSave::Continue
         });
@@ -302,11 +302,11 @@ fn scheduler(
     machine: &Machine,
     allowed: Option<CoreSet>,
     checkpoint: Option<&Checkpoint>,
-    say: &Sink,
+    report: &Sink,
 ) -> Result<Arc<Scheduler>, Failure> {
     let nodes = TimingSimulation::core_nodes(machine, 0);
     let config =
-        SchedulerConfig { nodes, allowed, diagnostics: Some(say.clone()), ..SchedulerConfig::default() };
+        SchedulerConfig { nodes, allowed, diagnostics: Some(report.clone()), ..SchedulerConfig::default() };
     let made = match checkpoint {
         Some(checkpoint) => checkpoint.scheduler(config),
         None => Scheduler::new(config),

@@ -72,8 +72,8 @@ fn source(result: &RunResult) -> String {
     })
 }
 
-fn percent(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
+fn percent(part: f64, total: f64) -> f64 {
+    if total > 0.0 { 100.0 * part / total } else { 0.0 }
 }
 
 /// The CPI stack; causes below 0.1 % are omitted.

@@ -53,9 +53,9 @@ fn one(option: &str) -> Result<(String, WireEnd), Failure> {
 }
 
 fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
-    let number = |least: u64, most: u64| match value.parse::<u64>() {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(format!("{key} is a number from {least} to {most}, not `{value}`")),
+    let number = |min: u64, max: u64| match value.parse::<u64>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{key} is a number from {min} to {max}, not `{value}`")),
     };
     let rate = || number(0, 1_000_000).map(|rate| rate as u32);
     // Limited to 10^10 us, so that simulated time cannot overflow.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn invalid_options_are_rejected_with_a_reason() {
-        for (text, said) in [
+        for (text, reason) in [
             ("eth0", "names no device"),
             (",loop", "names no device"),
             ("eth0,udp", "neither"),
@@ -113,7 +113,7 @@ mod tests {
             ("eth0,tcp,flows=0", "from 1"),
         ] {
             let failure = parse_one(text).unwrap_err();
-            assert!(failure.contains(said), "{text}: {failure}");
+            assert!(failure.contains(reason), "{text}: {failure}");
         }
         let twice = ["eth0,loop".to_owned(), "eth0,loop".to_owned()];
         assert!(parse(&twice).unwrap_err().to_string().contains("twice"));

@@ -139,11 +139,11 @@ pub fn put(arguments: &PutArguments) -> Outcome {
 /// Deletes a key; exits with status 1 if it did not exist.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
     let key = arguments.text.typed(&arguments.key)?;
-    let there = arguments.device.map(Options::default())?.delete(&key)?;
-    if !there {
+    let existed = arguments.device.map(Options::default())?.delete(&key)?;
+    if !existed {
         eprintln!("longma: there is no key {}", arguments.key);
     }
-    Ok(if there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if existed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints keys and values in order.
@@ -236,12 +236,12 @@ pub fn load(arguments: &LoadArguments) -> Outcome {
 fn by_batches<D: ZonedDevice>(
     map: &Store<D>,
     records: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
-    most: u32,
+    limit: u32,
 ) -> longma_zoned::Result<u64> {
     let (mut batch, mut loaded) = (Batch::new(), 0);
     for (key, value) in records {
         batch.put(&key, &value);
-        if batch.len() == most as usize {
+        if batch.len() == limit as usize {
             map.apply(&batch)?;
             loaded += batch.len() as u64;
             batch.clear();

@@ -165,20 +165,22 @@ pub fn repair(arguments: &CheckArguments) -> Outcome {
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
-    let whole = !states.table_lost
+    let is_intact = !states.table_lost
         && losses == 0
         && report.lost_batches.is_empty()
         && !report.superblock_lost
         && !report.superblock_old;
     if arguments.format == Format::Json {
-        print_json(&json!({ "device": name, "nothing_lost": whole, "states": states, "report": report }))?;
+        print_json(
+            &json!({ "device": name, "nothing_lost": is_intact, "states": states, "report": report }),
+        )?;
     } else {
-        print(&repair_text(&name, &states, &report, whole))?;
+        print(&repair_text(&name, &states, &report, is_intact))?;
     }
-    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
+fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, is_intact: bool) -> String {
     let mut text = format!("{name}: {} keys\n", report.keys);
     if states.table_lost {
         let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();
@@ -224,6 +226,6 @@ fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, whole: 
             let _ = writeln!(text, "{what}");
         }
     }
-    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "repaired, with losses" });
+    let _ = writeln!(text, "{}", if is_intact { "nothing was lost" } else { "repaired, with losses" });
     text
 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_no_escapes_of_its_own() {
+    fn json_output_has_no_additional_escapes() {
         let text = Text { hex: false };
         assert_eq!(text.json(b"a\\b\tc\x01").to_string(), r#""a\\b\tc\u0001""#);
         assert_eq!(text.json(b"\xff\x00"), json!({ "hex": "ff00" }));

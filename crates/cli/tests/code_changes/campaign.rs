@@ -34,22 +34,22 @@ fn run(name: &str, command: &mut Command) -> (Option<u64>, Option<i32>, String) 
 fn check(folder: &Path, seed: u64) {
     let plan = Plan::random(seed);
     let program = place(folder, &format!("program-{seed}"), &executable(&plan.code(), &[]));
-    let wanted = (Some(plan.prints()), Some(0));
+    let expected = (Some(plan.prints()), Some(0));
     for extra in EXECUTIONS {
         let mut command = longma_run();
         command.args(extra).arg(&program).env("LONGMA_SHAKE", seed.to_string());
-        let (printed, status, said) = run(&format!("seed {seed}, {extra:?}"), &mut command);
-        assert_eq!((printed, status), wanted, "seed {seed}, {extra:?}: {said}\n{plan:#?}");
+        let (printed, status, errors) = run(&format!("seed {seed}, {extra:?}"), &mut command);
+        assert_eq!((printed, status), expected, "seed {seed}, {extra:?}: {errors}\n{plan:#?}");
     }
     if let Some(qemu) = std::env::var_os("LONGMA_QEMU").filter(|_| plan.is_plain()) {
         // QEMU's threads race at times (7.2: in about one of 400 programs on a busy machine), so retry. If no run
         // prints the prediction, it is wrong.
         let agrees = (1..=QEMU_TRIES).any(|attempt| {
             let name = format!("seed {seed}, {qemu:?}, try {attempt}");
-            let (printed, status, said) = run(&name, Command::new(&qemu).arg(&program));
-            let agrees = (printed, status) == wanted;
+            let (printed, status, errors) = run(&name, Command::new(&qemu).arg(&program));
+            let agrees = (printed, status) == expected;
             if !agrees {
-                println!("{name}: {printed:x?}, {status:?} for {wanted:x?}: {said}");
+                println!("{name}: {printed:x?}, {status:?} for {expected:x?}: {errors}");
             }
             agrees
         });

@@ -367,10 +367,10 @@ fn a_jump_to_an_invalid_instruction_raises_a_signal() {
                 code.push(jump_register(ZERO, through));
                 code
             };
-            let wanted = run(program(), &["--interpret"]).status.signal();
-            assert!(wanted.is_some(), "{target:#x}");
+            let expected = run(program(), &["--interpret"]).status.signal();
+            assert!(expected.is_some(), "{target:#x}");
             let done = run(program(), &[]).status;
-            assert_eq!(done.signal(), wanted, "{target:#x} {is_return}: {done:?}");
+            assert_eq!(done.signal(), expected, "{target:#x} {is_return}: {done:?}");
         }
     }
 }

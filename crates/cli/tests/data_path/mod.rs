@@ -129,9 +129,9 @@ fn receivers_can_sleep_or_poll_and_moderation_saves_interrupts() {
 fn migrated_pages_are_found_with_table_and_cam() {
     let misses = |how: &str| {
         let words = format!("page_migration rdma 8 4 {how} 300");
-        let (printed, told) = run("godson3-two-chips", &["--roi"], &[], &words);
-        assert_eq!(printed, "page_migration: 8 pages right\n", "{told}");
-        let (before, _) = told.split_once(" CAM misses").unwrap();
+        let (printed, errors) = run("godson3-two-chips", &["--roi"], &[], &words);
+        assert_eq!(printed, "page_migration: 8 pages right\n", "{errors}");
+        let (before, _) = errors.split_once(" CAM misses").unwrap();
         before.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(["table", "cold", "cam"].map(misses), [0, 8, 0]);
@@ -181,10 +181,10 @@ fn a_functional_profile_counts_all_instructions_of_a_device_program() {
 #[test]
 fn a_forked_child_cannot_use_its_parents_devices() {
     for level in [&TIMING[..], &["--level", "functional"]] {
-        let (printed, told) = run_at(level, "godson3", &[], &[], "device_check fork");
-        assert_eq!(printed, "device_check: fork right\n", "{told}");
+        let (printed, errors) = run_at(level, "godson3", &[], &[], "device_check fork");
+        assert_eq!(printed, "device_check: fork right\n", "{errors}");
         for what in ["EBUSY", "SIGBUS"] {
-            assert!(told.contains("forked child") && told.contains(what), "{told}");
+            assert!(errors.contains("forked child") && errors.contains(what), "{errors}");
         }
     }
 }
@@ -194,11 +194,14 @@ fn a_checkpoint_is_rejected_while_devices_are_open() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved");
     let save = ["--checkpoint", path.to_str().unwrap()];
-    let (printed, told) = run("godson3", &save, &[], "device_check save open");
+    let (printed, errors) = run("godson3", &save, &[], "device_check save open");
     assert_eq!(printed, "device_check: save right\n");
-    assert!(told.contains("/dev/longma/") && told.contains("after it is closed and unmapped"), "{told}");
-    let (printed, told) = run("godson3", &save, &[], "device_check save closed");
-    assert!(printed.contains("right") && told.contains("is saved in"), "{told}");
+    assert!(
+        errors.contains("/dev/longma/") && errors.contains("after it is closed and unmapped"),
+        "{errors}"
+    );
+    let (printed, errors) = run("godson3", &save, &[], "device_check save closed");
+    assert!(printed.contains("right") && errors.contains("is saved in"), "{errors}");
     let restored = Command::new(env!("CARGO_BIN_EXE_longma"))
         .args(["run", "--machine", "godson3", "--restore", save[1]])
         .args(TIMING)

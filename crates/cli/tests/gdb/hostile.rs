@@ -54,16 +54,16 @@ const PACKETS: [&str; 43] = [
 
 /// The reply, or `None` if the connection is closed.
 fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut packet = Vec::new();
     let mut byte = [0];
     loop {
         match program.stream.read(&mut byte) {
             Ok(0) | Err(_) => return None,
-            Ok(_) => said.push(byte[0]),
+            Ok(_) => packet.push(byte[0]),
         }
-        let is_whole = said.len() > 3 && said.contains(&b'$') && said[said.len() - 3] == b'#';
+        let is_whole = packet.len() > 3 && packet.contains(&b'$') && packet[packet.len() - 3] == b'#';
         if is_whole {
-            return Some(said);
+            return Some(packet);
         }
     }
 }

@@ -156,7 +156,7 @@ fn threads_are_listed_and_all_stop_together() {
     let folder = tempdir().unwrap();
     let mut program = Debugged::start_file(&guest("threads"), folder);
     program.send("vCont;c");
-    let mut most = 0;
+    let mut max_threads = 0;
     // The guest's threads come and go; some of these interrupts hit them.
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(20));
@@ -168,14 +168,14 @@ fn threads_are_listed_and_all_stop_together() {
         assert!(is_stop(&reply, 2), "{reply}");
         let list = program.ask("qfThreadInfo");
         let threads: Vec<&str> = list[1..].split(',').collect();
-        most = most.max(threads.len());
+        max_threads = max_threads.max(threads.len());
         for thread in threads {
             let id = thread.rsplit('.').next().unwrap();
             assert_eq!(program.ask(&format!("T{thread}")), "OK", "thread {id}");
         }
         program.send("vCont;c");
     }
-    assert!(most > 1, "no second thread was ever seen");
+    assert!(max_threads > 1, "no second thread was ever seen");
     // SAFETY: the child is ours and has not been waited for.
     unsafe { libc::kill(program.child.id() as i32, libc::SIGKILL) };
 }

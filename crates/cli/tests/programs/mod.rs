@@ -202,7 +202,7 @@ pub fn output(mut child: Child) -> Output {
     let stderr = drain(child.stderr.take().map(|pipe| Box::new(pipe) as _));
     // Campaigns on a busy machine set a longer limit.
     let limit_s = std::env::var("LONGMA_LIMIT_SECONDS")
-        .map_or(30, |said| said.parse().expect("LONGMA_LIMIT_SECONDS is a number"));
+        .map_or(30, |seconds| seconds.parse().expect("LONGMA_LIMIT_SECONDS is a number"));
     let begun = Instant::now();
     let status = loop {
         match child.try_wait().unwrap() {

@@ -57,12 +57,12 @@ impl Network {
     /// Creates the network without a server.
     pub fn bare(name: &str) -> Self {
         let names = ["r", "s"].map(|end| format!("lt{}{name}{end}", std::process::id()));
-        let [here, there] = [&names[0], &names[1]];
+        let [here, other] = [&names[0], &names[1]];
         for name in &names {
             ip(&["netns", "add", name]);
         }
-        ip(&["link", "add", "in0", "netns", here, "type", "veth", "peer", "name", "out0", "netns", there]);
-        for (name, link, address) in [(here, "in0", "198.18.1.2/30"), (there, "out0", "198.18.1.1/30")] {
+        ip(&["link", "add", "in0", "netns", here, "type", "veth", "peer", "name", "out0", "netns", other]);
+        for (name, link, address) in [(here, "in0", "198.18.1.2/30"), (other, "out0", "198.18.1.1/30")] {
             ip(&["-n", name, "addr", "add", address, "dev", link]);
             ip(&["-n", name, "link", "set", link, "up"]);
             ip(&["-n", name, "link", "set", "lo", "up"]);

@@ -523,7 +523,7 @@ impl Core {
 }
 
 impl Core {
-    /// Executes the instruction at which translated code left a block in the middle, and completes the record of the
+    /// Executes the instruction at which translated code left a block before its end, and completes the record of the
     /// block up to it.
     fn record_inside_block(&mut self) -> Result<(), Stop> {
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");

@@ -60,14 +60,14 @@ impl Counting {
     /// The number of instructions in the blocks that one thread executed.
     pub fn instructions(&self, of: &Counters) -> u64 {
         let blocks = self.blocks.lock().ignore_poison();
-        let whole: u64 = (0u32..)
+        let entered: u64 = (0u32..)
             .zip(blocks.iter())
             .map(|(number, (_, length))| of.get(number) * u64::from(*length))
             .sum();
         let left = of.left.lock().ignore_poison();
         let not_executed =
             left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
-        whole - not_executed.sum::<u64>()
+        entered - not_executed.sum::<u64>()
     }
 
     /// All executed blocks, by address. Blocks with equal address and length are merged.
@@ -85,8 +85,8 @@ impl Counting {
         for thread in self.threads.lock().ignore_poison().iter() {
             for (left, times) in thread.left.lock().ignore_poison().iter() {
                 // A running thread may have been summed before it left the block.
-                let whole = sums.entry((left.start, left.instructions)).or_default();
-                *whole = whole.saturating_sub(*times);
+                let sum = sums.entry((left.start, left.instructions)).or_default();
+                *sum = sum.saturating_sub(*times);
                 *sums.entry((left.start, left.executed)).or_default() += times;
             }
         }

@@ -92,7 +92,7 @@ pub struct Cpu {
     pub(crate) guest: Guest,
 }
 
-/// A counted block that translated code left in the middle.
+/// A counted block that translated code left before its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct InterruptedBlock {

@@ -56,14 +56,14 @@ mod tests {
     fn the_words_of_the_header_are_magic_and_a_nop_is_not() {
         let mut state = State::default();
         state.x[4] = 7;
-        let said = |word| Magic::of(&decode(word).expect("andi"), &state);
+        let magic = |word| Magic::of(&decode(word).expect("andi"), &state);
         let andi = |immediate: u32| 0x0340_0000 | immediate << 10;
-        assert_eq!(said(andi(0x4c1)), Some(Magic::RegionBegin));
-        assert_eq!(said(andi(0x4c2)), Some(Magic::RegionEnd));
-        assert_eq!(said(andi(0x4c3)), Some(Magic::Checkpoint));
-        assert_eq!(said(andi(0x4c4)), Some(Magic::Event(7)));
+        assert_eq!(magic(andi(0x4c1)), Some(Magic::RegionBegin));
+        assert_eq!(magic(andi(0x4c2)), Some(Magic::RegionEnd));
+        assert_eq!(magic(andi(0x4c3)), Some(Magic::Checkpoint));
+        assert_eq!(magic(andi(0x4c4)), Some(Magic::Event(7)));
         for other in [andi(0), andi(0x4c0), andi(0x4c5), andi(0x4c1) | 1, andi(0x4c1) | 1 << 5] {
-            assert_eq!(said(other), None, "{other:#x}");
+            assert_eq!(magic(other), None, "{other:#x}");
         }
     }
 }

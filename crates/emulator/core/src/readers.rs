@@ -35,7 +35,7 @@ impl Readers {
     }
 
     /// The number of changes that all running cores have processed; `u64::MAX` if no core is running.
-    pub fn all_have_seen(&self) -> u64 {
+    pub fn processed_by_all(&self) -> u64 {
         // Pairs with the store in `Reader::enter`: either this thread sees that a core is running, or that core sees
         // all changes counted before this call.
         fence(Ordering::SeqCst);

@@ -189,8 +189,8 @@ impl SharedCode {
         self.changes.begin();
         perturb();
         let translator = self.translators.as_ref().map(|translators| translators.current().0);
-        let (gone, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
-        let count = self.changes.add(Change { range: range.clone(), gone });
+        let (invalidated, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
+        let count = self.changes.add(Change { range: range.clone(), gone: invalidated });
         if let Some(translator) = translator {
             translator.retire(old, count);
         }
@@ -224,10 +224,10 @@ impl SharedCode {
     pub fn adopt_in_child(&self) {
         self.readers.leave_all();
         if let Some(translators) = &self.translators {
-            let gone = translators.adopt_in_child();
+            let invalidated = translators.adopt_in_child();
             // No code has changed, but some translations may be missing.
             self.changes.begin();
-            self.changes.add(Change { range: 0..0, gone });
+            self.changes.add(Change { range: 0..0, gone: invalidated });
         }
         self.untraced.iter().for_each(|untraced| untraced.adopt_in_child());
     }

@@ -381,20 +381,20 @@ fn a_core_stops_after_a_magic_instruction_if_enabled() {
     let body =
         vec![magic(0x4c1), instruction_of(Op::AddiD, 4, 4, 1), magic(0x4c4), magic(0x4c3), magic(0x4c2)];
     let memory = bench.load(&assemble(&[Piece::Straight(body)]), &noise(1));
-    let said = |translate: bool, tracing: bool, magic: bool| {
+    let markers = |translate: bool, tracing: bool, magic: bool| {
         let execution = Execution { translate, tracing, magic, ..Execution::default() };
         let (mut core, code) = core_of(&memory, execution, loop_state());
-        let (mut said, mut steps) = (Vec::new(), Vec::new());
+        let (mut markers, mut steps) = (Vec::new(), Vec::new());
         loop {
             let stop = core.run();
             drain(&mut core, &code, &mut steps);
             match stop {
-                Stop::Magic(magic) => said.push((magic, core.cpu().state.pc)),
+                Stop::Magic(magic) => markers.push((magic, core.cpu().state.pc)),
                 Stop::Quantum => {}
                 stop => {
                     assert_eq!(stop, Stop::Trap(Trap::Syscall(0)));
                     assert_eq!(steps.len(), if tracing { 7 * ROUNDS as usize + 1 } else { 0 });
-                    return said;
+                    return markers;
                 }
             }
         }
@@ -411,8 +411,8 @@ fn a_core_stops_after_a_magic_instruction_if_enabled() {
         .collect();
     for translate in [false, true] {
         for tracing in [false, true] {
-            assert_eq!(said(translate, tracing, true), expected);
-            assert_eq!(said(translate, tracing, false), []);
+            assert_eq!(markers(translate, tracing, true), expected);
+            assert_eq!(markers(translate, tracing, false), []);
         }
     }
 }

@@ -12,15 +12,15 @@ const READABLE: Protection = Protection { write: false, ..WRITABLE };
 /// Far above the usual vm.max_map_count.
 const MAPPINGS: u64 = 1 << 17;
 
-fn most() -> Option<u64> {
+fn mapping_limit() -> Option<u64> {
     std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
 #[test]
-fn a_guest_that_uses_up_all_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
-    if most().is_none_or(|most| most >= MAPPINGS) {
+fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
+    if mapping_limit().is_none_or(|mapping_limit| mapping_limit >= MAPPINGS) {
         eprintln!(
-            "left out: this host gives a process more mappings than this test makes, or does not say how many"
+            "skipped: this host gives a process more mappings than this test makes, or does not say how many"
         );
         return;
     }

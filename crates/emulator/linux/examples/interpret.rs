@@ -113,19 +113,19 @@ fn end(outcome: Outcome) {
 }
 
 /// Writes a line to standard error. This may fail, because the guest may have closed or replaced the descriptor.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn fail(message: &str) -> ExitCode {
-    say(&format!("interpret: {message}"));
+    print_line(&format!("interpret: {message}"));
     ExitCode::from(127)
 }
 
 fn main() -> ExitCode {
     let given: Vec<OsString> = std::env::args_os().collect();
     let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
-    config.diagnostics = Some(Arc::new(|line| say(&format!("interpret: {line}"))));
+    config.diagnostics = Some(Arc::new(|line| print_line(&format!("interpret: {line}"))));
     let mut name = None;
     let (mut environment, mut files) = (None, None);
     let mut rest = given.into_iter().skip(1).peekable();
@@ -145,7 +145,8 @@ fn main() -> ExitCode {
             _ => match assigned(&option) {
                 Some((b"--argv0", value)) => name = Some(OsStr::from_bytes(value).to_owned()),
                 Some((b"--environment-from", value)) => {
-                    environment = number(value).and_then(|descriptor| handed_over(descriptor as i32));
+                    environment =
+                        number(value).and_then(|descriptor| inherited_environment(descriptor as i32));
                     if environment.is_none() {
                         return fail("--environment-from needs the number of an open file");
                     }
@@ -198,7 +199,7 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// Reads the environment that execve stored in a file for the program that it starts.
-fn handed_over(descriptor: i32) -> Option<Vec<OsString>> {
+fn inherited_environment(descriptor: i32) -> Option<Vec<OsString>> {
     // SAFETY: execve created the descriptor for this purpose, and no other code knows its number.
     let mut file = unsafe { File::from_raw_fd(descriptor) };
     let mut bytes = Vec::new();

@@ -195,9 +195,9 @@ mod tests {
         let file = DeviceFile::registers("test", 0, 4096).unwrap();
         // The guest's descriptor refers to the same open file description.
         let guest = descriptors::duplicate(file.descriptor()).unwrap();
-        let most = u64::MAX - 1;
-        // SAFETY: `most` is 8 bytes and live, and the counter is zero.
-        call(&guest, |guest| unsafe { libc::write(guest, (&raw const most).cast(), 8) }).unwrap();
+        let full = u64::MAX - 1;
+        // SAFETY: `full` is 8 bytes and live, and the counter is zero.
+        call(&guest, |guest| unsafe { libc::write(guest, (&raw const full).cast(), 8) }).unwrap();
         file.add_events(1);
         assert!(file.is_ready());
         file.clear_events();

@@ -136,7 +136,7 @@ fn the_engine_is_notified_of_every_kind_of_code_change() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes.clone());
-    let told = || {
+    let changes = || {
         let ranges = std::mem::take(&mut *notes.0.lock().unwrap());
         ranges.into_iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
     };
@@ -147,24 +147,24 @@ fn the_engine_is_notified_of_every_kind_of_code_change() {
     assert!(space.protect_code(address) && space.is_code_protected(address));
     assert!(!space.is_code_protected(address + 4096), "one host page, not the guest's whole page");
     process.memory().store(address + 8, 1u32).unwrap();
-    assert_eq!(told(), [(address, address + 4096)], "a store");
+    assert_eq!(changes(), [(address, address + 4096)], "a store");
     assert!(!space.is_code_protected(address));
 
     assert!(space.protect_code(address));
     let file = guest.open("/dev/zero", libc::O_RDONLY) as u64;
     assert_eq!(guest.call(63, &[file, address, 100]), 100);
-    assert_eq!(told(), [(address, address + 4096)], "a system call that fills a buffer");
+    assert_eq!(changes(), [(address, address + 4096)], "a system call that fills a buffer");
 
     assert!(space.protect_code(address));
     assert_eq!(process.memory().compare_exchange(address, 0u64, 1), Ok(0));
-    assert_eq!(told(), [(address, address + 4096)], "an atomic operation");
+    assert_eq!(changes(), [(address, address + 4096)], "an atomic operation");
 
     assert!(space.protect_code(address));
     assert_eq!(guest.call(MPROTECT, &[address, PAGE, 7]), 0);
     assert!(!space.is_code_protected(address));
-    assert_eq!(told(), [(address, address + PAGE)], "mprotect");
+    assert_eq!(changes(), [(address, address + PAGE)], "mprotect");
     assert_eq!(guest.call(MUNMAP, &[address, PAGE]), 0);
-    assert_eq!(told(), [(address, address + PAGE)], "munmap");
+    assert_eq!(changes(), [(address, address + PAGE)], "munmap");
     assert!(!space.protect_code(address), "the page is no longer mapped");
 }
 

@@ -209,11 +209,11 @@ fn an_unknown_call_is_enosys_and_reported_once() {
     use std::sync::Arc;
 
     use longma_guest::host::locks::Mutex;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let messages = Arc::new(Mutex::new(Vec::new()));
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     std::fs::write(&program, guest::smallest()).unwrap();
-    let sink = told.clone();
+    let sink = messages.clone();
     let config = longma_linux::ProcessConfig {
         program,
         diagnostics: Some(Arc::new(move |line: &str| sink.lock().unwrap().push(line.to_owned()))),
@@ -225,9 +225,9 @@ fn an_unknown_call_is_enosys_and_reported_once() {
         assert_eq!(thread.syscall(&mut state), longma_linux::Outcome::Continue);
         assert_eq!(state.r(4) as i64, error(libc::ENOSYS));
     }
-    let told = told.lock().unwrap();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("4000"), "{told:?}");
+    let messages = messages.lock().unwrap();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[0].contains("4000"), "{messages:?}");
 }
 
 #[test]
@@ -321,12 +321,12 @@ fn the_host_reports_its_attributes_of_a_file_in_memory() {
     std::fs::write(guest.directory.path().join("file"), [1; 3 * 4096]).unwrap();
     let file = guest.open(guest.directory.path().join("file"), READ) as u64;
     let (range, counts) = (guest.put(&[0; 16]), guest.map(0x4000, 3));
-    let told = guest.call(CACHESTAT, &[file, range, counts, 0]);
-    if told == error(libc::ENOSYS) {
-        eprintln!("left out: this host's kernel is older than 6.5");
+    let result = guest.call(CACHESTAT, &[file, range, counts, 0]);
+    if result == error(libc::ENOSYS) {
+        eprintln!("skipped: this host's kernel is older than 6.5");
         return;
     }
-    assert_eq!(told, 0);
+    assert_eq!(result, 0);
     assert_eq!(guest.bytes(counts, 8), 3u64.to_le_bytes(), "pages, which have just been written");
     assert_eq!(guest.call(CACHESTAT, &[file, 1, counts, 0]), error(libc::EFAULT));
     assert_eq!(guest.call(CACHESTAT, &[file, range, 1, 0]), error(libc::EFAULT));

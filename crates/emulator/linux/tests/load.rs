@@ -69,9 +69,9 @@ fn invalid_segments_are_refused() {
 fn a_program_that_fills_the_address_space_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;
-    let said = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
+    let message = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
     // Concurrent tests share one host address space, so the reservation may be smaller than 2^46 bytes.
-    assert!(said.contains("cannot map") || said.contains("does not fit"), "{said}");
+    assert!(message.contains("cannot map") || message.contains("does not fit"), "{message}");
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn the_heap_of_a_static_pie_can_grow() {
     const BRK: u64 = 214;
     let mut guest = Guest::of(&elf(3, 0x20_0100, &[code()], 0x4000));
     let start = guest.call(BRK, &[0]) as u64;
-    let wanted = start + (64 << 20);
-    assert_eq!(guest.call(BRK, &[wanted]) as u64, wanted);
-    guest.process.memory().store(wanted - 8, 7u64).unwrap();
+    let end = start + (64 << 20);
+    assert_eq!(guest.call(BRK, &[end]) as u64, end);
+    guest.process.memory().store(end - 8, 7u64).unwrap();
 }
 
 proptest! {

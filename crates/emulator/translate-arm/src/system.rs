@@ -121,7 +121,7 @@ fn action(
         let bytes: [u8; 32] = fetch(memory, new)?;
         store(memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
     }
-    let place = |address, there| if address == 0 { 0 } else { there };
+    let place = |address, copy| if address == 0 { 0 } else { copy };
     let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
     let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
     Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))

@@ -12,7 +12,7 @@ fn text(word: u32) -> String {
 
 #[test]
 fn instructions_print_as_they_are_written() {
-    for (word, wanted) in [
+    for (word, expected) in [
         (0xa9bf_7bfd, "stp x29, x30, [sp, #-16]!"),
         (0x9100_03fd, "add x29, sp, #0x0"),
         (0xd65f_03c0, "ret x30"),
@@ -26,7 +26,7 @@ fn instructions_print_as_they_are_written() {
         (0x1e6e_1000, "fmov d0, #1"),
         (0xd53b_d040, "mrs x0, s3_3_c13_c0_2"),
     ] {
-        assert_eq!(text(word), wanted, "{word:#010x}");
+        assert_eq!(text(word), expected, "{word:#010x}");
     }
 }
 

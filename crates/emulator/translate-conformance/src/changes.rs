@@ -201,7 +201,7 @@ struct World<E: StepEncoding> {
     engine: Engine<E::FrontEnd>,
     memory: TestMemory,
     /// Host addresses that threads may still enter, by source address.
-    told: HashMap<u64, Vec<u64>>,
+    entries: HashMap<u64, Vec<u64>>,
     /// The number of area switches.
     turns: u32,
 }
@@ -249,7 +249,7 @@ impl<E: StepEncoding> World<E> {
             (SLOTS, vec![0; (THREADS * E::FrontEnd::SLOT_BYTES) as usize]),
         ]);
         (0..FUNCTIONS as usize).for_each(|function| program.write::<E>(function, &memory));
-        Self { program, engine, memory, told: HashMap::new(), turns: 0 }
+        Self { program, engine, memory, entries: HashMap::new(), turns: 0 }
     }
 
     /// Another process that imports this one's translations. Its program may differ in a few steps.
@@ -278,16 +278,16 @@ impl<E: StepEncoding> World<E> {
             Err(CodeError::Full) => {
                 let (second, other) = (self.engine.second_area(), self.engine.free_area().unwrap());
                 let is_other = |code: &u64| usize::from(Some(*code) >= second) == other;
-                self.told.values_mut().for_each(|told| told.retain(|code| !is_other(code)));
+                self.entries.values_mut().for_each(|codes| codes.retain(|code| !is_other(code)));
                 self.engine.switch_area(&self.memory).unwrap();
                 self.turns += 1;
                 return self.code(pc, None);
             }
             found => found.unwrap(),
         };
-        let told = self.told.entry(pc).or_default();
-        if !told.contains(&code) {
-            told.push(code);
+        let codes = self.entries.entry(pc).or_default();
+        if !codes.contains(&code) {
+            codes.push(code);
         }
         code
     }
@@ -302,12 +302,12 @@ impl<E: StepEncoding> World<E> {
     /// Runs a thread to its next exit, and returns whether the program has ended. The thread's state must match a state
     /// that its model passes through.
     fn run(&mut self, thread: &mut Thread, random: &mut Random) -> bool {
-        if self.told.get(&thread.model.pc).is_none_or(Vec::is_empty) {
+        if self.entries.get(&thread.model.pc).is_none_or(Vec::is_empty) {
             self.code(thread.model.pc, None);
         }
         // Enter one of the addresses that were valid at some point.
-        let told = &self.told[&thread.model.pc];
-        thread.state.pc = told[random.below(told.len() as u64) as usize];
+        let codes = &self.entries[&thread.model.pc];
+        thread.state.pc = codes[random.below(codes.len() as u64) as usize];
         let (pc, exit) = loop {
             let state = &mut thread.state;
             if !self.engine.is_code(state.pc) {
@@ -427,7 +427,7 @@ where
                 if world.run(thread, &mut random) {
                     *thread = start(number, &world, &mut random);
                 }
-                executed += usize::from(world.told.values().flatten().any(|code| *code < kept_to));
+                executed += usize::from(world.entries.values().flatten().any(|code| *code < kept_to));
                 if random.below(16) == 0 {
                     world.change(&mut random);
                 }

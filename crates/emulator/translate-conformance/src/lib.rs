@@ -1,5 +1,5 @@
 //! Tests that every front end of `longma-translate` must pass, and support for the front ends' own tests. The crate
-//! depends on no front end: each runs these tests from a test program of its own.
+//! depends on no front end: each runs these tests from its own test program.
 
 pub mod changes;
 pub mod debug_mode;

@@ -283,9 +283,9 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
     .map(|part| Optimizations::default().with(part, !part.is_default()));
     let (mut ahead, mut known) =
         (program.starts.clone(), program.starts.iter().copied().collect::<BTreeSet<_>>());
-    let most = std::env::var("LONGMA_UNITS").ok().and_then(|most| most.parse().ok()).unwrap_or(UNITS);
+    let limit = std::env::var("LONGMA_UNITS").ok().and_then(|limit| limit.parse().ok()).unwrap_or(UNITS);
     let (mut wrong, mut units) = (Vec::new(), 0);
-    while let Some(pc) = ahead.pop().filter(|_| units < most) {
+    while let Some(pc) = ahead.pop().filter(|_| units < limit) {
         units += 1;
         let usual = through(pc, None, Optimizations::default());
         let optimizations = others[units % others.len()];

@@ -432,7 +432,7 @@ impl Lowering<'_> {
     /// Unaligned partial accesses. An adjacent pair becomes one unaligned LoongArch access, a single one an instruction
     /// of the binary-translation extension.
     fn part(&mut self, i: Instruction) -> bool {
-        let (op, other, whole, bytes) = match i.op {
+        let (op, other, aligned, bytes) = match i.op {
             Op::Lwl => (La::LdlW, Op::Lwr, La::LdW, 4),
             Op::Lwr => (La::LdrW, Op::Lwl, La::LdW, 4),
             Op::Ldl => (La::LdlD, Op::Ldr, La::LdD, 8),
@@ -448,9 +448,9 @@ impl Lowering<'_> {
             let wanted = if is_left { low } else { low + bytes - 1 };
             next.op == other && next.rt() == i.rt() && next.rs() == i.rs() && next.imm() == wanted
         });
-        let loads = matches!(whole, La::LdW | La::LdD);
+        let loads = matches!(aligned, La::LdW | La::LdD);
         if pair.is_some() && !(loads && i.rt() == i.rs()) {
-            self.access_part(whole, i, low);
+            self.access_part(aligned, i, low);
             self.skip = true;
         } else {
             self.access_part(op, i, i.imm());

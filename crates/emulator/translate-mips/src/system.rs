@@ -304,7 +304,7 @@ impl Call<'_> {
             let flags = action_flags(half(&bytes, 0).into(), false);
             store(self.memory, given, &[word(&bytes, 8), flags, numbers::set_from_mips(word(&bytes, 16))])?;
         }
-        let place = |address, there| if address == 0 { 0 } else { there };
+        let place = |address, copy| if address == 0 { 0 } else { copy };
         let arguments = [numbers::signal_from_mips(signal), place(new, given), place(old, wanted), 8, 0, 0];
         let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
         Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
@@ -332,7 +332,7 @@ impl Call<'_> {
             store(self.memory, self.buffer, &[word(&bytes, 0), flags.into(), size])?;
         }
         let (given, wanted) = (self.buffer, self.buffer + 32);
-        let place = |address, there| if address == 0 { 0 } else { there };
+        let place = |address, copy| if address == 0 { 0 } else { copy };
         let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Stack(wanted, old) };
         Ok(SyscallAction::Call(
             generic("sigaltstack"),
@@ -528,8 +528,8 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), 
         (56, 88, 4),
         (64, 96, 8),
     ];
-    for (there, here, bytes) in FIELDS {
-        out[here..here + bytes].copy_from_slice(&from[there..there + bytes]);
+    for (source, target, bytes) in FIELDS {
+        out[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
     }
     if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
 }

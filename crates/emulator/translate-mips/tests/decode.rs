@@ -9,7 +9,7 @@ fn text(word: u32) -> String {
 
 #[test]
 fn instructions_print_as_they_are_written() {
-    for (word, wanted) in [
+    for (word, expected) in [
         (0x0000_0000, "nop"),
         (0x67bd_ffe0, "daddiu $sp, $sp, -32"),
         (0xffbf_0018, "sd $ra, 24($sp)"),
@@ -22,7 +22,7 @@ fn instructions_print_as_they_are_written() {
         (0x7082_1021, "clo $v0, $a0"),
         (0x0c00_0400, "jal 0x1000"),
     ] {
-        assert_eq!(text(word), wanted, "{word:#010x}");
+        assert_eq!(text(word), expected, "{word:#010x}");
     }
 }
 

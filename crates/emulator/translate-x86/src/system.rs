@@ -233,7 +233,7 @@ impl Call<'_> {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
             store(self.memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
         }
-        let place = |address, there| if address == 0 { 0 } else { there };
+        let place = |address, copy| if address == 0 { 0 } else { copy };
         let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
         let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
         Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
@@ -298,12 +298,12 @@ impl Call<'_> {
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
             store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
         }
-        let (there, after) = if limit == 0 {
+        let (timeout, after) = if limit == 0 {
             (0, ResultConversion::Nothing)
         } else {
             (place, ResultConversion::Limit(place, limit))
         };
-        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, there, 0], after))
+        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, timeout, 0], after))
     }
 }
 
@@ -371,8 +371,8 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), 
         (88, 88, 16),
         (104, 104, 16),
     ];
-    for (there, here, bytes) in FIELDS {
-        out[here..here + bytes].copy_from_slice(&from[there..there + bytes]);
+    for (source, target, bytes) in FIELDS {
+        out[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
     }
     if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
 }

@@ -114,17 +114,17 @@ impl<K: Copy> Description<K> {
              <architecture>{}</architecture><osabi>GNU/Linux</osabi>",
             self.architecture
         );
-        let mut told: Vec<&str> = Vec::new();
+        let mut listed: Vec<&str> = Vec::new();
         for Row { feature, .. } in self.rows {
-            if !told.contains(feature) {
-                told.push(feature);
-                self.tell_feature(feature, &mut xml);
+            if !listed.contains(feature) {
+                listed.push(feature);
+                self.write_feature(feature, &mut xml);
             }
         }
         xml + "</target>"
     }
 
-    fn tell_feature(&self, feature: &str, xml: &mut String) {
+    fn write_feature(&self, feature: &str, xml: &mut String) {
         const TAKES_ALL: &str = "writing to a String cannot fail";
         write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
         let mut first = 0;
@@ -145,7 +145,7 @@ impl<K: Copy> Description<K> {
 }
 
 /// The union type of a vector of `bits` bits with fields for all lane sizes, and one for the whole value if `whole`.
-pub fn vector(id: &str, bits: u16, whole: bool) -> String {
+pub fn vector(id: &str, bits: u16, with_whole: bool) -> String {
     let lanes = [
         ("f", "ieee_single", "float", 32),
         ("d", "ieee_double", "double", 64),
@@ -164,8 +164,8 @@ pub fn vector(id: &str, bits: u16, whole: bool) -> String {
         .iter()
         .map(|(end, _, name, size)| format!("<field name=\"v{}_{name}\" type=\"{id}{end}\"/>", bits / size))
         .collect();
-    let whole = if whole { "<field name=\"uint128\" type=\"uint128\"/>" } else { "" };
-    format!("{vectors}<union id=\"{id}\">{fields}{whole}</union>")
+    let with_whole = if with_whole { "<field name=\"uint128\" type=\"uint128\"/>" } else { "" };
+    format!("{vectors}<union id=\"{id}\">{fields}{with_whole}</union>")
 }
 
 /// The type of a flags register with single-bit fields.

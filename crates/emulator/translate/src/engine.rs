@@ -522,11 +522,11 @@ impl<F: FrontEnd> Engine<F> {
         } else {
             pages.collect()
         };
-        let gone: Vec<u64> =
+        let forgotten: Vec<u64> =
             pages.iter().flat_map(|page| self.readers.remove(page).unwrap_or_default()).collect();
         let heads: Vec<_> =
             pages.iter().flat_map(|page| self.heads.remove(page).unwrap_or_default()).collect();
-        for pc in gone {
+        for pc in forgotten {
             self.past_breakpoints.remove(&pc);
             self.unlink(pc, memory)?;
         }

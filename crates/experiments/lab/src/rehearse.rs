@@ -72,7 +72,7 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
     let (selected, complete) = pairwise::select(&setups.iter().map(values).collect::<Vec<_>>(), MAX_SETUPS);
     let untried = if complete { 0 } else { setups.len() - selected.len() };
     let mut rehearsed = Rehearsed { untried, refused, ..Rehearsed::default() };
-    let (mut busy, mut said) = (BTreeSet::new(), BTreeSet::new());
+    let (mut busy, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for point in selected.into_iter().map(|index| setups[index]) {
         match workload.rehearse(point) {
             Ok(Rehearsal { measures, idle, used }) => {
@@ -82,7 +82,7 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
                 rehearsed.idle.extend(idle);
                 busy.extend(used);
             }
-            Err(failure) if said.insert(failure.message.clone()) => {
+            Err(failure) if reported.insert(failure.message.clone()) => {
                 rehearsed.wrong.push((point.label(), failure));
             }
             Err(_) => {}
@@ -95,12 +95,12 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
 /// Reports the findings of all rehearsals: of both forms and of the mechanisms.
 fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: &mut Problems) {
     let quick = experiment.parts().quick.is_some();
-    let mut said = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut forms = Vec::new();
     for (quick, form) in [(false, ""), (true, "quick form, ")].into_iter().take(1 + usize::from(quick)) {
         match experiment.rehearse(quick, registry, version) {
             Ok(rehearsed) => forms.push((form, rehearsed)),
-            Err(error) => missing(experiment, &error, problems, &mut said),
+            Err(error) => missing(experiment, &error, problems, &mut reported),
         }
     }
     if experiment.parts().explain.is_some() {
@@ -117,7 +117,7 @@ fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: 
         }
     }
     for (form, rehearsed) in &forms {
-        report(experiment, form, rehearsed, problems, &mut said);
+        report(experiment, form, rehearsed, problems, &mut reported);
     }
     check_metrics(experiment, &forms, problems);
 }
@@ -126,10 +126,10 @@ fn missing(
     experiment: &Experiment,
     error: &PointError,
     problems: &mut Problems,
-    said: &mut BTreeSet<String>,
+    reported: &mut BTreeSet<String>,
 ) {
     let message = error.to_string();
-    if said.insert(message.clone()) {
+    if reported.insert(message.clone()) {
         let name = if matches!(error, PointError::Input(_)) { "program" } else { "machine" };
         problems.error(place(experiment, name), message, "here", String::new());
     }
@@ -140,10 +140,10 @@ fn report(
     form: &str,
     rehearsed: &Rehearsed,
     problems: &mut Problems,
-    said: &mut BTreeSet<String>,
+    reported: &mut BTreeSet<String>,
 ) {
     for (label, failure) in &rehearsed.wrong {
-        if said.insert(failure.message.clone()) {
+        if reported.insert(failure.message.clone()) {
             let point = if label.is_empty() { "the point" } else { label };
             let help = format!("{form}{point}: found without running the experiment");
             let at = place(experiment, "parameters");
@@ -155,13 +155,13 @@ fn report(
     }
     for (name, why) in &rehearsed.idle {
         let message = format!("`{name}` does nothing: {why}");
-        if said.insert(message.clone()) {
+        if reported.insert(message.clone()) {
             problems.error(place(experiment, name), message, "here", String::new());
         }
     }
     if let Some((points, label, why)) = &rehearsed.refused {
         let message = format!("{form}{points} of the points cannot run: {why}");
-        if said.insert(message.clone()) {
+        if reported.insert(message.clone()) {
             let help = format!("the first is {label}; they count as failed, and the others run");
             problems.warn(place(experiment, "machine"), message, "with these", help);
         }

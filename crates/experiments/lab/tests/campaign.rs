@@ -74,8 +74,8 @@ fn child_runs_the_campaign() {
 
 /// Number of points that a child reports as run.
 fn ran_by(output: &std::process::Output) -> usize {
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (_, rest) = said.split_once("ran ").unwrap_or_else(|| panic!("{said}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, rest) = stdout.split_once("ran ").unwrap_or_else(|| panic!("{stdout}"));
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -279,10 +279,13 @@ fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
         });
     }
     let output = command.output().unwrap();
-    let said =
+    let message =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("cannot add a result") && said.contains("earlier results are safe"), "{said}");
+    assert!(
+        message.contains("cannot add a result") && message.contains("earlier results are safe"),
+        "{message}"
+    );
     let kept = Store::new(folder.path()).results().unwrap();
     assert!(kept.len() > 100 && kept.len() < 1000, "{}", kept.len());
     assert!(kept.damage.is_empty());
@@ -306,10 +309,10 @@ fn a_folder_that_cannot_be_written_to_serves_its_results_and_refuses_new_ones() 
     let output = command.output();
     fs::set_permissions(&segments, fs::Permissions::from_mode(0o755)).unwrap();
     let output = output.unwrap();
-    let said =
+    let message =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot write results to"), "{said}");
-    assert!(said.contains("Permission denied") && said.contains("--store"), "{said}");
+    assert!(!output.status.success() && message.contains("cannot write results to"), "{message}");
+    assert!(message.contains("Permission denied") && message.contains("--store"), "{message}");
     assert_eq!(Store::new(folder.path()).results().unwrap().len(), 500);
 }
 
@@ -338,12 +341,12 @@ fn a_point_that_fails_or_panics_is_kept_with_its_error_and_run_again_only_when_a
     let text = format!("{THOUSAND}\n[parameters]\nfails_at = 3\npanics_at = 5\n");
     let (outcome, table) = run(&text, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.failed), (1000, 20));
-    let said = |n: i64| {
+    let failure = |n: i64| {
         let row = table.rows.iter().find(|row| row.settings[0] == Setting::Integer(n)).unwrap();
         row.failure.clone().unwrap()
     };
-    assert_eq!(said(3), "told to fail");
-    assert!(said(5).contains("told to panic"));
+    assert_eq!(failure(3), "told to fail");
+    assert!(failure(5).contains("told to panic"));
     assert_eq!(run(&text, folder.path(), &Options::default()).unwrap().0.ran, 0);
     let again = Options { retry_failed: true, ..Options::default() };
     assert_eq!(run(&text, folder.path(), &again).unwrap().0.ran, 20);

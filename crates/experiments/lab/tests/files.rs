@@ -73,10 +73,10 @@ fn every_error_is_reported_with_position_and_suggestion() {
             "2: `Every Chart` is not a valid name; use lower-case letters, digits and hyphens",
         ),
     ];
-    for (old, new, wanted) in cases {
+    for (old, new, expected) in cases {
         assert!(SOUND.contains(old), "{old}");
         let found = problems(&SOUND.replacen(old, new, 1));
-        assert!(found.iter().any(|p| p == wanted), "{new}: {found:#?}");
+        assert!(found.iter().any(|p| p == expected), "{new}: {found:#?}");
     }
 }
 

@@ -74,17 +74,17 @@ impl Sweep<'_> {
     /// # Errors
     /// If the requested MTU is larger than the NIC or the receiver supports, or smaller than the receiver accepts.
     pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
-        let (least, most) = (MIN_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
-        let (limit, whose) = match nic.mtu <= most {
+        let (min, max) = (MIN_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
+        let (limit, whose) = match nic.mtu <= max {
             true => (nic.mtu, format!("the NIC {}", nic.name)),
-            false => (most, "the modelled receiver".into()),
+            false => (max, "the modelled receiver".into()),
         };
         match self.mtu {
             Some(mtu) if mtu > limit => {
                 Err(format!("packets of {mtu} bytes: {whose} accepts at most {limit}"))
             }
-            asked if asked.unwrap_or(limit) < least => Err(format!(
-                "packets of {} bytes: the modelled receiver accepts at least {least}",
+            asked if asked.unwrap_or(limit) < min => Err(format!(
+                "packets of {} bytes: the modelled receiver accepts at least {min}",
                 asked.unwrap_or(limit)
             )),
             asked => Ok(asked.unwrap_or(limit)),
@@ -127,7 +127,7 @@ pub struct Offload {
 }
 
 /// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive nothing.
-fn least(name: &str) -> u64 {
+fn min_value(name: &str) -> u64 {
     match name {
         "ring" => 2,
         "budget" => 1,
@@ -140,13 +140,13 @@ impl std::str::FromStr for Offload {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: expected NAME=VALUE"))?;
-        let Some((name, most, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
+        let Some((name, max, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
             let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
             return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
-        let least = least(name);
-        let value = value.parse().ok().filter(|value| (least..=*most).contains(value));
-        let value = value.ok_or_else(|| format!("{name}: give a whole number from {least} to {most}"))?;
+        let min = min_value(name);
+        let value = value.parse().ok().filter(|value| (min..=*max).contains(value));
+        let value = value.ok_or_else(|| format!("{name}: give a whole number from {min} to {max}"))?;
         Ok(Self { name, value })
     }
 }
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn an_offload_is_named_with_a_value_that_it_can_have() {
         assert_eq!("rfs=1".parse(), Ok(Offload { name: "rfs", value: 1 }));
-        for (wrong, said) in [
+        for (wrong, reason) in [
             ("rfs", "NAME=VALUE"),
             ("rfs=2", "from 0 to 1"),
             ("tso=1", "one of gro"),
@@ -365,7 +365,7 @@ mod tests {
             ("budget=0", "from 1 to 4096"),
         ] {
             let error = wrong.parse::<Offload>().unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(reason), "{error}");
         }
     }
 

@@ -67,8 +67,8 @@ fn a_client_that_falls_silent_costs_a_polling_server_little_processor_time() {
         let name = "a_client_that_falls_silent_costs_a_polling_server_little_processor_time";
         let outcome =
             std::process::Command::new(me).args(["--exact", name]).env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        return assert!(outcome.status.success(), "{said}");
+        let stdout = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        return assert!(outcome.status.success(), "{stdout}");
     }
     // Silent before its first order, and in the middle of a measurement.
     let spent = [false, true].map(|ordered| {

@@ -250,8 +250,8 @@ mod tests {
             ["3-1", "x", "1-", "-1", "8192", "0-99999", "1;2", "0,,a", "0 1", "0-1-2", "99999999999999999999"]
         {
             let error = bad.parse::<CpuSet>().unwrap_err();
-            let told = format!("`{bad}` is not a CPU list such as 0-3,8 with numbers below 8192");
-            assert_eq!(error.to_string(), told);
+            let message = format!("`{bad}` is not a CPU list such as 0-3,8 with numbers below 8192");
+            assert_eq!(error.to_string(), message);
         }
         for bad in ["", "g", "0x3", &"1".repeat(2049)] {
             assert!(CpuSet::from_mask(bad).unwrap_err().to_string().contains("CPU mask such as"), "{bad}");
@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(cpus in sets()) {
+        fn printed_sets_parse_to_the_same_sets(cpus in sets()) {
             let mut set: CpuSet = cpus.iter().copied().collect();
             prop_assert_eq!(set.to_string().parse(), Ok(set.clone()));
             prop_assert_eq!(CpuSet::from_mask(&set.mask()), Ok(set.clone()));

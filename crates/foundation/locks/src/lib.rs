@@ -5,7 +5,7 @@
 //! it happens; a second panic in each thread that takes the lock later would only hide it.
 //!
 //! The standard library's locks stay, because a lock without poison such as parking_lot's queues its threads in a table
-//! of the process. A fork can copy that table while another thread has locked it, and the child then waits without end.
+//! of the process. A fork can copy that table while another thread has locked it, and the child then waits forever.
 
 use std::sync::LockResult;
 
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_mutex_gives_what_it_holds() {
+    fn a_poisoned_mutex_gives_its_contents() {
         let mut mutex = Mutex::new(1);
         panic_with(|| mutex.lock().unwrap());
         assert!(mutex.is_poisoned());

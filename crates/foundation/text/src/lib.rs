@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(display_path(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
     }
     #[test]
-    fn words_are_quoted_for_the_shell_where_they_have_to_be() {
+    fn words_are_quoted_for_the_shell_only_where_necessary() {
         let cases = [
             ("eth0:1", "eth0:1"),
             ("/a/b-c_d,e@f+g.h", "/a/b-c_d,e@f+g.h"),

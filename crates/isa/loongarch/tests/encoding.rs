@@ -6,6 +6,7 @@ mod llvm;
 use std::collections::BTreeSet;
 
 use longma_loongarch::{EncodeError, Instruction, Op, Operand, decode, encode};
+use longma_random::SplitMix64;
 use proptest::prelude::*;
 
 /// Instructions that LLVM 19 does not support: the guest-TLB part of the virtualisation extension.
@@ -26,14 +27,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 /// Pseudorandom words that are the same in each run.
 fn words(count: usize) -> impl Iterator<Item = u32> {
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    std::iter::repeat_with(move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 16) as u32
-    })
-    .take(count)
+    let mut random = SplitMix64::new(1);
+    std::iter::repeat_with(move || random.next_u64() as u32).take(count)
 }
 
 #[test]
@@ -111,7 +106,7 @@ fn an_immediate_one_past_either_end_or_off_its_scale_is_an_error() {
         });
         for (index, immediate) in immediates.enumerate() {
             let width = u32::from(immediate.width());
-            let (least, most) = match immediate.signed {
+            let (min, max) = match immediate.signed {
                 true => (-(1i64 << (width - 1)), (1i64 << (width - 1)) - 1),
                 false => (0, (1i64 << width) - 1),
             };
@@ -124,10 +119,10 @@ fn an_immediate_one_past_either_end_or_off_its_scale_is_an_error() {
                 encode(&instruction)
             };
             let name = op.mnemonic();
-            assert!(with(text(least)).is_ok() && with(text(most)).is_ok(), "{name}: both ends fit");
-            let mut refused = vec![text(least - 1), text(most + 1), i32::MIN, i32::MAX];
+            assert!(with(text(min)).is_ok() && with(text(max)).is_ok(), "{name}: both ends fit");
+            let mut refused = vec![text(min - 1), text(max + 1), i32::MIN, i32::MAX];
             if immediate.scale > 0 {
-                refused.push(text(least) + 1);
+                refused.push(text(min) + 1);
             }
             for value in refused {
                 let error = with(value).expect_err(name);

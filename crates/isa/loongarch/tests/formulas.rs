@@ -66,7 +66,7 @@ fn every_user_instruction_has_semantics_and_privileged_ones_have_none() {
 }
 
 #[test]
-fn r0_stays_zero_whatever_is_written_to_it() {
+fn r0_stays_zero_after_any_write() {
     for op in Op::all() {
         let row = op.row();
         let writes_general = row.operands.first() == Some(&Operand::Register(RegisterKind::General, 0));

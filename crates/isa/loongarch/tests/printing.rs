@@ -5,19 +5,14 @@ mod checked;
 mod llvm;
 
 use longma_loongarch::{Instruction, Op, Register, RegisterKind, decode};
+use longma_random::SplitMix64;
 
 #[test]
 fn every_instruction_prints_as_llvm_prints_it() {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 16) as u32
-    };
+    let mut random = SplitMix64::new(1);
     let words: Vec<u32> = Op::all()
         .flat_map(|op| {
-            let fillers = [0, !0, 0x20, 0x40].into_iter().chain([(); 20].map(|()| random()));
+            let fillers = [0, !0, 0x20, 0x40].into_iter().chain([(); 20].map(|()| random.next_u64() as u32));
             fillers.map(|filler| op.row().matched | filler & !op.row().mask).collect::<Vec<_>>()
         })
         .collect();

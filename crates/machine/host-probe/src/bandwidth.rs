@@ -41,13 +41,13 @@ pub fn transfer(
     };
     let mut parts = (0..threads).map(part).collect::<Result<Vec<_>, MeasureError>>()?;
     let mut best = |kernel: Kernel, arrays: u64| {
-        let mut most = 0;
+        let mut fastest = 0;
         for _ in 0..effort.repeats {
             let ns = run(&mut parts, kernel, &own).max(1);
             let moved = arrays * each as u64 * threads as u64;
-            most = most.max((u128::from(moved) * 1_000_000_000 / u128::from(ns)) as u64);
+            fastest = fastest.max((u128::from(moved) * 1_000_000_000 / u128::from(ns)) as u64);
         }
-        most
+        fastest
     };
     let (read, copy, triad) = (best(Kernel::Read, 1), best(Kernel::Copy, 2), best(Kernel::Triad, 3));
     Ok(Transfer { threads: threads as u32, read, copy, triad })

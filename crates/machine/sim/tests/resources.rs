@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn work_is_not_delayed_while_there_is_free_time(requests in skewed_requests()) {
+    fn work_is_not_delayed_while_the_resource_is_idle(requests in skewed_requests()) {
         // The last request ends at most two buckets later than on an ideal server with requests in time order.
         let mut resource = resource();
         let latest = requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max().unwrap();

@@ -187,7 +187,7 @@ impl Marks {
         !self.whole && !keys.iter().any(|k| self.broken.contains(k))
     }
 
-    /// The marks of a part that could not be read at all.
+    /// The marks of a part that could not be read.
     pub fn unreadable() -> Self {
         Self { whole: true, ..Self::default() }
     }

@@ -247,9 +247,9 @@ impl Default for Latency {
 impl std::str::FromStr for Latency {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let too_long = |most: &str| UnitError {
+        let too_long = |limit: &str| UnitError {
             message: format!("a latency of {text} is too long to be modelled"),
-            help: format!("give at most {most}"),
+            help: format!("give at most {limit}"),
         };
         if text.ends_with('s') && text.contains("cycle") {
             let cycles: Cycles = text.parse()?;

@@ -411,17 +411,21 @@ fn a_size_too_large_to_model_is_an_error_at_its_position() {
 
 #[test]
 fn too_many_mshrs_are_an_error() {
-    let said = ["`mshrs` is 1000000, which is too large to be modelled", "1000000", "give at most 4096"];
-    expect_error(LA, "mshrs = 16", "mshrs = 1000000", said);
-    let most = check("t.toml", &with(LA, "mshrs = 16", "mshrs = 4096")).report;
-    assert!(most.problems().iter().all(|p| !p.message.contains("mshrs")), "{}", most.render(100, false));
+    let message = ["`mshrs` is 1000000, which is too large to be modelled", "1000000", "give at most 4096"];
+    expect_error(LA, "mshrs = 16", "mshrs = 1000000", message);
+    let largest = check("t.toml", &with(LA, "mshrs = 16", "mshrs = 4096")).report;
+    assert!(
+        largest.problems().iter().all(|p| !p.message.contains("mshrs")),
+        "{}",
+        largest.render(100, false)
+    );
 }
 
 #[test]
 fn the_total_of_a_host_must_fit_the_model() {
     let report = check("t.toml", &with(LA, "size = \"16 MiB\"", "size = \"1024 GiB\"")).report;
-    let said = report.problems().iter().any(|p| p.message.contains("lines and entries in total"));
-    assert!(said, "{}", report.render(100, false));
+    let is_reported = report.problems().iter().any(|p| p.message.contains("lines and entries in total"));
+    assert!(is_reported, "{}", report.render(100, false));
 }
 
 #[test]

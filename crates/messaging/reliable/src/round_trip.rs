@@ -11,16 +11,16 @@ pub struct RoundTrip {
     /// The smoothed time and its variation; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
     initial: Duration,
-    least: Duration,
-    most: Duration,
+    min: Duration,
+    max: Duration,
     /// The number of time-outs since the last progress. Each of them doubles the time-out.
     backed_off: u32,
 }
 
 impl RoundTrip {
-    /// Creates an estimator without samples. The time-out is `initial` at first, and later between `least` and `most`.
-    pub fn new(initial: Duration, least: Duration, most: Duration) -> Self {
-        Self { smoothed: None, initial, least, most, backed_off: 0 }
+    /// Creates an estimator without samples. The time-out is `initial` at first, and later between `min` and `max`.
+    pub fn new(initial: Duration, min: Duration, max: Duration) -> Self {
+        Self { smoothed: None, initial, min, max, backed_off: 0 }
     }
 
     /// Adds a sample from a packet that was sent only once (Karn's rule).
@@ -42,7 +42,7 @@ impl RoundTrip {
             None => self.initial,
             Some((mean, variation)) => mean + variation * 4,
         };
-        (once.max(self.least) * (1u32 << self.backed_off.min(16))).min(self.most)
+        (once.max(self.min) * (1u32 << self.backed_off.min(16))).min(self.max)
     }
 
     /// Doubles the time-out after it has expired.
@@ -63,7 +63,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_wait_follows_the_samples_and_doubles_until_there_is_progress() {
+    fn the_time_out_follows_the_samples_and_doubles_until_progress() {
         let mut trip = RoundTrip::new(200 * MS, 2 * MS, 1000 * MS);
         assert_eq!(trip.time_out(), 200 * MS);
         for _ in 0..100 {

@@ -52,7 +52,7 @@ impl FaultyWire {
             if self.happens(self.faults.corrupt) {
                 self.damage(&mut bytes);
             }
-            let at = now + self.latency + self.held_back();
+            let at = now + self.latency + self.delay();
             self.sent += 1;
             self.in_flight.push(Reverse((at, self.sent, bytes)));
         }
@@ -63,7 +63,7 @@ impl FaultyWire {
         rate > 0 && self.random.below(1_000_000) < u64::from(rate)
     }
 
-    fn held_back(&mut self) -> Duration {
+    fn delay(&mut self) -> Duration {
         if self.happens(self.faults.delay) {
             Duration::from_millis(10 + self.random.below(5_000))
         } else if self.happens(self.faults.reorder) {

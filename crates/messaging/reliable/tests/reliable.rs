@@ -361,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hostile_peer_that_knows_the_tags_breaks_nothing_but_its_own_connection(
+    fn a_hostile_peer_that_knows_the_tags_breaks_only_its_own_connection(
         packets in proptest::collection::vec((0usize..9, 0u64..300, 0u64..300, any::<u16>(), any::<[u64; 4]>(), any::<bool>(), any::<bool>(), 0usize..600), 0..200),
         far: u64,
     ) {
@@ -442,8 +442,8 @@ fn with_little_memory(more: u64, act: impl FnOnce() -> bool) -> bool {
     if child == 0 {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-        let most = pages * 4096 + more;
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        let max_bytes = pages * 4096 + more;
+        let limit = libc::rlimit { rlim_cur: max_bytes, rlim_max: max_bytes };
         // SAFETY: reads the given structure; the second call ends the child.
         unsafe {
             libc::setrlimit(libc::RLIMIT_AS, &raw const limit);

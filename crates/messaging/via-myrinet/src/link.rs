@@ -117,7 +117,7 @@ impl MyrinetLink {
         Err(EndReason::MessageRefused)
     }
 
-    fn end(&mut self, status: Option<(u32, Status)>, gone: EndReason) {
+    fn end(&mut self, status: Option<(u32, Status)>, reason: EndReason) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
@@ -126,7 +126,7 @@ impl MyrinetLink {
         world.station(self.own.0).vis[self.own.1].active = false;
         let (station, slot) = self.peer;
         if world.station(station).vis[slot].active {
-            world.tell_gone(station, slot, status, gone);
+            world.notify_end(station, slot, status, reason);
         }
     }
 }
@@ -170,10 +170,10 @@ impl Link for MyrinetLink {
                 None => return Ok(()),
                 Some(HostEvent::Completed(token, status)) => self.completed(token, status, target),
                 Some(HostEvent::Packet(packet)) => self.arrived(packet, target)?,
-                Some(HostEvent::Gone(gone)) => {
+                Some(HostEvent::Gone(reason)) => {
                     self.over = true;
                     self.shared.world().station(self.own.0).vis[self.own.1].active = false;
-                    return Err(gone);
+                    return Err(reason);
                 }
             }
         }

@@ -116,7 +116,7 @@ impl World {
     pub fn counts(&self, station: usize) -> Counts {
         let station = &self.stations[station];
         let (tlb_hits, tlb_misses) = station.tlb.counts();
-        let most = station.vis.iter().map(|vi| vi.sends.max_big().max(vi.receives.max_big())).max();
+        let max_entries = station.vis.iter().map(|vi| vi.sends.max_big().max(vi.receives.max_big())).max();
         Counts {
             processor_seconds: station.card.busy_cycles() as f64 / self.parameters.clock_hz as f64,
             interrupts: station.card.interrupts(),
@@ -124,7 +124,7 @@ impl World {
             bus_accesses: station.bus.accesses(),
             tlb_hits,
             tlb_misses,
-            most_in_big_ring: most.unwrap_or(0),
+            most_in_big_ring: max_entries.unwrap_or(0),
         }
     }
 
@@ -267,13 +267,19 @@ impl World {
     }
 
     /// Notifies the peer of the end of a connection, after everything in transit, with the latency of a small packet.
-    pub fn tell_gone(&mut self, station: usize, slot: usize, status: Option<(u32, Status)>, gone: EndReason) {
+    pub fn notify_end(
+        &mut self,
+        station: usize,
+        slot: usize,
+        status: Option<(u32, Status)>,
+        reason: EndReason,
+    ) {
         let path = self.parameters.path_latency.ps();
         let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
         let visible = plus(self.now, Duration::from_ps(path)).max(last);
         let news = &mut self.stations[station].vis[slot].news;
         news.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
-        news.push_back((visible, HostEvent::Gone(gone)));
+        news.push_back((visible, HostEvent::Gone(reason)));
         self.news += 1;
     }
 

@@ -17,8 +17,8 @@ pub(crate) fn wake_some(word: &AtomicU32) {
     wake(word, false, MAX_SLEEPERS);
 }
 
-fn wake(word: &AtomicU32, private: bool, most: i32) {
+fn wake(word: &AtomicU32, private: bool, count: i32) {
     let operation = libc::FUTEX_WAKE | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
     // SAFETY: FUTEX_WAKE uses the address only as a key and does not access memory.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most, 0, 0, 0) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, count, 0, 0, 0) };
 }

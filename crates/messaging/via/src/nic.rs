@@ -136,8 +136,8 @@ impl Nic {
     /// # Errors
     /// [`Error::InvalidParameter`] for 0 entries; [`Error::Resource`] for more than the NIC supports.
     pub fn create_completion_queue(&self, entries: usize) -> Result<CompletionQueue, Error> {
-        let most = self.attributes().max_completion_queue_entries as usize;
-        Ok(CompletionQueue { ring: Arc::new(CompletionRing::new(entries, most)?) })
+        let max_entries = self.attributes().max_completion_queue_entries as usize;
+        Ok(CompletionQueue { ring: Arc::new(CompletionRing::new(entries, max_entries)?) })
     }
 
     /// Creates an idle VI. Its work queues notify the given completion queues; a queue without one is polled or waited

@@ -4,7 +4,7 @@
 //! Source: memmove(3). Rust RFC 3301 proposes such copies as byte-wise atomics.
 //!
 //! A program may store to registered memory from two threads while the NIC's thread and a peer also store there. Racing
-//! plain Rust accesses would be undefined behaviour whatever the values. So a copy is either a single atomic word or a
+//! plain Rust accesses would be undefined behaviour for any values. So a copy is either a single atomic word or a
 //! call to the C library's `memmove` that the compiler cannot see through. Then only machine loads and stores race,
 //! each of at least one byte, and the result is a mix of old and new bytes.
 

@@ -4,6 +4,7 @@
 //! Source: VIA, completion queues. `LONGMA_VIA_QUEUE_VIS=4000 cargo test -p longma-via --test completion_queue --
 //! --nocapture` prints the cost ratio for that number.
 
+use longma_random::SplitMix64;
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
 use longma_via::*;
@@ -205,20 +206,20 @@ fn futures_of_a_queue_and_of_a_vi_are_woken_for_a_vi_connected_later() {
     [&of_queue, &of_vi].into_iter().for_each(|vi| server.receive(vi, 64));
     let limit = Duration::from_secs(5);
     std::thread::scope(|scope| {
-        let told = scope.spawn(|| within(limit, queue.notification()));
+        let waiter = scope.spawn(|| within(limit, queue.notification()));
         let completed = scope.spawn(|| within(limit, of_vi.receive_completion()));
         std::thread::sleep(Duration::from_millis(100));
         connect((&server, &of_queue), &one);
         connect((&server, &of_vi), &two);
         std::thread::sleep(Duration::from_millis(100));
         [&one, &two].into_iter().for_each(|vi| clients.send(vi, 8));
-        assert_eq!(told.join().unwrap(), Some((of_queue.number(), Queue::Receive)));
+        assert_eq!(waiter.join().unwrap(), Some((of_queue.number(), Queue::Receive)));
         assert!(completed.join().unwrap().is_some_and(|outcome| outcome.is_ok_and(|done| done.is_success())));
     });
 }
 
 #[test]
-fn each_of_many_idle_vis_is_noticed_when_it_sends() {
+fn a_message_on_any_of_many_idle_vis_is_reported() {
     let crowd = crowd(100);
     for round in 0..3 {
         for (vi, client) in &crowd.vis {
@@ -247,10 +248,10 @@ fn a_queue_future_is_woken_by_each_of_many_idle_vis() {
     let crowd = crowd(100);
     for (vi, client) in &crowd.vis {
         std::thread::scope(|scope| {
-            let told = scope.spawn(|| within(Duration::from_secs(10), crowd.queue.notification()));
+            let waiter = scope.spawn(|| within(Duration::from_secs(10), crowd.queue.notification()));
             std::thread::sleep(Duration::from_millis(5));
             crowd.clients.send(client, 8);
-            assert_eq!(told.join().unwrap(), Some((vi.number(), Queue::Receive)));
+            assert_eq!(waiter.join().unwrap(), Some((vi.number(), Queue::Receive)));
         });
         assert!(vi.receive_done().unwrap().is_success());
     }
@@ -301,9 +302,9 @@ fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
         crowd.settle();
         crowd.clients.receive(client, 64);
         std::thread::scope(|scope| {
-            let (told, waits) = mpsc::channel();
+            let (sender, waits) = mpsc::channel();
             let crowd = &crowd;
-            scope.spawn(move || told.send(crowd.queue.wait(Some(Duration::from_secs(5))).ok()));
+            scope.spawn(move || sender.send(crowd.queue.wait(Some(Duration::from_secs(5))).ok()));
             std::thread::sleep(Duration::from_millis(20));
             // The program uses the VI in all ways while another thread sleeps.
             vi.progress();
@@ -318,10 +319,10 @@ fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
 }
 
 #[test]
-fn the_end_of_a_silent_vis_peer_is_noticed_however_it_ends() {
+fn the_end_of_a_silent_peer_is_detected_for_every_kind_of_end() {
     let mut crowd = crowd(60);
     crowd.settle();
-    let mut gone = Vec::new();
+    let mut ended = Vec::new();
     for index in 0..10 {
         let (vi, client) = crowd.vis.remove(0);
         match index % 2 {
@@ -332,10 +333,10 @@ fn the_end_of_a_silent_vis_peer_is_noticed_however_it_ends() {
         assert_eq!(crowd.heard(), vi.number());
         assert!(vi.receive_done().unwrap().status.contains(Status::FLUSHED));
         assert_eq!(vi.state(), ViState::Error);
-        gone.push(vi);
+        ended.push(vi);
     }
     // After reconnecting they are reported again.
-    for vi in &gone {
+    for vi in &ended {
         vi.disconnect().unwrap();
         let client = crowd.clients.vi(None);
         connect((&crowd.server, vi), &client);
@@ -361,13 +362,13 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
             let (crowd, stop) = (&crowd, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let told = if server == 0 {
+                    let notification = if server == 0 {
                         crowd.queue.wait(Some(Duration::from_millis(200))).ok()
                     } else {
                         std::thread::sleep(Duration::from_micros(300));
                         crowd.queue.done()
                     };
-                    let Some((number, _)) = told else { continue };
+                    let Some((number, _)) = notification else { continue };
                     let vi = &crowd.vis.iter().find(|pair| pair.0.number() == number).unwrap().0;
                     assert!(vi.receive_done().unwrap().is_success());
                     crowd.server.receive(vi, 64);
@@ -379,21 +380,18 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
             .map(|talker| {
                 let (crowd, answered) = (&crowd, &answered);
                 scope.spawn(move || {
-                    let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(talker as u64 + 1);
+                    let mut random = SplitMix64::new(talker as u64);
                     while Instant::now() < end {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
                         // Each talker has its own VIs, a few of which are used often and the others rarely.
                         let mine = count / TALKERS;
-                        let which = if random & 7 == 0 { (random >> 8) as usize % mine } else { 0 };
+                        let which = if random.below(8) == 0 { random.index(mine) } else { 0 };
                         let (_, vi) = &crowd.vis[talker * mine + which];
                         crowd.clients.receive(vi, 64);
                         crowd.clients.send(vi, 8);
                         let heard = vi.receive_wait(SOON);
                         assert!(heard.is_ok_and(|heard| heard.is_success()), "VI {which} of {talker}");
                         answered.fetch_add(1, Ordering::Relaxed);
-                        std::thread::sleep(Duration::from_micros(random >> 32 & 1023));
+                        std::thread::sleep(Duration::from_micros(random.below(1024)));
                     }
                 })
             })
@@ -433,12 +431,12 @@ fn costs(hosts: [Host; 2], count: usize) -> [Duration; 3] {
     crowd.settle();
     let exchange = |(vi, client): &(Vi, Vi), sleeps: bool| {
         crowd.clients.send(client, 8);
-        let told = if sleeps {
+        let notification = if sleeps {
             crowd.queue.wait(SOON).ok()
         } else {
-            std::iter::repeat_with(|| crowd.queue.done()).find_map(|told| told)
+            std::iter::repeat_with(|| crowd.queue.done()).find_map(|notification| notification)
         };
-        assert_eq!(told, Some((vi.number(), Queue::Receive)));
+        assert_eq!(notification, Some((vi.number(), Queue::Receive)));
         assert!(vi.receive_done().unwrap().is_success());
         crowd.server.receive(vi, 64);
     };

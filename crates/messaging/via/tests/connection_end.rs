@@ -69,14 +69,14 @@ impl Wake for Tell {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let (tell, told) = channel();
-    let waker = Waker::from(std::sync::Arc::new(Tell(tell.into())));
+    let (sender, receiver) = channel();
+    let waker = Waker::from(std::sync::Arc::new(Tell(sender.into())));
     let mut future = std::pin::pin!(future);
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        told.recv_timeout(LONG.unwrap()).expect("the future is woken");
+        receiver.recv_timeout(LONG.unwrap()).expect("the future is woken");
     }
 }
 
@@ -170,14 +170,14 @@ fn connect_patiently(vi: &Vi, name: &str) -> Result<ViAttributes, Error> {
 }
 
 #[test]
-fn a_killed_peer_is_told_from_one_that_disconnects() {
+fn a_killed_peer_is_distinguished_from_a_disconnected_one() {
     if is_server() {
         return;
     }
     let name = format!("end-killed-{}", std::process::id());
     let nic = Nic::open().unwrap();
     let vi = vi(&nic);
-    let mut server = start_server(&name, "a_killed_peer_is_told_from_one_that_disconnects", "accepts");
+    let mut server = start_server(&name, "a_killed_peer_is_distinguished_from_a_disconnected_one", "accepts");
     connect_patiently(&vi, &name).unwrap();
     server.kill().unwrap();
     assert_eq!(reason(vi.receive_wait(LONG)), EndReason::PeerExited);
@@ -205,16 +205,16 @@ fn a_post_after_the_peers_end_does_not_discard_its_last_message() {
     // The NIC's thread waits in a callback, so that it does not poll the tested VI.
     let tag = blocker.0.attributes().tag;
     let home = client.allocate(4096, MemoryAttributes::local(tag)).unwrap();
-    let ((tell, told), (release, released)) = (channel(), channel::<()>());
+    let ((sender, receiver), (release, released)) = (channel(), channel::<()>());
     blocker.0.on_completion(move |_| {
-        let _ = tell.send(());
+        let _ = sender.send(());
         let _ = released.recv();
     });
     let receive = Descriptor { context: home.address(), home: home.handle(), ..Descriptor::receive(&[]) };
     blocker.0.post_receive(&receive).unwrap();
     tested.0.post_receive(&Descriptor::receive(&[])).unwrap();
     blocker.1.post_send(&Descriptor::send(&[])).unwrap();
-    told.recv_timeout(SOON.unwrap()).unwrap();
+    receiver.recv_timeout(SOON.unwrap()).unwrap();
     tested.1.post_send(&Descriptor::send(&[])).unwrap();
     tested.1.disconnect().unwrap();
     // Polling another VI of the NIC receives the packets of all its VIs.

@@ -1,6 +1,7 @@
 //! One of two processes is killed at a random moment: the other is notified within a second, and nothing is leaked.
 //! `LONGMA_VIA_KILLS=100 cargo test -p longma-via --test killed` runs the campaign.
 
+use longma_random::SplitMix64;
 use longma_via::*;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -104,13 +105,12 @@ fn campaign(survivor_is_server: bool, kills: usize) -> Duration {
     let name = format!("killed-{}-{survivor_is_server}", std::process::id());
     let (mut survivor, mut heard) = start(&format!("survive {survivor_is_server} {kills} {name}"));
     let mut longest = Duration::ZERO;
-    // Any moments will do, as long as they differ.
-    let mut random = 0x9e37_79b9_7f4a_7c15u64 ^ u64::from(std::process::id());
+    // Other moments in each process.
+    let mut random = SplitMix64::new(std::process::id().into());
     for _ in 0..kills {
         let (mut victim, _its_lines) = start(&format!("victim {} 0 {name}", !survivor_is_server));
         hear(&mut heard, "connected");
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((random >> 33) % 20_000));
+        std::thread::sleep(Duration::from_micros(random.below(20_000)));
         // `Child::kill` sends SIGKILL.
         victim.kill().unwrap();
         let begin = Instant::now();

@@ -16,8 +16,8 @@ fn raise_files() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads and writes the given structure. Root may raise the hard limit too.
     unsafe {
-        let most = libc::rlimit { rlim_cur: 1 << 17, rlim_max: 1 << 17 };
-        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) < 0 {
+        let raised = libc::rlimit { rlim_cur: 1 << 17, rlim_max: 1 << 17 };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) < 0 {
             libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
@@ -79,22 +79,23 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Limits for `most` connections of one user, each with two mappings for the halves and one for an exported region.
-fn limits(most: u32) -> Limits {
+/// Limits for `connections` connections of one user, each with two mappings for the halves and one for an exported
+/// region.
+fn limits(connections: u32) -> Limits {
     let Limits { nic_mappings, .. } = Limits::default();
-    let mappings = nic_mappings.max(most.saturating_mul(3).min(50_000));
+    let mappings = nic_mappings.max(connections.saturating_mul(3).min(50_000));
     Limits {
-        user_connections: most,
-        nic_connections: most,
+        user_connections: connections,
+        nic_connections: connections,
         user_mappings: mappings,
         nic_mappings: mappings,
         ..Limits::default()
     }
 }
 
-/// A NIC that admits `most` connections of one user.
-fn open_for(most: u32) -> Nic {
-    let settings = Settings { limits: limits(most), ..Settings::default() };
+/// A NIC that admits `connections` connections of one user.
+fn open_for(connections: u32) -> Nic {
+    let settings = Settings { limits: limits(connections), ..Settings::default() };
     Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()))
 }
 
@@ -115,11 +116,12 @@ fn a_server_with_many_idle_clients_answers_each_message() {
         let (count, name) = role.split_once(' ').unwrap();
         return be_clients(name, count.parse().unwrap());
     }
-    let wanted = std::env::var("LONGMA_VIA_CLIENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    let requested =
+        std::env::var("LONGMA_VIA_CLIENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     // A client takes two descriptors.
-    let count = wanted.min((raise_files() as usize - 100) / 2);
-    if count < wanted {
-        eprintln!("only {count} clients: the limit on open files is too low for {wanted}");
+    let count = requested.min((raise_files() as usize - 100) / 2);
+    if count < requested {
+        eprintln!("only {count} clients: the limit on open files is too low for {requested}");
     }
     let nic = open_for(count as u32 + 1);
     let tag = nic.create_protection_tag().unwrap();

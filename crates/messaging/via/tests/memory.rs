@@ -32,16 +32,16 @@ fn regions_keep_their_handles_while_others_are_added_and_removed() {
     let (nic, tag) = open();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
-    let gone = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
+    let removed = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
     for _ in 0..5000 {
         let other = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
-        assert_ne!((other.handle(), other.handle()), (kept.handle(), gone.handle));
+        assert_ne!((other.handle(), other.handle()), (kept.handle(), removed.handle));
     }
     drop(vi);
 }
 
 #[test]
-fn words_that_threads_store_and_load_at_once_are_never_mixed() {
+fn concurrently_stored_and_loaded_words_are_never_mixed() {
     let (nic, tag) = open();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
     const WRITERS: u64 = 3;

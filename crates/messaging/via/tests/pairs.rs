@@ -40,14 +40,14 @@ fn messages_of_every_size_arrive_whole_from_exported_and_private_memory() {
         let (server, client) = pair(&format!("sizes-{remote}"), Reliability::ReliableDelivery);
         let attributes =
             |tag| if remote { MemoryAttributes::remote(tag) } else { MemoryAttributes::local(tag) };
-        let most = 1 << 20;
-        let from = client.nic.allocate(most, attributes(client.tag)).unwrap();
-        let to = server.nic.allocate(most, attributes(server.tag)).unwrap();
-        let pattern: Vec<u8> = (0..most).map(|i| (i * 7 + i / 251) as u8).collect();
+        let max_bytes = 1 << 20;
+        let from = client.nic.allocate(max_bytes, attributes(client.tag)).unwrap();
+        let to = server.nic.allocate(max_bytes, attributes(server.tag)).unwrap();
+        let pattern: Vec<u8> = (0..max_bytes).map(|i| (i * 7 + i / 251) as u8).collect();
         from.write(0, &pattern);
         for size in [0, 1, 7, 8, 9, 40, 48, 49, 64, 1000, 4096, 8191, 8192, 16384, 16385, 100_000, 1 << 20] {
-            to.write(0, &vec![0; most]);
-            server.vi.post_receive(&Descriptor::receive(&[to.segment(0, most)])).unwrap();
+            to.write(0, &vec![0; max_bytes]);
+            server.vi.post_receive(&Descriptor::receive(&[to.segment(0, max_bytes)])).unwrap();
             client
                 .vi
                 .post_send(&Descriptor::send(&[from.segment(0, size)]).with_immediate(size as u32))

@@ -52,13 +52,13 @@ fn nics() -> [[Nic; 2]; 2] {
 fn a_panicking_completion_callback_does_not_affect_other_vis() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let (panics, has_panicked) = channel();
         bad.1.vi.on_completion(move |_| {
             let _ = panics.send(());
             panic!("the program's");
         });
-        good.1.vi.on_completion(move |completion| _ = tell.send(*completion));
+        good.1.vi.on_completion(move |completion| _ = sender.send(*completion));
         for (client, server) in [&bad, &good] {
             for _ in 0..2 {
                 let (context, home) = (server.memory.address(), server.memory.handle());
@@ -72,7 +72,7 @@ fn a_panicking_completion_callback_does_not_affect_other_vis() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        assert!(told.recv_timeout(SOON.unwrap()).is_ok_and(|told| told.is_success()));
+        assert!(receiver.recv_timeout(SOON.unwrap()).is_ok_and(|receiver| receiver.is_success()));
         // The message whose callback panicked is received exactly once.
         assert!(bad.1.vi.receive_wait(SOON).unwrap().is_success());
         assert!(bad.1.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
@@ -105,8 +105,8 @@ impl Wake for Tells {
 fn a_panicking_waker_does_not_affect_other_futures() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
-        let (tell, told) = channel();
-        let wakers: [Waker; 2] = [Arc::new(Panics).into(), Arc::new(Tells(tell.into())).into()];
+        let (sender, receiver) = channel();
+        let wakers: [Waker; 2] = [Arc::new(Panics).into(), Arc::new(Tells(sender.into())).into()];
         for ((_, server), waker) in [&bad, &good].into_iter().zip(&wakers) {
             server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 64)])).unwrap();
             let mut future = std::pin::pin!(server.vi.receive_completion());
@@ -115,17 +115,17 @@ fn a_panicking_waker_does_not_affect_other_futures() {
         say(&bad.0);
         std::thread::sleep(Duration::from_millis(50));
         say(&good.0);
-        assert!(told.recv_timeout(SOON.unwrap()).is_ok());
+        assert!(receiver.recv_timeout(SOON.unwrap()).is_ok());
     }
 }
 
 #[test]
 fn errors_are_reported_after_a_callback_has_panicked() {
     let [[client, server], _] = nics();
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     server
         .on_error(move |error| {
-            tell.send(error.vi).unwrap();
+            sender.send(error.vi).unwrap();
             panic!("the program's");
         })
         .unwrap();
@@ -133,6 +133,6 @@ fn errors_are_reported_after_a_callback_has_panicked() {
         let (client, server) = pair(&client, &server);
         client.vi.disconnect().unwrap();
         assert!(server.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
-        assert_eq!(told.recv_timeout(SOON.unwrap()), Ok(Some(server.vi.number())));
+        assert_eq!(receiver.recv_timeout(SOON.unwrap()), Ok(Some(server.vi.number())));
     }
 }

@@ -45,9 +45,9 @@ fn a_server_that_may_not_make_a_system_call_refuses_once_with_the_reason() {
                 // The client must not ask again.
                 server.connect_wait(&here, Some(Duration::from_secs(1))).map(drop).unwrap_err()
             });
-            let told = vi(&client).connect(&Address::local("client"), &here, SOON).unwrap_err();
-            assert!(told.to_string().contains("Operation not permitted"), "{number}: {told}");
-            assert!(matches!(told, Error::Refused(_)), "{number}: {told:?}");
+            let refusal = vi(&client).connect(&Address::local("client"), &here, SOON).unwrap_err();
+            assert!(refusal.to_string().contains("Operation not permitted"), "{number}: {refusal}");
+            assert!(matches!(refusal, Error::Refused(_)), "{number}: {refusal:?}");
             assert!(matches!(serving.join().unwrap(), Error::Timeout), "{number}");
         });
     }

@@ -49,7 +49,7 @@ fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
     assert!(got.is_success() && got.length as usize == LENGTH, "{got:?}");
     let mut bytes = vec![0; LENGTH];
     into.read(0, &mut bytes);
-    assert!(bytes.iter().all(|there| *there == byte), "the message does not consist of {byte}");
+    assert!(bytes.iter().all(|received| *received == byte), "the message does not consist of {byte}");
 }
 
 #[test]

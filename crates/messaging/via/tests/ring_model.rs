@@ -130,8 +130,8 @@ mod shared {
         for number in numbers {
             let message = receive(&consumer);
             assert_eq!(message.words, [number, number * 100], "a message of another lap, or half of one");
-            let told = (u64::from(message.length), u64::from(message.immediate));
-            assert_eq!(told, (number % 1000, number % 1000 * 7));
+            let contents = (u64::from(message.length), u64::from(message.immediate));
+            assert_eq!(contents, (number % 1000, number % 1000 * 7));
             consumer.advance(0, true);
         }
         producer.join().unwrap();
@@ -359,13 +359,13 @@ mod engine {
                 loom::thread::spawn(move || {
                     // As if holding `held`, for which there is no contention here. Instead of waiting for the owner to
                     // leave, the thread gives up.
-                    let gone = lock
+                    let is_revoked = lock
                         .take_next_seat()
                         .is_none_or(|inside| !inside.load(loom::sync::atomic::Ordering::Acquire));
-                    if gone {
+                    if is_revoked {
                         step(&protected);
                     }
-                    gone
+                    is_revoked
                 })
             };
             let mut entered = 0;
@@ -375,11 +375,11 @@ mod engine {
                     entered += 1;
                 }
             }
-            let gone = other.join().unwrap();
+            let is_revoked = other.join().unwrap();
             assert!(lock.enter_as_owner().is_none(), "the old owner's seat is still current");
             // SAFETY: the other thread has ended.
             let sum = protected.with(|value| unsafe { *value });
-            assert_eq!(sum, entered + u32::from(gone));
+            assert_eq!(sum, entered + u32::from(is_revoked));
         });
     }
 }

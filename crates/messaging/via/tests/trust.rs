@@ -93,7 +93,7 @@ fn a_client_sends_nothing_to_another_users_server() {
 }
 
 #[test]
-fn a_name_in_a_directory_is_found_there_and_nowhere_else() {
+fn a_name_in_a_directory_is_found_only_there() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let directory = Some(Directory { path: folder.path().to_path_buf(), mode: 0o600 });
@@ -122,16 +122,17 @@ fn refusal(side: &Side) -> Refused {
 }
 
 #[test]
-fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same() {
+fn a_region_over_the_limit_is_refused_to_both_and_messages_still_arrive() {
     let limits = Limits { peer_bytes: 2 << 20, ..Limits::default() };
     let (server, client) = (side(Settings { limits, ..Settings::default() }), side(Settings::default()));
     let large = client.nic.allocate(8 << 20, MemoryAttributes::remote(client.tag)).unwrap();
     connect(&server, &client, &name("limit")).unwrap();
-    let (here, there) = (refusal(&server), refusal(&client));
-    assert!(!here.by_peer && there.by_peer);
+    let (of_server, of_client) = (refusal(&server), refusal(&client));
+    assert!(!of_server.by_peer && of_client.by_peer);
     assert!(
-        here.reason.contains("would exceed the limit of 2097152") && here.reason == there.reason,
-        "{here:?} {there:?}"
+        of_server.reason.contains("would exceed the limit of 2097152")
+            && of_server.reason == of_client.reason,
+        "{of_server:?} {of_client:?}"
     );
     let to = server.nic.allocate(1 << 20, MemoryAttributes::local(server.tag)).unwrap();
     server.vi.post_receive(&Descriptor::receive(&[to.segment(0, 1 << 20)])).unwrap();

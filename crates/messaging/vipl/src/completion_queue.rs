@@ -91,7 +91,12 @@ unsafe extern "C" fn VipResizeCQ(handle: Handle, entries: c_ulong) -> Return {
 
 /// # Safety
 /// Each pointer must be null or point to writable memory.
-unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, receive: *mut c_int) -> Return {
+unsafe fn write_completion(
+    object: &CqObject,
+    (vi, queue): (u32, Queue),
+    to: *mut Handle,
+    receive: *mut c_int,
+) -> Return {
     // SAFETY: guaranteed by the caller.
     unsafe {
         if !to.is_null() {
@@ -109,7 +114,7 @@ unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, re
 unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_int) -> Return {
     let done = QUEUES.with(handle, |object| match object.cq.done() {
         // SAFETY: see the crate documentation.
-        Some(notification) => unsafe { tell(object, notification, vi, receive) },
+        Some(notification) => unsafe { write_completion(object, notification, vi, receive) },
         None => Return::NotDone,
     });
     done.unwrap_or(Return::InvalidParameter)
@@ -129,7 +134,7 @@ unsafe extern "C" fn VipCQWait(
     object.waiting.fetch_sub(1, Ordering::AcqRel);
     match notification {
         // SAFETY: see the crate documentation.
-        Ok(notification) => unsafe { tell(&object, notification, vi, receive) },
+        Ok(notification) => unsafe { write_completion(&object, notification, vi, receive) },
         Err(error) => Return::from(&error),
     }
 }

@@ -42,7 +42,7 @@ unsafe extern "C" fn VipNSGetHostByName(
     // SAFETY: the name is a C string, as the header requires.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let is_own = name == "localhost" || name == "local" || name == own_name();
-    // A name is whatever the NIC accepts as the host part of an address; for UDP, a host name and a port.
+    // A name is the host part of an address, in the format of the NIC; for UDP, a host name and a port.
     let asked = if is_own { b"" } else { name.as_bytes() };
     let found = object.nic.host(asked).ok().filter(|_| index == 0 && (is_own || is_network(&object)));
     let Some(host) = found.and_then(|host| object.host_bytes(&host)) else { return Return::ErrorNameService };

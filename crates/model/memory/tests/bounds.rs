@@ -1,5 +1,5 @@
-//! Limits that no program may exceed, whatever it accesses and in whatever order: outstanding misses never exceed the
-//! miss registers, traffic never exceeds a channel's rate, and additional accesses never make others faster.
+//! Limits that hold for any accesses in any order: outstanding misses never exceed the miss registers, traffic never
+//! exceeds a channel's rate, and additional accesses never make others faster.
 
 use std::collections::HashMap;
 
@@ -114,9 +114,9 @@ proptest! {
         let peaks: HashMap<_, _> = system.traffic().into_iter().map(|it| (it.name, (it.peak_bytes_per_second, it.bytes))).collect();
         for (name, windows) in system.take_windows(Time::from_ps(1_000_000_000)) {
             let Some((rate, bytes)) = peaks.get(&name) else { continue };
-            let most = *rate as f64 * window.ps() as f64 / 1e12 + LINE as f64;
+            let max_bytes = *rate as f64 * window.ps() as f64 / 1e12 + LINE as f64;
             for (begin, moved) in &windows {
-                prop_assert!(*moved <= most, "{name}: {moved} bytes from {begin:?} on, {most} at most");
+                prop_assert!(*moved <= max_bytes, "{name}: {moved} bytes from {begin:?} on, {max_bytes} at most");
             }
             let moved: f64 = windows.iter().map(|it| it.1).sum();
             prop_assert!((moved - *bytes as f64).abs() <= 0.01 * *bytes as f64 + LINE as f64, "{name}: {moved} of {bytes}");

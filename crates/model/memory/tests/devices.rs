@@ -44,7 +44,7 @@ fn a_device_write_to_memory_invalidates_the_line_in_every_core() {
 }
 
 #[test]
-fn a_device_write_into_the_shared_cache_is_found_there() {
+fn a_device_write_into_the_shared_cache_hits_later() {
     let mut system = system("godson3", Detail::Timing);
     let at = physical(&mut system, 0x4000);
     let mac = system.interconnect().port("chip0.mac0").unwrap();
@@ -209,7 +209,7 @@ fn prefetches_of_the_first_level_continue_the_streams_of_the_second() {
 }
 
 #[test]
-fn a_line_another_core_wrote_comes_from_that_core() {
+fn a_line_modified_by_another_core_is_read_from_that_core() {
     let mut system = system("loongson-3a5000", Detail::Timing);
     let write = system.port(0).store(0x4000, 8, 0, Cycle(0));
     let start = write.ready.0;

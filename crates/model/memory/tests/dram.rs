@@ -100,8 +100,8 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
         let fixed = overhead::fixed_ps(stated, path, mean);
         let rest = (path as i64 + fixed).max(0) as u64;
         let got = chase(&mut controllers, line, rest, 100_000) + rest as f64;
-        let wanted = stated as f64;
-        assert!((got / wanted - 1.0).abs() < 0.01, "{}: {got} ps, stated {wanted} ps", builtin.name);
+        let expected = stated as f64;
+        assert!((got / expected - 1.0).abs() < 0.01, "{}: {got} ps, stated {expected} ps", builtin.name);
     }
 }
 

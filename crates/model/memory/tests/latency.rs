@@ -41,8 +41,8 @@ fn chase(system: &mut MemorySystem, core: usize, lines: &[u64], now: &mut u64) -
         *now = answer.ready.0;
         sources[answer.source as usize] += 1;
     }
-    let most = Source::ALL.into_iter().max_by_key(|s| sources[*s as usize]).unwrap();
-    (total as f64 / lines.len() as f64, most)
+    let main_source = Source::ALL.into_iter().max_by_key(|s| sources[*s as usize]).unwrap();
+    (total as f64 / lines.len() as f64, main_source)
 }
 
 /// The caches on the path of core 0's loads, nearest first.

@@ -124,9 +124,9 @@ fn page_walks_of_loads_and_stores_take_no_longer_than_serial_execution() {
     for (registers, window) in [(1, 50), (2, 50), (4, 50), (8, 100), (16, 100)] {
         // A line from memory and one from the page table, one after the other, take at most 120 ns each, which is 500
         // cycles at 4.1 GHz.
-        let (pairs, most) = (60, 60 * 4 * 500);
+        let (pairs, max_cycles) = (60, 60 * 4 * 500);
         let took = loads_with_stores(registers, window, pairs);
-        println!("{registers} registers, a window of {window}: {took} cycles, at most {most}");
-        assert!(took <= most, "{registers} registers, a window of {window}: {took} cycles");
+        println!("{registers} registers, a window of {window}: {took} cycles, at most {max_cycles}");
+        assert!(took <= max_cycles, "{registers} registers, a window of {window}: {took} cycles");
     }
 }

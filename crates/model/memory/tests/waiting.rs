@@ -62,10 +62,10 @@ fn a_second_access_to_a_page_waits_for_the_refill_started_by_the_first() {
     let mut system = system(&[]);
     let first = load(&mut system, PAGE, 1000);
     assert!(first.translation_cycles > 50, "no TLB has the page: {first:?}");
-    let there = 1000 + u64::from(first.translation_cycles);
+    let refilled = 1000 + u64::from(first.translation_cycles);
     let second = load(&mut system, PAGE + 64, 1010);
-    assert_eq!(1010 + u64::from(second.translation_cycles), there);
-    let third = load(&mut system, PAGE + 64, there);
+    assert_eq!(1010 + u64::from(second.translation_cycles), refilled);
+    let third = load(&mut system, PAGE + 64, refilled);
     assert_eq!(third.translation_cycles, 0);
     // An access with an earlier time than the first one would have started the refill itself.
     let early = load(&mut system, PAGE + 128, 500);

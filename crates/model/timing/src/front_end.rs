@@ -572,9 +572,9 @@ impl FrontEnd {
     /// Ends a block after `executed` instructions. The last one completed at `resolved`.
     #[inline]
     pub fn end(&mut self, number: BlockNumber, block: &DecodedBlock, executed: usize, resolved: u64) {
-        let whole = executed == block.operations.len();
+        let is_complete = executed == block.operations.len();
         self.next = block.start.wrapping_add(4 * executed as u64);
-        if whole && block.branch.kind != BranchKind::None {
+        if is_complete && block.branch.kind != BranchKind::None {
             self.pending = Some(Pending { branch: block.branch, block: number, resolved });
         }
     }

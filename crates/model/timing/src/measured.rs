@@ -40,9 +40,9 @@ pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
 fn line(text: &str) -> Option<(&str, Measurement)> {
     let mut columns = text.split('\t');
     let (mnemonic, latency, interval) = (columns.next()?, columns.next()?, columns.next()?);
-    let (least, most) = latency.split_once('-').unwrap_or((latency, latency));
-    let latency_cycles = match (least.parse::<f64>(), most.parse::<f64>()) {
-        (Ok(least), Ok(most)) => Some((least + most) / 2.0),
+    let (min, max) = latency.split_once('-').unwrap_or((latency, latency));
+    let latency_cycles = match (min.parse::<f64>(), max.parse::<f64>()) {
+        (Ok(min), Ok(max)) => Some((min + max) / 2.0),
         _ => None,
     };
     Some((mnemonic, Measurement { latency_cycles, interval_cycles: interval.parse().ok()? }))

@@ -10,14 +10,14 @@ pub enum ModelError {
         operation: &'static str,
     },
     /// A value is zero or too large.
-    #[error("`{key}` is {value}: a core's timing can be modelled with 1 to {most}")]
+    #[error("`{key}` is {value}: a core's timing can be modelled with 1 to {max}")]
     OutOfRange {
         /// The machine file's key.
         key: &'static str,
         /// Its value.
         value: u64,
         /// The largest value that can be modelled.
-        most: u64,
+        max: u64,
     },
     /// The line length of the instruction cache is not a power of two.
     #[error("an instruction line of {0} bytes is not possible: use a power of two from 4")]

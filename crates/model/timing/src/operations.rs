@@ -240,11 +240,11 @@ fn address_sources(instruction: &Instruction, sources: [u8; 3]) -> u8 {
 /// cycles. An operation slower than one per cycle on all units uses the smallest number of units whose rate is within
 /// 5% of the measurement; a faster one uses enough units to reach the rate.
 fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
-    let most = units.count_ones();
+    let available = units.count_ones();
     let on = |count: u32| (interval * f64::from(count)).round().max(1.0);
     let fits = |count: &u32| (on(*count) / f64::from(*count) / interval - 1.0).abs() <= 0.05;
-    let otherwise = if interval < 1.0 { ((1.0 / interval).ceil() as u32).clamp(1, most) } else { 1 };
-    let count = (1..=most).find(fits).unwrap_or(otherwise);
+    let otherwise = if interval < 1.0 { ((1.0 / interval).ceil() as u32).clamp(1, available) } else { 1 };
+    let count = (1..=available).find(fits).unwrap_or(otherwise);
     let each = if interval < 1.0 { 1.0 } else { on(count) };
     let mut chosen = 0;
     for _ in 0..count {

@@ -178,14 +178,14 @@ impl Parameters {
 fn narrow(key: &'static str, width: u32) -> Result<u8, ModelError> {
     match width {
         1..=MAX_WIDTH => Ok(width as u8),
-        _ => Err(ModelError::OutOfRange { key, value: width.into(), most: MAX_WIDTH.into() }),
+        _ => Err(ModelError::OutOfRange { key, value: width.into(), max: MAX_WIDTH.into() }),
     }
 }
 
 fn entries(key: &'static str, given: Option<u32>, default: u32) -> Result<u32, ModelError> {
     match given.unwrap_or(default) {
         value @ 1..=MAX_ENTRIES => Ok(value),
-        value => Err(ModelError::OutOfRange { key, value: value.into(), most: MAX_ENTRIES.into() }),
+        value => Err(ModelError::OutOfRange { key, value: value.into(), max: MAX_ENTRIES.into() }),
     }
 }
 
@@ -223,7 +223,7 @@ fn mispredict_cycles(core: &parts::Core) -> Result<u64, ModelError> {
 
 fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {
     if cycles > MAX_CYCLES {
-        return Err(ModelError::OutOfRange { key, value: cycles, most: MAX_CYCLES });
+        return Err(ModelError::OutOfRange { key, value: cycles, max: MAX_CYCLES });
     }
     Ok(cycles)
 }
@@ -236,7 +236,7 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
     let mut group = |count: u32, operations: &[Operation], width: u32| {
         let end = first.saturating_add(count);
         if count == 0 || end > MAX_UNITS {
-            return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MAX_UNITS.into() });
+            return Err(ModelError::OutOfRange { key: "units", value: end.into(), max: MAX_UNITS.into() });
         }
         let mask = (((1u64 << count) - 1) << first) as u32;
         for class in operations.iter().map(|o| *o as usize) {

@@ -203,6 +203,6 @@ mod tests {
                 lookup_credit.succeeded();
             }
         }
-        assert!((0..20).all(|_| lookup_credit.pays()), "what succeeds goes on");
+        assert!((0..20).all(|_| lookup_credit.pays()), "lookups continue while they succeed");
     }
 }

@@ -91,11 +91,11 @@ fn inside_granule(address: u64, bytes: u32) -> Option<(u64, u8)> {
 }
 
 impl Stores {
-    /// Creates an empty state for at most `most` stores in flight.
-    pub fn new(most: u32) -> Self {
+    /// Creates an empty state for at most `capacity` stores in flight.
+    pub fn new(capacity: u32) -> Self {
         let empty =
             Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0, atomic: false };
-        let room = most.saturating_mul(MAX_PARTS).next_power_of_two();
+        let room = capacity.saturating_mul(MAX_PARTS).next_power_of_two();
         // Unassigned numbers are older than the ring, so that lookups stop at them.
         Self {
             pieces: vec![empty; room as usize].into(),
@@ -180,18 +180,18 @@ impl Stores {
     }
 
     fn find_in_several(&self, address: u64, bytes: u64, at: u64) -> Found {
-        let (mut data, mut part, mut store, mut whole) = (0, 0, None, true);
+        let (mut data, mut part, mut store, mut is_single) = (0, 0, None, true);
         for granule in address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES {
             let wanted = covered(granule, address, bytes);
             let Some((number, piece)) = self.youngest_of(granule, wanted, at) else {
-                whole = false;
+                is_single = false;
                 continue;
             };
             (data, part) = (piece.ready, part.max(self.in_cache_of(granule, wanted, at)));
             let its_store = number.wrapping_sub(piece.nth.into());
-            whole &= piece.bytes & wanted == wanted && *store.get_or_insert(its_store) == its_store;
+            is_single &= piece.bytes & wanted == wanted && *store.get_or_insert(its_store) == its_store;
         }
-        match (whole, part) {
+        match (is_single, part) {
             (true, _) => Found::Data(data),
             (false, 0) => Found::Nothing,
             (false, until) => Found::Part(until),
@@ -359,15 +359,15 @@ mod tests {
         #[test]
         fn lookups_match_a_search_of_all_stores(
             steps in prop::collection::vec((access(), 0u64..20, access(), 0u64..40, any::<bool>()), 1..200),
-            most in 1usize..60,
+            capacity in 1usize..60,
         ) {
-            let (mut stores, mut all) = (Stores::new(most as u32), Vec::<(u64, u32, u64, u64)>::new());
+            let (mut stores, mut all) = (Stores::new(capacity as u32), Vec::<(u64, u32, u64, u64)>::new());
             // For each store, when all stores up to it are in the cache.
             let mut left = Vec::new();
             let mut drained = 100;
             for ((address, bytes), later, (from, wanted), back, is_atomic) in steps {
-                // A store takes the queue entry of the store `most` before it.
-                let begins = if all.len() < most { 0 } else { left[all.len() - most] };
+                // A store takes the queue entry of the store `capacity` before it.
+                let begins = if all.len() < capacity { 0 } else { left[all.len() - capacity] };
                 let in_cache = |all: &[(u64, u32, u64, u64)], from: u64, wanted: u32| {
                     let wrote = |it: &&(u64, u32, u64, u64)| it.0 < from + u64::from(wanted) && from < it.0 + u64::from(it.1);
                     all.iter().filter(wrote).map(|it| it.3).max().unwrap_or(0)

@@ -21,7 +21,7 @@ const PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct WrongPath {
     /// Maximum number of instructions fetched, after which the window is full.
-    most: u64,
+    limit: u64,
     /// Instructions fetched per cycle.
     width: u64,
     /// Fetch stays in the page of the branch.
@@ -47,7 +47,7 @@ impl WrongPath {
         // An in-order core does not dispatch instructions after an unresolved branch.
         let dispatched = if core.out_of_order { u64::from(parameters.rob_entries) } else { 0 };
         is_fetched.then(|| Self {
-            most: dispatched + ahead_cycles * parameters.fetch_width,
+            limit: dispatched + ahead_cycles * parameters.fetch_width,
             width: parameters.fetch_width,
             page_bytes: core.page_size.map_or(PAGE_BYTES, |size| size.bytes()).max(PAGE_BYTES),
             hit_cycles,
@@ -66,7 +66,7 @@ impl WrongPath {
     ) -> Option<u64> {
         let is_here = |address: u64| address / self.page_bytes == branch / self.page_bytes;
         let (mut cycle, mut address, mut last, mut fetched) = (from, start, None, 0);
-        while cycle < resolved && fetched < self.most && is_here(address) {
+        while cycle < resolved && fetched < self.limit && is_here(address) {
             let line = address & !(self.line_bytes - 1);
             let answer = port.fetch(address, Cycle(cycle));
             let late = answer.ready.0.saturating_sub(cycle + self.hit_cycles);
@@ -112,9 +112,9 @@ mod tests {
         fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
     }
 
-    fn astray(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
+    fn wrong_path_fetches(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
         let mut path =
-            WrongPath { most: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
+            WrongPath { limit: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
         let mut lines = Lines { missing: missing.into(), ..Lines::default() };
         let last = path.fetch((branch, start), (100, resolved), &mut lines);
         assert_eq!(last, lines.asked.last().map(|(address, _)| address & !63));
@@ -125,17 +125,20 @@ mod tests {
     #[test]
     fn lines_are_fetched_one_after_another_until_the_branch_is_resolved() {
         // The first line has four instructions left; a whole line takes four cycles.
-        assert_eq!(astray(&[], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101), (0x1080, 105)]);
-        assert_eq!(astray(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
-        assert_eq!(astray(&[], (0x1000, 0x1030), 100), []);
+        assert_eq!(
+            wrong_path_fetches(&[], (0x1000, 0x1030), 106),
+            [(0x1030, 100), (0x1040, 101), (0x1080, 105)]
+        );
+        assert_eq!(wrong_path_fetches(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
+        assert_eq!(wrong_path_fetches(&[], (0x1000, 0x1030), 100), []);
     }
 
     #[test]
     fn wrong_path_fetch_ends_at_the_window_and_the_page_boundary() {
-        let all = astray(&[], (0x1000, 0x1000), u64::MAX);
+        let all = wrong_path_fetches(&[], (0x1000, 0x1000), u64::MAX);
         assert_eq!(all.len(), 4, "64 instructions are four lines");
-        assert_eq!(astray(&[], (0x1ff0, 0x1f80), u64::MAX).len(), 2, "the page ends");
-        assert_eq!(astray(&[], (0x1ff0, 0x2000), u64::MAX), []);
+        assert_eq!(wrong_path_fetches(&[], (0x1ff0, 0x1f80), u64::MAX).len(), 2, "the page ends");
+        assert_eq!(wrong_path_fetches(&[], (0x1ff0, 0x2000), u64::MAX), []);
     }
 
     #[test]
@@ -148,6 +151,6 @@ mod tests {
             WrongPath::of(&core, &parameters, (4, 64), 8)
         };
         assert!(of(parts::WrongPath::NotFetched).is_none());
-        assert_eq!(of(parts::WrongPath::Fetched).unwrap().most, 128 + 8 * 8);
+        assert_eq!(of(parts::WrongPath::Fetched).unwrap().limit, 128 + 8 * 8);
     }
 }

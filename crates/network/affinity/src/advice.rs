@@ -80,9 +80,9 @@ pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Cand
 /// Evaluates a measurement of candidates that are ranked by topology. Ignores pairs with less than half as many runs as
 /// others: they were eliminated in a [`Race`].
 pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> {
-    let most = analysis.pairs.iter().map(|result| result.gbps.len()).max()?;
+    let max_repeats = analysis.pairs.iter().map(|result| result.gbps.len()).max()?;
     let measured: Vec<&PairResult> =
-        analysis.pairs.iter().filter(|result| 2 * result.gbps.len() > most).collect();
+        analysis.pairs.iter().filter(|result| 2 * result.gbps.len() > max_repeats).collect();
     let best = measured.iter().max_by(|one, other| one.median_gbps.total_cmp(&other.median_gbps))?;
     // With a single run per pair the variance is unknown, so the highest median wins.
     let alike =

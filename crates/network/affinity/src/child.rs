@@ -103,14 +103,14 @@ pub enum ChildError {
         how: String,
     },
     /// It exited with an error.
-    #[error("`{}` failed ({status}): {}", sanitize(name), sanitize(said))]
+    #[error("`{}` failed ({status}): {}", sanitize(name), sanitize(last_line))]
     Failed {
         /// The program.
         name: String,
         /// Exit status.
         status: ExitStatus,
         /// Last line of its output.
-        said: String,
+        last_line: String,
     },
 }
 
@@ -344,9 +344,9 @@ impl Running {
         if ended.status.success() {
             return Ok(ended);
         }
-        let said = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
-        let said = said.trim().lines().last().unwrap_or("it printed nothing").into();
-        Err(ChildError::Failed { name, status: ended.status, said })
+        let last_line = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
+        let last_line = last_line.trim().lines().last().unwrap_or("it printed nothing").into();
+        Err(ChildError::Failed { name, status: ended.status, last_line })
     }
 }
 
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_runs_too_long_is_ended_with_what_it_started() {
+    fn a_child_over_its_time_limit_is_killed_with_its_descendants() {
         let begin = Instant::now();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("number");
@@ -403,20 +403,20 @@ mod tests {
     fn ends(process: &str) {
         let patience = Instant::now();
         while runs(process) {
-            assert!(patience.elapsed() < Duration::from_secs(10), "process {process} goes on");
+            assert!(patience.elapsed() < Duration::from_secs(10), "process {process} still runs");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     #[test]
-    fn what_a_child_leaves_behind_ends_with_it() {
+    fn background_processes_are_killed_at_the_end_of_their_child() {
         let left = shell("sleep 60 > /dev/null & echo $!", 20.0).run().unwrap().out;
         ends(&left);
     }
 
-    /// Closes the pipe by hand, as the kernel does when this process is killed.
+    /// Closes the pipe explicitly; the kernel closes it when this process is killed.
     #[test]
-    fn what_a_child_has_started_ends_with_this_process() {
+    fn descendants_are_killed_at_the_end_of_this_process() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("number");
         let mut child =
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_prints_without_end_is_ended() {
+    fn a_child_over_the_output_limit_is_killed() {
         let begin = Instant::now();
         let error = shell("exec cat /dev/zero", 20.0).run().unwrap_err();
         assert!(matches!(error, ChildError::TooMuch { .. }) && begin.elapsed() < Duration::from_secs(10));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_bound_and_its_words_are_kept() {
+    fn a_child_is_bound_to_its_cpus_and_its_output_is_kept() {
         let mut start = shell("grep Cpus_allowed_list /proc/self/status; echo oh >&2", 20.0);
         let cpu = rustix::thread::sched_getcpu() as u32;
         start.cpus = Some(CpuSet::one(cpu));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_and_why() {
+    fn failures_name_the_program_and_the_reason() {
         let failed = shell("echo first >&2; echo last >&2; exit 3", 20.0).run().unwrap_err().to_string();
         assert!(failed.contains("last") && failed.contains('3'), "{failed}");
         let missing = Start::new(&["no-such-program-here"], Duration::from_secs(1)).run().unwrap_err();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_when_it_is_asked_to() {
+    fn a_child_is_killed_on_request() {
         let stop = AtomicBool::new(true);
         let mut child = shell("sleep 60", 100.0).spawn().unwrap();
         assert!(!child.runs_until(Duration::from_secs(50), &stop));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_interface_says_whether_it_segments() {
+    fn the_loopback_interface_reports_its_segmentation_offload() {
         assert!(get("lo", DriverFact::Gso).unwrap() <= 1);
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_gives_the_same_cookie_twice_or_none_at_all() {
+    fn the_kernel_gives_the_same_cookie_twice_or_none() {
         assert_eq!(cookie().ok(), cookie().ok());
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_is_no_interface_to_sweep_and_a_missing_one_is_none() {
+    fn the_loopback_and_missing_interfaces_cannot_be_swept() {
         let found: Vec<String> = names(&host()).into_iter().map(String::from).collect();
         assert_eq!(found, ["eth0", "eth1", "eth10"]);
         assert_eq!(read(&host(), &"eth7".parse().unwrap()), None);

@@ -145,7 +145,7 @@ pub enum JournalError {
     /// The file is not a journal, or is damaged.
     #[error(
         "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
-            kept. Its lines hold the original value of every setting: restore by hand those that differ, \
+            kept. Its lines hold the original value of every setting: restore manually those that differ, \
             or reboot; then remove the file",
         display_path(path)
     )]
@@ -241,7 +241,7 @@ impl RestoreOutcome {
     }
 
     /// Returns whether the setting still has to be restored.
-    fn is_owed(&self) -> bool {
+    fn is_pending(&self) -> bool {
         matches!(self, Self::Gone { .. } | Self::Failed { .. })
     }
 }
@@ -471,7 +471,7 @@ impl<'a> Journal<'a> {
                 fate = RestoreOutcome::Ended;
             }
             restored.settings.push((change.setting.clone(), fate.clone()));
-            if fate.is_owed() {
+            if fate.is_pending() {
                 left.push(change);
             }
         }

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_what_arrived() {
+    fn the_rate_is_that_of_received_bytes() {
         let report = r#"{"end":{"sum_sent":{"bits_per_second":9e9,"retransmits":4},"sum_received":{"bits_per_second":8.5e9},
             "cpu_utilization_percent":{"remote_total":55.0}}}"#;
         let rate = Load::Iperf(tcp()).rate(report).unwrap();

@@ -133,10 +133,10 @@ impl NetnsTestbed {
     /// If permissions are missing, or `ip` or `iperf3` is not installed.
     pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, NetnsTestbedError> {
         let (receiver, sender) = (Namespace::new()?, Namespace::new()?);
-        let (here, there) = (receiver.id().to_string(), sender.id().to_string());
+        let (receiver_id, sender_id) = (receiver.id().to_string(), sender.id().to_string());
         let mtu = mtu.to_string();
-        let pair = ["ip", "link", "add", RECEIVER, "mtu", &mtu, "netns", &here, "type", "veth"];
-        let peer = ["peer", "name", SENDER, "mtu", &mtu, "netns", &there];
+        let pair = ["ip", "link", "add", RECEIVER, "mtu", &mtu, "netns", &receiver_id, "type", "veth"];
+        let peer = ["peer", "name", SENDER, "mtu", &mtu, "netns", &sender_id];
         Start::new(&[&pair[..], &peer].concat(), STARTUP_TIMEOUT).run()?;
         for (namespace, name, address) in
             [(&receiver, RECEIVER, RECEIVER_ADDRESS), (&sender, SENDER, SERVER_ADDRESS)]

@@ -45,17 +45,17 @@ fn of_answer(answer: &[u8]) -> io::Result<RangeInclusive<u64>> {
         NetlinkPayload::Error(error) => return Err(error.to_io()),
         _ => return Err(io::ErrorKind::Unsupported.into()),
     };
-    let (mut least, mut most) = (None, None);
+    let (mut min, mut max) = (None, None);
     for attribute in link.attributes {
         match attribute {
-            LinkAttribute::MinMtu(bytes) => least = Some(bytes),
-            LinkAttribute::MaxMtu(bytes) => most = Some(bytes),
+            LinkAttribute::MinMtu(bytes) => min = Some(bytes),
+            LinkAttribute::MaxMtu(bytes) => max = Some(bytes),
             _ => {}
         }
     }
     // A maximum of 0 means no limit.
-    let (least, most) = least.zip(most).ok_or(io::ErrorKind::Unsupported)?;
-    Ok(u64::from(least)..=u64::from(if most == 0 { u32::MAX } else { most }))
+    let (min, max) = min.zip(max).ok_or(io::ErrorKind::Unsupported)?;
+    Ok(u64::from(min)..=u64::from(if max == 0 { u32::MAX } else { max }))
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_or_says_nothing_is_no_range() {
+    fn a_truncated_or_empty_answer_gives_no_range() {
         let mut link = LinkMessage::default();
         assert!(of_answer(&bytes_of(RouteNetlinkMessage::NewLink(link.clone()))).is_err());
         link.attributes.extend([LinkAttribute::MinMtu(68), LinkAttribute::MaxMtu(9600)]);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_has_no_class() {
+    fn a_missing_cpu_has_no_class() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         assert_eq!(classify(&places, Pair { flow: 0, application: 99 }), None);
     }

@@ -393,10 +393,11 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             findings.bad("offloads", Weight::Note, format!("{what} off"), advice);
         }
     }
-    if let (Some(ring), Some(most)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
-        if ring < most {
-            let advice = format!("ethtool -G {name} rx {most}, if packets are dropped (ethtool -S {name})");
-            findings.bad("ring", Weight::Note, format!("{ring} of {most} receive descriptors"), advice);
+    if let (Some(ring), Some(max_ring)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
+        if ring < max_ring {
+            let advice =
+                format!("ethtool -G {name} rx {max_ring}, if packets are dropped (ethtool -S {name})");
+            findings.bad("ring", Weight::Note, format!("{ring} of {max_ring} receive descriptors"), advice);
         } else {
             findings.good("ring", format!("{ring} receive descriptors, the maximum"));
         }
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_is_found_with_what_to_do() {
+    fn disturbances_are_found_with_remedies() {
         let host = host(&[
             ("proc/77/comm", "irqbalance\n"),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_interface_is_answered_with_the_right_ones() {
+    fn an_unknown_interface_is_refused_with_a_list_of_interfaces() {
         let host = host(&[("sys/class/net/eth0/mtu", "1500"), ("sys/class/net/lo/mtu", "65536")]);
         let findings = check(&host, Some(&"eth1".parse().unwrap()), None);
         let finding = of(&findings, "interface");

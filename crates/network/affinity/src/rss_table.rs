@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_a_table_or_one_family_there_is_no_queue() {
+    fn without_a_key_a_table_or_one_family_no_queue_is_predicted() {
         let (local, remote) = ends(PUBLISHED[0].0, PUBLISHED[0].1);
         let (six, _) = ends(PUBLISHED[1].0, PUBLISHED[1].1);
         assert_eq!(RssTable { key: KEY[..15].to_vec(), ..rss_table(true) }.queue_of(local, remote), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_hash_says_so() {
+    fn an_interface_without_a_hash_is_reported() {
         for name in ["lo", "no-such-interface-at-all", ""] {
             assert!(get(name).is_err(), "{name}");
         }

@@ -164,11 +164,11 @@ mod tests {
     fn a_connection_of_ones_own_is_found_with_its_inode_and_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut there, _) = listener.accept().unwrap();
-        there.write_all(&[7; 5000]).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.write_all(&[7; 5000]).unwrap();
         here.read_exact(&mut [0; 5000]).unwrap();
         let Ok(all) = dump() else {
-            eprintln!("left out: this kernel has no sock_diag");
+            eprintln!("skipped: this kernel has no sock_diag");
             return;
         };
         let found = all.iter().find(|socket| socket.local == here.local_addr().unwrap()).unwrap();

@@ -104,7 +104,7 @@ mod tests {
     use crate::fake::FakeHost;
 
     #[test]
-    fn a_thread_is_read_whatever_it_is_called() {
+    fn a_thread_with_any_name_is_read() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let host = FakeHost::with(&[("proc/7/task/8/stat", &format!("8 (a) b (c) S {}", fields.join(" ")))]);
         let stat = stat(&host, 7, 8).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_known_by_what_it_waits_for() {
+    fn a_reader_is_identified_by_the_descriptor_it_waits_for() {
         let read = TRANSFERS[0];
         let host = FakeHost::with(&[
             ("proc/7/task/7/syscall", "running"),

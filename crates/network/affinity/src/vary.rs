@@ -236,12 +236,12 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
     let is_beyond = |(knob, value): (&Knob, &u64)| match knob {
         Knob::Mtu => {
             let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
-            let (least, most) = (sizes.start(), sizes.end());
-            Some(format!("{knob}={value}: {name} accepts packets of {least} to {most} bytes"))
+            let (min, max) = (sizes.start(), sizes.end());
+            Some(format!("{knob}={value}: {name} accepts packets of {min} to {max} bytes"))
         }
         Knob::RxRing => {
-            let most = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|most| value > most)?;
-            Some(format!("{knob}={value}: a receive ring of {name} has at most {most} descriptors"))
+            let max = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|max| value > max)?;
+            Some(format!("{knob}={value}: a receive ring of {name} has at most {max} descriptors"))
         }
         _ => None,
     };
@@ -260,7 +260,7 @@ mod tests {
     use crate::interface;
 
     #[test]
-    fn every_combination_is_there_once_and_the_usual_one_first() {
+    fn every_combination_occurs_once_and_the_present_one_is_first() {
         let variations: Vec<Variation> =
             ["gro=1,0", "mtu=9000,1500,1500"].iter().map(|text| text.parse().unwrap()).collect();
         let all: Vec<String> = variants(&variations).iter().map(words).collect();
@@ -288,21 +288,22 @@ mod tests {
     }
 
     #[test]
-    fn a_value_beyond_what_the_interface_takes_is_named_with_its_limit() {
+    fn a_value_outside_the_interfaces_range_is_named_with_its_limit() {
         let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let said = |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
-        assert_eq!(said(&host, "mtu=1500,99999"), None, "no remark");
+        let limit_error =
+            |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
+        assert_eq!(limit_error(&host, "mtu=1500,99999"), None, "no remark");
         host.packet_sizes = Some(68..=9600);
         host.put_driver("eth1", DriverFact::RxRingMost, 4096);
-        assert_eq!(said(&host, "mtu=68,9600"), None);
-        assert_eq!(said(&host, "rx-ring=4096"), None);
+        assert_eq!(limit_error(&host, "mtu=68,9600"), None);
+        assert_eq!(limit_error(&host, "rx-ring=4096"), None);
         for (text, why) in [
             ("mtu=1500,9601", "mtu=9601: eth1 accepts packets of 68 to 9600 bytes"),
             ("mtu=67", "mtu=67: eth1 accepts packets of 68 to 9600 bytes"),
             ("rx-ring=512,8192", "rx-ring=8192: a receive ring of eth1 has at most 4096 descriptors"),
         ] {
-            assert_eq!(said(&host, text).as_deref(), Some(why));
+            assert_eq!(limit_error(&host, text).as_deref(), Some(why));
         }
     }
 

@@ -174,14 +174,15 @@ impl Watch {
         };
         let counts = self.last.as_ref().map(|last| last.reading.until(&now.reading)).unwrap_or_default();
         let places = host.places();
-        let mut seen = Observation {
+        let mut observation = Observation {
             seconds: counts.seconds,
             cpus: counts.cpus,
             connections: connections.len(),
             ..Default::default()
         };
         let before = self.last.as_ref().map(|last| &last.interrupts);
-        seen.queues = queues::of(host, &nics, before.zip(Some(&now.interrupts)), &seen, &mut missing);
+        observation.queues =
+            queues::of(host, &nics, before.zip(Some(&now.interrupts)), &observation, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
         let spreads: HashMap<&Interface, RssTable> = nics
             .iter()
@@ -193,10 +194,10 @@ impl Watch {
             let rss_table = spreads.get(&flow.interface);
             flow.queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
         }
-        self.threads(host, &busy, &online, &mut seen, &mut missing);
-        (seen.places, seen.missing) = (places, missing);
+        self.threads(host, &busy, &online, &mut observation, &mut missing);
+        (observation.places, observation.missing) = (places, missing);
         self.last = Some(now);
-        seen
+        observation
     }
 
     /// The busiest connections with their rates; empty at the first observation.
@@ -237,7 +238,7 @@ impl Watch {
         host: &dyn Host,
         busy: &[(Socket, Flow)],
         online: &CpuSet,
-        seen: &mut Observation,
+        observation: &mut Observation,
         missing: &mut Vec<String>,
     ) {
         let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
@@ -252,12 +253,12 @@ impl Watch {
                     let team =
                         teams.entry(owner.process).or_insert_with(|| ProcessThreads::of(host, owner.process));
                     match team.reader(host, *owner, &self.ticks) {
-                        Some(thread) => flow.thread = self.thread(host, (team, thread), online, seen),
+                        Some(thread) => flow.thread = self.thread(host, (team, thread), online, observation),
                         None => unread += 1,
                     }
                 }
             }
-            seen.flows.push(flow);
+            observation.flows.push(flow);
         }
         let stats = teams.iter().flat_map(|(process, team)| {
             team.stats.iter().map(move |(thread, stat)| (*process, *thread, stat))
@@ -289,27 +290,31 @@ impl Watch {
         host: &dyn Host,
         (team, thread): (&ProcessThreads, u32),
         online: &CpuSet,
-        seen: &mut Observation,
+        observation: &mut Observation,
     ) -> Option<usize> {
         let process = team.process;
-        if let Some(index) = seen.threads.iter().position(|of| of.thread == thread) {
+        if let Some(index) = observation.threads.iter().position(|of| of.thread == thread) {
             return Some(index);
         }
         let stat = threads::stat(host, process, thread)?;
         let before = self.ticks.get(&(process, thread, stat.started));
         let ticks = before.map_or(0, |before| stat.ticks.saturating_sub(*before));
-        seen.threads.push(Thread {
+        observation.threads.push(Thread {
             process,
             thread,
             started: stat.started,
             name: stat.name,
             names: team.names(host),
             cpu: stat.cpu,
-            load: if seen.seconds > 0.0 { (ticks as f64 / TICKS / seen.seconds).min(1.0) } else { 0.0 },
+            load: if observation.seconds > 0.0 {
+                (ticks as f64 / TICKS / observation.seconds).min(1.0)
+            } else {
+                0.0
+            },
             bound: host.thread_cpus(thread).ok()?,
             open: threads::open_to(host, process, online),
         });
-        Some(seen.threads.len() - 1)
+        Some(observation.threads.len() - 1)
     }
 }
 
@@ -362,8 +367,8 @@ impl ProcessThreads {
         };
         let grown: Vec<(u64, u32)> = stats.iter().filter_map(grown).collect();
         let all: u64 = grown.iter().map(|(ticks, _)| ticks).sum();
-        let (most, thread) = grown.into_iter().max()?;
-        (most > 0 && most as f64 >= NEARLY_ALL * all as f64).then_some(thread)
+        let (growth, thread) = grown.into_iter().max()?;
+        (growth > 0 && growth as f64 >= NEARLY_ALL * all as f64).then_some(thread)
     }
 }
 

@@ -31,7 +31,7 @@ fn irqbalance() -> Option<String> {
         && works(&program, &["--version"])
         && Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
     if !can {
-        eprintln!("left out: it needs root, unshare and irqbalance (LONGMA_IRQBALANCE)");
+        eprintln!("skipped: it needs root, unshare and irqbalance (LONGMA_IRQBALANCE)");
     }
     can.then_some(program)
 }

@@ -52,8 +52,8 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    pub fn new(most: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(most)), idle: Arc::default() }
+    pub fn new(limit: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(limit)), idle: Arc::default() }
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
@@ -91,8 +91,9 @@ impl ConnectionLimit {
         let rests = |(_, mark): &(IpAddr, Arc<SharedPart>)| !mark.is_sending.load(Ordering::Relaxed);
         let resting = idle.waiting.values().filter(|one| rests(one));
         resting.for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
-        let Some((most, _)) = counts.into_iter().max_by_key(|count| count.1) else { return false };
-        let oldest = idle.waiting.iter().find(|(_, one)| one.0 == most && rests(one)).map(|found| *found.0);
+        let Some((busiest, _)) = counts.into_iter().max_by_key(|count| count.1) else { return false };
+        let oldest =
+            idle.waiting.iter().find(|(_, one)| one.0 == busiest && rests(one)).map(|found| *found.0);
         let closed = oldest.and_then(|number| idle.waiting.remove(&number));
         closed.inspect(|(_, mark)| mark.closed.notify_one()).is_some()
     }

@@ -52,7 +52,7 @@ impl Access {
 
     /// Writes the file atomically, readable by its owner only.
     pub(crate) fn write(&self, data_dir: &Path) -> io::Result<()> {
-        if Self::read(data_dir).is_ok_and(|there| there == *self) {
+        if Self::read(data_dir).is_ok_and(|stored| stored == *self) {
             return Ok(());
         }
         let new = data_dir.join("client.json.new");

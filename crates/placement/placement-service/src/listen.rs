@@ -100,20 +100,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 
 /// Reads a certificate chain and its key, and checks the certificate.
 pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, CertificateInfo), String> {
-    let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file_error = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(certificate).map_err(|e| said(certificate, &e))?.collect();
-    let chain = chain.map_err(|e| said(certificate, &e))?;
-    let told = certificate::inspect(&chain).map_err(|e| said(certificate, &e))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| said(key, &e))?;
+        CertificateDer::pem_file_iter(certificate).map_err(|e| file_error(certificate, &e))?.collect();
+    let chain = chain.map_err(|e| file_error(certificate, &e))?;
+    let details = certificate::inspect(&chain).map_err(|e| file_error(certificate, &e))?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| file_error(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|e| said(certificate, &e))?;
-    Ok((TlsAcceptor::from(Arc::new(config)), told))
+        .map_err(|e| file_error(certificate, &e))?;
+    Ok((TlsAcceptor::from(Arc::new(config)), details))
 }
 
 /// Serves until `stopping`, then finishes the requests in progress.
@@ -179,7 +179,7 @@ fn allow_files() {
     let wanted = MAX_CONNECTIONS as u64 + OTHER_FILES;
     let now = getrlimit(Resource::Nofile);
     if now.current.is_some_and(|current| current < wanted) {
-        let current = Some(now.maximum.map_or(wanted, |most| most.min(wanted)));
+        let current = Some(now.maximum.map_or(wanted, |max| max.min(wanted)));
         // If this fails, connections are refused earlier, and that is logged.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
     }

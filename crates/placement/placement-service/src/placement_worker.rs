@@ -82,7 +82,7 @@ impl PlacementWorker {
     }
 
     /// Runs `task` with the allocator, or drops it if the queue is full.
-    pub fn tell(&self, task: impl FnOnce(&mut Allocator) + Send + 'static) {
+    pub fn submit(&self, task: impl FnOnce(&mut Allocator) + Send + 'static) {
         let _ = self.send(Job::Ask(Box::new(task)));
     }
 }

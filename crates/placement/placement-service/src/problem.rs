@@ -42,37 +42,37 @@ impl HttpProblem {
 
     /// Maps a store error. Details of a database failure go to the log only.
     pub fn of_store(error: StoreError, log: &Log) -> Self {
-        let said = error.to_string();
+        let message = error.to_string();
         match error {
-            StoreError::Conflict { .. } => Self::new(ProblemKind::Conflict, said),
-            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(ProblemKind::Exists, said),
+            StoreError::Conflict { .. } => Self::new(ProblemKind::Conflict, message),
+            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(ProblemKind::Exists, message),
             StoreError::NotAllowed { .. } | StoreError::Stale { .. } => {
-                Self::new(ProblemKind::WrongState, said)
+                Self::new(ProblemKind::WrongState, message)
             }
-            StoreError::KeyReused => Self::new(ProblemKind::KeyReused, said),
-            StoreError::Quota { .. } => Self::new(ProblemKind::OverQuota, said),
-            StoreError::Unknown { .. } => Self::new(ProblemKind::NotFound, said),
+            StoreError::KeyReused => Self::new(ProblemKind::KeyReused, message),
+            StoreError::Quota { .. } => Self::new(ProblemKind::OverQuota, message),
+            StoreError::Unknown { .. } => Self::new(ProblemKind::NotFound, message),
             StoreError::Busy(_) => {
-                log(&said);
+                log(&message);
                 Self::new(
                     ProblemKind::Busy,
                     "nothing was changed: the database is in use by others; try again".into(),
                 )
             }
             StoreError::Full(_) => {
-                log(&said);
+                log(&message);
                 let detail = "nothing was changed: free space on the database's disk, then try again".into();
                 Self::new(ProblemKind::DatabaseFull, detail)
             }
             StoreError::Unreachable(_) => {
-                log(&said);
+                log(&message);
                 let detail = "the service reconnects with each request. Nothing was changed, unless the \
                     connection broke during this request: repeat it with the same idempotency key, or \
                     check the state first";
                 Self::new(ProblemKind::DatabaseUnreachable, detail.into())
             }
             StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
-                log(&said);
+                log(&message);
                 // A commit whose acknowledgement was lost may have succeeded.
                 let detail =
                     "see the service's log for the reason; the change may have been made: check, or \

@@ -88,7 +88,7 @@ kinds! {
     Inconsistent = 500, "the store contradicts itself";
     /// The system provides no random numbers.
     NoRandomNumbers = 500, "the system provides no random numbers";
-    /// Too much is going on; try again.
+    /// The service is overloaded; try again.
     Busy = 503, "busy";
     /// The service is ending.
     Ending = 503, "ending";

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_what_happened_between_two_readings() {
+    fn load_is_the_difference_of_two_readings() {
         let folder = tree();
         let host = collect(folder.path(), "power").unwrap();
         let before = counters(folder.path()).unwrap();
@@ -355,21 +355,21 @@ mod tests {
 
     #[test]
     fn errors_name_the_file() {
-        let said = |path: &str, text: &str| {
+        let message = |path: &str, text: &str| {
             let folder = tree();
             put(folder.path(), path, text);
             collect(folder.path(), "power").unwrap_err().to_string()
         };
         let node = "sys/devices/system/node/node8";
-        assert!(said(&format!("{node}/cpulist"), "2-").contains("node8/cpulist"));
-        assert!(said(&format!("{node}/distance"), "10").contains("2 numbers"));
-        assert!(said(&format!("{node}/meminfo"), "x").contains("MemTotal"));
+        assert!(message(&format!("{node}/cpulist"), "2-").contains("node8/cpulist"));
+        assert!(message(&format!("{node}/distance"), "10").contains("2 numbers"));
+        assert!(message(&format!("{node}/meminfo"), "x").contains("MemTotal"));
         assert!(
-            said(&format!("{node}/hugepages/hugepages-2048kB/nr_hugepages"), "999999")
+            message(&format!("{node}/hugepages/hugepages-2048kB/nr_hugepages"), "999999")
                 .contains("huge pages take")
         );
-        assert!(said(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is listed twice"));
-        assert!(said("sys/bus/pci/devices/0000:01:00.0/numa_node", "x").contains("numa_node"));
+        assert!(message(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is listed twice"));
+        assert!(message("sys/bus/pci/devices/0000:01:00.0/numa_node", "x").contains("numa_node"));
         let empty = tempfile::tempdir().unwrap();
         assert!(collect(empty.path(), "x").unwrap_err().to_string().contains("is sysfs mounted"));
     }

@@ -65,11 +65,11 @@ pub struct Plan {
     pub score: (f64, f64),
 }
 
-/// Plans up to `most` moves between the nodes of `host`, greedily by the largest reduction of the score. Virtual
+/// Plans up to `max_moves` moves between the nodes of `host`, greedily by the largest reduction of the score. Virtual
 /// machines with exclusive CPUs and those that are not running are not moved.
 ///
 /// Each target is free while the virtual machine still occupies its old place, so every move can be made live.
-pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most: usize) -> Plan {
+pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], max_moves: usize) -> Plan {
     let percent = scheduler.policy().overcommit_percent;
     let mut scheduler = scheduler.clone();
     let score_of = |s: &Scheduler| s.inventory().usage(host).map_or(0.0, |u| score([&u], sizes, percent));
@@ -88,7 +88,7 @@ pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most:
             Some((vm, vm.placement.clone().filter(|p| p.host == host && p.cpu != CpuPolicy::Exclusive)?))
         })
         .collect();
-    while moves.len() < most {
+    while moves.len() < max_moves {
         let mut best: Option<(f64, usize, Placement)> = None;
         for (at, (vm, place)) in places.iter().enumerate().filter(|(_, (_, p))| p.cells.len() == 1) {
             for node in nodes.iter().filter(|n| **n != place.cells[0].node) {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_stays_where_it_is() {
+    fn stopped_virtual_machines_are_not_moved() {
         let (scheduler, mut vms) = scattered(false);
         for vm in &mut vms[1..] {
             vm.state = VmState::Stopped;

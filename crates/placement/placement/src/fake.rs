@@ -281,11 +281,11 @@ impl Hypervisor for FakeHypervisor {
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         self.change_running("give virtual CPUs to", name, |actual, _| {
-            let most = actual.pins.vcpus.len() as u32;
-            if count > most {
-                return Err(format!("its maximum is {most}"));
+            let max_vcpus = actual.pins.vcpus.len() as u32;
+            if count > max_vcpus {
+                return Err(format!("its maximum is {max_vcpus}"));
             }
-            actual.offline = (count..most).collect();
+            actual.offline = (count..max_vcpus).collect();
             Ok(())
         })
     }

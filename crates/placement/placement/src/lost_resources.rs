@@ -88,12 +88,12 @@ impl RetainedHost {
     fn keep_nodes(&mut self, known: &Host, tally: &Tally) {
         let used = tally.exclusive.iter().map(|e| e.0).chain(tally.shared.keys().copied());
         let used: Vec<u32> = used.chain(tally.memory.keys().map(|pool| pool.0)).collect();
-        let gone = |n: &&Node| used.contains(&n.id) && !self.host.nodes.iter().any(|here| here.id == n.id);
-        let gone: Vec<&Node> = known.nodes.iter().filter(gone).collect();
-        if gone.is_empty() {
+        let lost = |n: &&Node| used.contains(&n.id) && !self.host.nodes.iter().any(|here| here.id == n.id);
+        let lost: Vec<&Node> = known.nodes.iter().filter(lost).collect();
+        if lost.is_empty() {
             return;
         }
-        for node in gone {
+        for node in lost {
             self.lost.push(format!(
                 "node {} is missing, but virtual machines have resources reserved there",
                 node.id
@@ -147,15 +147,15 @@ impl RetainedHost {
                 let cpus = host.nodes.iter().find(|n| n.id == *id).map(Node::cpus).unwrap_or_default();
                 cpus.difference(&host.reserved).difference(&own).len() as u32
             };
-            let there = free(&self.host);
+            let before = free(&self.host);
             while *shared > free(&self.host).saturating_mul(percent) / 100 {
                 if !self.restore_lost_cpu(known, Some(*id)) {
                     break;
                 }
             }
-            if free(&self.host) > there {
+            if free(&self.host) > before {
                 self.lost.push(format!(
-                    "node {id} has only {there} CPUs for {shared} virtual CPUs, which exceeds the \
+                    "node {id} has only {before} CPUs for {shared} virtual CPUs, which exceeds the \
                         overcommit ratio of {percent} %"
                 ));
             }
@@ -169,11 +169,11 @@ impl RetainedHost {
     /// Adds back one lost CPU of `node`, or of any node if it is `None`. Returns false if there is none.
     fn restore_lost_cpu(&mut self, known: &Host, node: Option<u32>) -> bool {
         let here = all_cpus(&self.host);
-        let gone = |n: &Node| {
+        let lost_cpu = |n: &Node| {
             n.cpus().difference(&here).difference(&known.reserved).iter().next().map(|cpu| (n.id, cpu))
         };
         let of = known.nodes.iter().filter(|n| node.is_none_or(|id| id == n.id));
-        let found = of.filter(|n| self.host.nodes.iter().any(|here| here.id == n.id)).find_map(gone);
+        let found = of.filter(|n| self.host.nodes.iter().any(|here| here.id == n.id)).find_map(lost_cpu);
         let Some((id, cpu)) = found else { return false };
         if let Some(node) = self.node(id) {
             add_cpu(node, known, cpu);
@@ -184,11 +184,11 @@ impl RetainedHost {
     fn keep_memory(&mut self, tally: &Tally) {
         for ((id, page_kib), mib) in &tally.memory {
             let Some(node) = self.node(*id) else { continue };
-            let (there, lost) = match node.memory.iter_mut().find(|p| p.page_kib == *page_kib) {
+            let (before, lost) = match node.memory.iter_mut().find(|p| p.page_kib == *page_kib) {
                 Some(pool) => {
-                    let there = pool.mib;
-                    pool.mib = there.max(*mib);
-                    (there, there < *mib)
+                    let before = pool.mib;
+                    pool.mib = before.max(*mib);
+                    (before, before < *mib)
                 }
                 None => {
                     node.memory.push(Pool { page_kib: *page_kib, mib: *mib });
@@ -197,7 +197,7 @@ impl RetainedHost {
             };
             if lost {
                 self.lost.push(format!(
-                    "node {id} has only {there} MiB in pages of {page_kib} KiB, but {mib} MiB are reserved"
+                    "node {id} has only {before} MiB in pages of {page_kib} KiB, but {mib} MiB are reserved"
                 ));
             }
         }
@@ -205,12 +205,12 @@ impl RetainedHost {
 
     fn keep_devices(&mut self, known: &Host, tally: &Tally) {
         for (name, slots) in &tally.devices {
-            let there = self.host.devices.iter_mut().find(|d| d.name == *name);
-            let before = there.as_ref().map_or(0, |d| d.slots);
+            let current = self.host.devices.iter_mut().find(|d| d.name == *name);
+            let before = current.as_ref().map_or(0, |d| d.slots);
             if before >= *slots {
                 continue;
             }
-            match (there, known.devices.iter().find(|d| d.name == *name)) {
+            match (current, known.devices.iter().find(|d| d.name == *name)) {
                 (Some(device), _) => device.slots = *slots,
                 (None, Some(device)) => {
                     let node = device.node.filter(|id| self.host.nodes.iter().any(|n| n.id == *id));

@@ -1,4 +1,4 @@
-//! Brings a host's hypervisor to the state that the store intends, whatever its present state. A crash between any two
+//! Brings a host's hypervisor to the state that the store intends, from any present state. A crash between any two
 //! steps is safe. An agent calls [`reconcile`] after changes and periodically.
 
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
@@ -171,7 +171,7 @@ impl Agent<'_> {
     fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
         let all: Vec<Listed> = self.seen.values().map(|found| found.0.clone()).collect();
         for listed in all {
-            let (ours, said, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
+            let (ours, created, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
             match ours {
                 None if listed.vm.is_none() => self.report.foreign.push(domain),
                 None => self.leave_alone(domain, "is labelled with another database"),
@@ -181,9 +181,9 @@ impl Agent<'_> {
                         &format!("is labelled as virtual machine {id} but has another name"),
                     );
                 }
-                Some(id) if vms.iter().any(|vm| vm.id == id && said.is_none_or(|at| at == vm.created_at)) => {
-                }
-                Some(id) if !self.store.has_created(id, said)? => {
+                Some(id)
+                    if vms.iter().any(|vm| vm.id == id && created.is_none_or(|at| at == vm.created_at)) => {}
+                Some(id) if !self.store.has_created(id, created)? => {
                     self.leave_alone(
                         domain,
                         "is labelled as a virtual machine that was never created \
@@ -206,7 +206,7 @@ impl Agent<'_> {
         self.report.foreign.push(domain);
     }
 
-    /// State of a virtual machine's domain, whichever database it belongs to.
+    /// State of a virtual machine's domain, even if it belongs to another database.
     fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
         let found = match self.touched.contains(domain) {
             true => self.hypervisor.inspect(domain)?,

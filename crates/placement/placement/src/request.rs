@@ -271,10 +271,11 @@ impl Request {
         }
         if let Some(kib) = self.huge_page_kib {
             let known = (64..=16 << 20).contains(&kib) && kib.is_power_of_two();
-            let whole = (self.memory_mib << 10).is_multiple_of(u64::from(kib) * u64::from(nodes.max(1)));
+            let is_multiple =
+                (self.memory_mib << 10).is_multiple_of(u64::from(kib) * u64::from(nodes.max(1)));
             if !known {
                 note("huge_page_kib".into(), format!("is {kib}; must be a power of two from 64 to 16777216"));
-            } else if !whole {
+            } else if !is_multiple {
                 let problem = format!(
                     "is {}; must be whole pages of {kib} KiB on each of {nodes} nodes",
                     self.memory_mib

@@ -244,14 +244,14 @@ pub enum StoreError {
     #[error("the idempotency key was used for another request")]
     KeyReused,
     /// The tenant would exceed its quota.
-    #[error("tenant {tenant} would have {would} {what}; its quota is {most}")]
+    #[error("tenant {tenant} would have {would} {what}; its quota is {limit}")]
     Quota {
         /// Name of the tenant.
         tenant: String,
         /// The limited resource.
         what: &'static str,
         /// The limit.
-        most: u64,
+        limit: u64,
         /// Usage that the operation would lead to.
         would: u64,
     },

@@ -53,9 +53,9 @@ pub struct Switcher {
 }
 
 fn imbalance(loads: &[f64]) -> f64 {
-    let most = loads.iter().copied().fold(f64::MIN, f64::max);
-    let least = loads.iter().copied().fold(f64::MAX, f64::min);
-    (most - least).max(0.0)
+    let max = loads.iter().copied().fold(f64::MIN, f64::max);
+    let min = loads.iter().copied().fold(f64::MAX, f64::min);
+    (max - min).max(0.0)
 }
 
 impl Switcher {
@@ -83,10 +83,10 @@ impl Switcher {
         let place = |id: u32| nodes.iter().position(|n| n.0 == id);
         // Distributes a virtual machine's load over its nodes in proportion to their virtual CPUs.
         let spread = |placement: &Placement, cpus: f64, loads: &mut [f64]| {
-            let whole = f64::from(placement.vcpus().max(1));
+            let vcpus = f64::from(placement.vcpus().max(1));
             for cell in &placement.cells {
                 if let Some(at) = place(cell.node) {
-                    loads[at] += cpus * f64::from(cell.vcpus) / whole / nodes[at].1;
+                    loads[at] += cpus * f64::from(cell.vcpus) / vcpus / nodes[at].1;
                 }
             }
         };

@@ -126,7 +126,7 @@ fn evacuated_virtual_machines_start_elsewhere_and_the_host_can_be_removed() {
 }
 
 #[test]
-fn what_fits_nowhere_else_stays_and_can_be_deleted_by_force() {
+fn a_virtual_machine_that_fits_nowhere_stays_and_can_be_deleted_by_force() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&host("h1"), 200).unwrap();

@@ -78,15 +78,15 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
     let pins = intended_pins(&host, &[], &placed);
     assert!(pins.vcpus.iter().all(|cpus| !cpus.is_empty()) && !pins.emulator.is_empty());
     let two = Request { memory: MemoryPolicy::Strict, virtual_nodes: Some(2), ..Request::new("two", 2, 512) };
-    let said = scheduler.explain(&two, None, 10).unwrap();
-    assert_eq!(said.fitting, 0, "two virtual nodes need two nodes with both");
+    let explanation = scheduler.explain(&two, None, 10).unwrap();
+    assert_eq!(explanation.fitting, 0, "two virtual nodes need two nodes with both");
     let refused =
-        |node: usize| said.hosts[0].nodes[node].refused.iter().map(|r| &*r.filter).collect::<Vec<_>>();
-    assert!(refused(0).contains(&"memory") && refused(2).contains(&"shared-cpus"), "{said:?}");
+        |node: usize| explanation.hosts[0].nodes[node].refused.iter().map(|r| &*r.filter).collect::<Vec<_>>();
+    assert!(refused(0).contains(&"memory") && refused(2).contains(&"shared-cpus"), "{explanation:?}");
 }
 
 #[test]
-fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu() {
+fn with_any_missing_resources_scores_are_numbers_and_virtual_cpus_have_cpus() {
     let mut chance = Rng::new(16);
     for _ in 0..200 {
         let nodes: Vec<(u32, u64)> = (0..1 + chance.index(5))
@@ -104,9 +104,9 @@ fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu()
             let pins = intended_pins(&host, &[], &placement);
             assert!(pins.vcpus.iter().all(|cpus| !cpus.is_empty()), "{nodes:?}: {placement:?}");
         }
-        let said = scheduler.explain(&Request::new("more", 1, 64), None, 10).unwrap();
-        let weights = said.hosts[0].nodes.iter().flat_map(|n| &n.weights);
-        assert!(weights.clone().all(|w| (0.0..=1.0).contains(&w.value)), "{nodes:?}: {said:?}");
+        let explanation = scheduler.explain(&Request::new("more", 1, 64), None, 10).unwrap();
+        let weights = explanation.hosts[0].nodes.iter().flat_map(|n| &n.weights);
+        assert!(weights.clone().all(|w| (0.0..=1.0).contains(&w.value)), "{nodes:?}: {explanation:?}");
         let planned = plan(&scheduler, "h", &[], &COMMON_SIZES, 4);
         assert!(planned.score.0.is_finite() && planned.score.1.is_finite(), "{nodes:?}");
     }
@@ -141,15 +141,15 @@ fn less(host: &Host, chance: &mut Rng) -> Host {
         }
     }
     if chance.index(4) == 0 {
-        let gone = chance.index(less.nodes.len());
-        less.nodes.remove(gone);
+        let removed = chance.index(less.nodes.len());
+        less.nodes.remove(removed);
         less.distances = uniform_distances(less.nodes.len());
     }
     less
 }
 
 #[test]
-fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
+fn lost_resources_stay_reserved_and_are_not_given_out() {
     let mut chance = Rng::new(7);
     let mut lost = 0;
     for _ in 0..60 {
@@ -170,13 +170,13 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
         for place in &places {
             scheduler.take(place).unwrap_or_else(|e| panic!("{e}: {:?}", kept.lost));
         }
-        let there: BTreeSet<u32> =
+        let cpus: BTreeSet<u32> =
             found.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
         for n in 0..30 {
             let one = Request { cpu: CpuPolicy::Exclusive, ..Request::new(&format!("n{n}"), 1, 1) };
             let Ok(placed) = scheduler.place(&one) else { break };
             let cpu = placed.cells[0].cpus[0];
-            assert!(there.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
+            assert!(cpus.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
         // Nor after the reservations are released, before the host is described again.
         for place in &places {
@@ -190,8 +190,8 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
         }
         for vm in &vms {
             let own: Vec<u32> = vm.placement.iter().flat_map(|p| p.tally().exclusive).map(|e| e.1).collect();
-            let gone = own.iter().any(|cpu| !there.contains(cpu));
-            assert_eq!(gone, own.iter().any(|cpu| kept.own_cpus.contains(*cpu)), "{:?}", kept.lost);
+            let is_lost = own.iter().any(|cpu| !cpus.contains(cpu));
+            assert_eq!(is_lost, own.iter().any(|cpu| kept.own_cpus.contains(*cpu)), "{:?}", kept.lost);
         }
         // Without reservations, nothing is retained.
         assert_eq!(retain_reserved(&found, &kept.host, &[], 200).host, found);

@@ -19,7 +19,7 @@ fn host(name: &str) -> Host {
 fn on_server(test: impl Fn(&Database, &str)) {
     match std::env::var("LONGMA_TEST_POSTGRES") {
         Ok(server) => test(&Database::on(&server), &server),
-        Err(_) => eprintln!("left out: LONGMA_TEST_POSTGRES names no server"),
+        Err(_) => eprintln!("skipped: LONGMA_TEST_POSTGRES names no server"),
     }
 }
 
@@ -33,7 +33,7 @@ fn end_sessions(database: &Database, server: &str) {
 }
 
 #[test]
-fn a_store_goes_on_when_its_sessions_were_ended() {
+fn a_store_continues_after_its_sessions_were_ended() {
     on_server(|database, server| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();
@@ -156,7 +156,10 @@ fn a_server_that_forgets_what_it_committed_and_tables_of_a_later_version_are_ref
         let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
         client.batch_execute("INSERT INTO longma_placement_version (version) VALUES (99)").unwrap();
         let refused = SqlStore::connect(&database.url()).unwrap_err();
-        assert!(matches!(&refused, StoreError::Format(said) if said.contains("version 99")), "{refused}");
+        assert!(
+            matches!(&refused, StoreError::Format(message) if message.contains("version 99")),
+            "{refused}"
+        );
         let refused = SqlStore::connect(&format!("{server} dbname=there_is_none")).unwrap_err();
         assert!(refused.to_string().contains("there_is_none"), "{refused}");
         for url in ["postgresql://[", "host=/there-is-no-such-folder user=x", "nonsense"] {
@@ -166,7 +169,7 @@ fn a_server_that_forgets_what_it_committed_and_tables_of_a_later_version_are_ref
 }
 
 #[test]
-fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
+fn a_peer_stopped_in_a_transfer_delays_others_only_briefly() {
     on_server(|database, _| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();
@@ -176,7 +179,9 @@ fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
             "SET idle_in_transaction_session_timeout = '2s'; BEGIN; SELECT pg_advisory_xact_lock(1282436193)";
         stopped.batch_execute(held).unwrap();
         let store: Arc<SqlStore> = store;
-        store.raise_alarm("h", None, "cpu", 1.0).expect("the server ends who has the lock and is silent");
+        store
+            .raise_alarm("h", None, "cpu", 1.0)
+            .expect("the server ends the silent session that holds the lock");
     });
 }
 

@@ -127,7 +127,7 @@ impl House {
 }
 
 #[test]
-fn a_run_reads_the_hosts_virtual_machines_equally_often_whatever_their_number() {
+fn the_number_of_reads_in_a_run_is_independent_of_the_number_of_virtual_machines() {
     let reads = |vms: u32| {
         let mut house = house();
         for vm in 0..vms {
@@ -240,7 +240,7 @@ fn a_refused_move_is_undone_and_a_refused_start_fails_with_its_reason() {
 }
 
 #[test]
-fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_left_alone() {
+fn dead_and_manually_changed_domains_are_repaired_and_foreign_ones_left_alone() {
     let mut house = house();
     (0..4).for_each(|s| house.step(s));
     let name = |n: &str, h: &House| domain_name(h.find(n).unwrap().id);
@@ -272,7 +272,7 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
 }
 
 #[test]
-fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() {
+fn a_manually_paused_undefined_or_throttled_domain_is_found_and_repaired() {
     let mut house = house();
     (0..4).for_each(|s| house.step(s));
     let [a, b] = ["a", "b"].map(|name| domain_name(house.find(name).unwrap().id));
@@ -392,8 +392,11 @@ fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
     });
     house.hypervisor.tamper(&domain_name(id), |_| false);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    let said = format!("{:?}", report.problems);
-    assert!(said.contains("has another name") && said.contains("renamed still runs on them"), "{said}");
+    let problems = format!("{:?}", report.problems);
+    assert!(
+        problems.contains("has another name") && problems.contains("renamed still runs on them"),
+        "{problems}"
+    );
     let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert!(found.iter().any(|f| f.what == What::Orphan && f.domain == "renamed"), "{found:?}");
     assert!(house.hypervisor.domains()["renamed"].running);
@@ -401,7 +404,7 @@ fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
 
 /// It was running before its database got an identity.
 #[test]
-fn a_domain_that_names_no_database_is_kept_as_ever() {
+fn a_domain_that_names_no_database_is_kept() {
     let mut house = house();
     house.place(&Request::new("a", 1, 64)).unwrap();
     assert!(house.reconcile());
@@ -520,7 +523,7 @@ fn a_thread_for_input_and_output_on_anothers_cpu_is_found_and_pinned_back() {
 }
 
 #[test]
-fn memory_of_another_size_is_found_with_what_to_do_and_is_right_after_a_restart() {
+fn changed_memory_is_found_with_a_remedy_and_is_right_after_a_restart() {
     let (mut house, _, shared) = neighbours(1);
     house.hypervisor.tamper(&shared, |d| {
         d.memory_mib.values_mut().for_each(|mib| *mib = 300);

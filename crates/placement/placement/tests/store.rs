@@ -40,13 +40,13 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                         let request =
                             if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
                         // On a busy machine the other allocator may win every attempt; the caller then retries.
-                        let said = loop {
+                        let answer = loop {
                             match allocator.place(&request, None) {
                                 Err(error) if error.to_string().contains("no longer free") => {}
-                                said => break said,
+                                answer => break answer,
                             }
                         };
-                        match said {
+                        match answer {
                             Ok(_) => placed += 1,
                             Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
                         }
@@ -75,7 +75,7 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
 }
 
 #[test]
-fn schedulers_that_are_in_each_others_way_go_out_of_it() {
+fn conflicting_schedulers_retry_until_they_succeed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("placement.db");
     let first = SqlStore::open_file(&path).unwrap();
@@ -191,7 +191,7 @@ fn two_members_that_shun_each_other_do_not_meet_however_they_race() {
 }
 
 #[test]
-fn states_lead_only_where_they_may_and_deleting_gives_everything_back() {
+fn only_valid_state_transitions_happen_and_deletion_releases_everything() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
@@ -262,7 +262,7 @@ fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
 }
 
 #[test]
-fn what_was_answered_is_there_when_the_store_is_opened_again() {
+fn acknowledged_changes_are_present_after_reopening_the_store() {
     on_each(|database| {
         let placed = {
             let store = database.open();
@@ -514,7 +514,7 @@ fn groups_by_node_hold_when_two_schedulers_place_their_members_at_once() {
 }
 
 #[test]
-fn counts_are_those_of_what_is_listed() {
+fn counts_match_the_list() {
     on_each(|database| {
         let store = database.open();
         for name in ["a", "b", "c"] {
@@ -539,7 +539,7 @@ fn counts_are_those_of_what_is_listed() {
 }
 
 #[test]
-fn what_only_history_needs_is_deleted_after_its_time() {
+fn history_is_deleted_after_its_retention_time() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();

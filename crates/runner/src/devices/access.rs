@@ -130,35 +130,38 @@ impl Devices {
     fn read(&mut self, memory: &mut MemorySystem, access: &RegisterAccess) -> (u64, Duration) {
         let &RegisterAccess { number, offset, width, core, at } = access;
         let number = usize::from(number);
-        let (way, there) = self.arrival(number, core, at);
-        self.advance(there, memory);
+        let (latency, arrival) = self.arrival(number, core, at);
+        self.advance(arrival, memory);
         self.accesses += 1;
         if number >= self.parts.len() {
-            return (0, way);
+            return (0, latency);
         }
         let answer =
-            self.act(number, memory, |model, bus| model.device_mut().read(offset, width, there, bus));
+            self.act(number, memory, |model, bus| model.device_mut().read(offset, width, arrival, bus));
         self.settle(number);
         self.publish();
-        (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
+        (answer.value, Duration::from_ps(2 * latency.ps() + answer.takes.ps()))
     }
 
     fn write(&mut self, memory: &mut MemorySystem, access: &RegisterAccess, value: u64) -> Duration {
         let &RegisterAccess { number, offset, width, core, at } = access;
         let number = usize::from(number);
-        let (way, there) = self.arrival(number, core, at);
-        self.advance(there, memory);
+        let (latency, arrival) = self.arrival(number, core, at);
+        self.advance(arrival, memory);
         self.accesses += 1;
         if number >= self.parts.len() {
-            return way;
+            return latency;
         }
-        let takes =
-            self.act(number, memory, |model, bus| model.device_mut().write(offset, width, value, there, bus));
+        let takes = self
+            .act(number, memory, |model, bus| model.device_mut().write(offset, width, value, arrival, bus));
         let part = &mut self.parts[number];
         part.withdraw(&self.files);
-        part.lines.iter_mut().zip(&part.files).for_each(|(line, file)| line.renew(there, &self.files[*file]));
+        part.lines
+            .iter_mut()
+            .zip(&part.files)
+            .for_each(|(line, file)| line.renew(arrival, &self.files[*file]));
         self.settle(number);
         self.publish();
-        Duration::from_ps(way.ps() + takes.ps())
+        Duration::from_ps(latency.ps() + takes.ps())
     }
 }

@@ -43,12 +43,12 @@ pub enum DevicesError {
     #[error("cannot create a descriptor for a device file: {0}; raise `ulimit -n`")]
     Host(#[from] io::Error),
     /// A wire is attached to a device that is not a MAC.
-    #[error("no Ethernet device `{name}`: {there}")]
+    #[error("no Ethernet device `{name}`: {available}")]
     NoMac {
         /// The requested name.
         name: String,
         /// The available MACs.
-        there: String,
+        available: String,
     },
     /// A device is attached to something that is not modelled.
     #[error("device `{name}` is attached to `{on}`, which is not a port of a chip in the memory model")]
@@ -249,11 +249,11 @@ impl<'a> Builder<'a> {
             self.machine.devices.get(&*placed.device).is_some_and(|device| device.ethernet.is_some())
         };
         let names: Vec<&str> = self.host.devices.iter().filter(is_mac).map(|d| d.name.as_str()).collect();
-        let there = match names[..] {
+        let available = match names[..] {
             [] => "the machine has none".into(),
             _ => format!("the machine has {}", names.join(", ")),
         };
-        DevicesError::NoMac { name: name.into(), there }
+        DevicesError::NoMac { name: name.into(), available }
     }
 
     fn placed(&mut self, placed: &'a Placed, wire: Option<&WireEnd>) -> Result<(), DevicesError> {

@@ -142,8 +142,8 @@ impl Bus for MachineBus<'_> {
         if self.store_at(address).is_some() {
             return Some(Region::InCoreStore);
         }
-        let there = self.guest.is_some_and(|guest| guest.load::<u8>(address).is_ok());
-        there.then_some(Region::Memory)
+        let is_mapped = self.guest.is_some_and(|guest| guest.load::<u8>(address).is_ok());
+        is_mapped.then_some(Region::Memory)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
@@ -177,8 +177,8 @@ impl Bus for MachineBus<'_> {
         }
         guest.write(address, bytes).map_err(fault_of)?;
         let allocate = match (placement, self.location.ways) {
-            (Placement::SharedCache { ways }, Some(most)) => {
-                Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
+            (Placement::SharedCache { ways }, Some(available)) => {
+                Allocate::Shared { ways: ways.map_or(available, |ways| ways.min(available)) }
             }
             (Placement::LockedLines, _) => Allocate::LockedOnly,
             (Placement::Memory, _) | (Placement::SharedCache { .. }, None) => Allocate::No,
@@ -193,8 +193,8 @@ impl Bus for MachineBus<'_> {
                         None => memory.device_write(place, physical, bytes, allocate, at),
                         // The data cross the link and are written on the other chip; then the response returns.
                         Some(far) => {
-                            let there = memory.cross(place, far, bytes as u32, at);
-                            let done = memory.device_write(far, physical, bytes, allocate, there);
+                            let arrival = memory.cross(place, far, bytes as u32, at);
+                            let done = memory.device_write(far, physical, bytes, allocate, arrival);
                             memory.cross(far, place, 0, done)
                         }
                     }

@@ -89,8 +89,8 @@ impl HostIoPread for Target {
         offset: u64,
         buffer: &mut [u8],
     ) -> HostIoResult<usize, Self> {
-        let most = count.min(buffer.len());
-        Ok(self.file(number)?.read_at(&mut buffer[..most], offset)?)
+        let length = count.min(buffer.len());
+        Ok(self.file(number)?.read_at(&mut buffer[..length], offset)?)
     }
 }
 

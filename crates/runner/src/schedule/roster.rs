@@ -459,7 +459,7 @@ mod tests {
         let begin = |roster: &mut Roster| roster.begin(roster.next().unwrap());
         assert_eq!(begin(&mut roster), Switch::None, "the first thread is there already");
         roster.charge(0, at(10));
-        assert_eq!(begin(&mut roster), Switch::None, "it goes on");
+        assert_eq!(begin(&mut roster), Switch::None, "it continues");
         roster.rotate(0);
         assert_eq!(begin(&mut roster), Switch::Thread);
         roster.dequeue(0);

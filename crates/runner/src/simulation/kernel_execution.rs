@@ -111,8 +111,10 @@ impl TimingSimulation {
 
     /// Whether first accesses to pages are modelled. They are only known if the program is counted from its beginning.
     fn faults(&self) -> bool {
-        let whole = self.config.region == Region::Whole && self.config.restored_at.is_none();
-        whole && self.phase == Phase::Counted && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO
+        let counts_all = self.config.region == Region::Whole && self.config.restored_at.is_none();
+        counts_all
+            && self.phase == Phase::Counted
+            && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO
     }
 
     /// Accounts for page faults at the end of a quantum of core `number`. For each page accessed for the first time,

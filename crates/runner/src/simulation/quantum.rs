@@ -102,10 +102,10 @@ impl TimingSimulation {
         guest: &mut Core,
         words: usize,
     ) -> Stop {
-        let (mut left, mut most) = (words, FIRST_PART_WORDS);
+        let (mut left, mut limit) = (words, FIRST_PART_WORDS);
         loop {
             let begin = self.now(number);
-            let part = self.words_until(number, self.time_left(number, start)).min(most);
+            let part = self.words_until(number, self.time_left(number, start)).min(limit);
             guest.set_quantum(part.max(MIN_PART_WORDS).min(left));
             let stop = guest.run();
             self.account(number, guest);
@@ -119,7 +119,7 @@ impl TimingSimulation {
             if stop != Stop::Quantum || left == 0 || is_over || guest.reads_clock_next() {
                 return stop;
             }
-            most = (2 * most).min(MAX_PART_WORDS);
+            limit = (2 * limit).min(MAX_PART_WORDS);
             guest.clear_trace();
         }
     }

@@ -168,14 +168,14 @@ mod tests {
         area_usage.begin_spawn();
         assert!(!area_usage.is_drained_by_others(1) && !area_usage.is_drained_by_others(0));
         std::thread::scope(|scope| {
-            let (go, gone) = std::sync::mpsc::channel::<()>();
+            let (go, released) = std::sync::mpsc::channel::<()>();
             let (begun, has_begun) = std::sync::mpsc::channel();
             let area_usage = &area_usage;
             let new = scope.spawn(move || {
                 area_usage.arrive(0);
                 area_usage.arrive(0);
                 begun.send(()).unwrap();
-                let _ = gone.recv();
+                let _ = released.recv();
             });
             has_begun.recv().unwrap();
             assert!(area_usage.is_drained_by_others(1) && !area_usage.is_drained_by_others(0));

@@ -255,16 +255,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let one = file(&folder.path().join("cache"), "a", "1");
         one.write(&content(10)).unwrap();
-        let whole = fs::read(one.path()).unwrap();
-        for bit in 0..8 * whole.len() {
-            let mut changed = whole.clone();
+        let intact = fs::read(one.path()).unwrap();
+        for bit in 0..8 * intact.len() {
+            let mut changed = intact.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
             assert!(one.parse(&changed.into()).is_none(), "{bit}");
         }
-        for length in 0..whole.len() {
-            assert!(one.parse(&whole[..length].to_vec().into()).is_none(), "{length}");
+        for length in 0..intact.len() {
+            assert!(one.parse(&intact[..length].to_vec().into()).is_none(), "{length}");
         }
-        assert!(one.parse(&whole.into()).is_some());
+        assert!(one.parse(&intact.into()).is_some());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl<F: FrontEnd> Translated<F> {
             Stop::Trap(Trap::Break(code))
                 if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
             {
-                let outcome = self.come_out(on, &mut core.cpu().state, code);
+                let outcome = self.handle_exit(on, &mut core.cpu().state, code);
                 if code as i32 == SERVICE {
                     // Service instructions include those that synchronize the instruction stream, such as CPUID.
                     cores.process().memory().invalidate_changed_shared_code();
@@ -106,7 +106,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Handles a `break` of translated code.
-    fn come_out(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
+    fn handle_exit(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
         let cores = on.cores;
         let pc = state.pc;
         let engine = self.engine();
@@ -257,7 +257,7 @@ impl<F: FrontEnd> Translated<F> {
             let mut word = [0; 4];
             self.view(cores).read(address, &mut word).then(|| u32::from_le_bytes(word))
         });
-        thread.process().say(&format!(
+        thread.process().report(&format!(
             "illegal or unsupported instruction at {pc:#x}: {text} ({code}); the book's page 'Other instruction sets' lists unsupported instructions"
         ));
     }
@@ -283,7 +283,7 @@ impl<F: FrontEnd> Translated<F> {
                 self.arrive(on, state, target)
             }
             CodeError::Full => {
-                on.thread.process().say_once(
+                on.thread.process().report_once(
                     "the area for translated code (--translation-room) is full: the program is killed with SIGKILL. The area is not reused with --stats, --profile or in simulated time",
                 );
                 Outcome::KilledBy(libc::SIGKILL)

@@ -25,7 +25,7 @@ impl Run {
     }
 
     /// The number before `words` in the guest's output.
-    pub fn said(&self, words: &str) -> f64 {
+    pub fn number_before(&self, words: &str) -> f64 {
         let before = self.printed.split(words).next().filter(|before| before.len() < self.printed.len());
         let number = before.and_then(|before| before.split_whitespace().last()?.parse().ok());
         number.unwrap_or_else(|| panic!("no {words} in {}", self.printed))

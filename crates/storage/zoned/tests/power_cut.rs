@@ -201,9 +201,9 @@ proptest! {
                 let zones = image.zones().unwrap();
                 prop_assert!(zones.iter().filter(|zone| zone.condition.is_active()).count() <= limit);
                 for zone in &zones[1..] {
-                    let most = all.zone(zone.number).unwrap().write_pointer;
-                    let least = none.zone(zone.number).unwrap().write_pointer;
-                    prop_assert!((least..=most).contains(&zone.write_pointer));
+                    let max = all.zone(zone.number).unwrap().write_pointer;
+                    let min = none.zone(zone.number).unwrap().write_pointer;
+                    prop_assert!((min..=max).contains(&zone.write_pointer));
                 }
                 if pending == 0 {
                     prop_assert_eq!(content(&image), content(&all));

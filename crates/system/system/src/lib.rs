@@ -1,8 +1,8 @@
 //! A LoongArch64 machine that an operating system can run on: one core with its privileged architecture, memory,
 //! interrupt controllers and a few devices, executed by a deterministic interpreter.
 //!
-//! Everything that runs on the machine is hostile: whatever CSRs, addresses and devices software uses, with whatever
-//! values, only the modelled machine is affected, and [`Machine::run`] returns after the cycles that it was given.
+//! Software on the machine may be hostile: any use of CSRs, addresses and devices, with any values, affects only the
+//! modelled machine, and [`Machine::run`] returns after the cycles that it was given.
 
 pub mod boot;
 mod core;

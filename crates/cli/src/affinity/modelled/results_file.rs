@@ -181,7 +181,7 @@ impl ResultsFile {
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
             return Err(format!("{}, line 1: not a result of a modelled sweep", display_path(path)));
         }
-        kept.known = parse(&text[..whole], |there| check_same_sweep(&header, there), places, nic)
+        kept.known = parse(&text[..whole], |stored| check_same_sweep(&header, stored), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", display_path(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
@@ -235,13 +235,13 @@ pub fn read(path: &Path) -> Result<Option<Contents>, String> {
     let Lines { whole, is_cut, .. } = Lines::of(&text);
     let first = text[..whole].lines().next().ok_or_else(|| at(", line 1: the line is incomplete".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
-    let there = header(first).map_err(at)?;
-    there.check().map_err(of_header)?;
-    let machine = Machine::open(&there.machine)
+    let stored = header(first).map_err(at)?;
+    stored.check().map_err(of_header)?;
+    let machine = Machine::open(&stored.machine)
         .map_err(|error| of_header(format!("its machine: {}", sanitize(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
-    let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
-    let known = parse(&text[..whole], |there| check_same_sweep(&now, there), &places, &nic).map_err(at)?;
+    let now = Header::of(&stored.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
+    let known = parse(&text[..whole], |stored| check_same_sweep(&now, stored), &places, &nic).map_err(at)?;
     Ok(known.map(|(header, known)| Contents { header, known, is_cut, places, nic }))
 }
 
@@ -296,8 +296,8 @@ fn header(line: &str) -> Result<Header, String> {
     Ok(header)
 }
 
-fn check_same_sweep(header: &Header, there: &Header) -> Result<(), String> {
-    let differs = header.difference(there);
+fn check_same_sweep(header: &Header, stored: &Header) -> Result<(), String> {
+    let differs = header.difference(stored);
     differs.map_or(Ok(()), |what| Err(format!(" holds another sweep: {what} differs")))
 }
 
@@ -312,12 +312,12 @@ fn parse(
     let Some((_, first)) = lines.next() else { return Ok(None) };
     let header = header(first)?;
     is_meant(&header)?;
-    let most = nic.goodput(header.mtu);
+    let max_gbps = nic.goodput(header.mtu);
     let mut seen = BTreeSet::new();
     let mut run = |line: &str| {
         let (text, is_right) = split_checksum(line).ok_or("it has no checksum at its end")?;
         let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        check(&run, places, most)?;
+        check(&run, places, max_gbps)?;
         match (is_right, seen.insert((run.pair, run.seed))) {
             (false, _) => Err(DAMAGED.into()),
             (true, false) => Err(format!("the pair {} with seed {} is a duplicate", run.pair, run.seed)),
@@ -330,19 +330,19 @@ fn parse(
     Ok(Some((header, runs)))
 }
 
-/// Checks that the values of a run are possible, on a link that carries at most `most` Gb/s.
-fn check(run: &Measured, places: &[CpuLocation], most: f64) -> Result<(), String> {
+/// Checks that the values of a run are possible, on a link that carries at most `max_gbps` Gb/s.
+fn check(run: &Measured, places: &[CpuLocation], max_gbps: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
     }
-    let within = |field: &str, value: f64, (least, most): (f64, f64)| {
-        if (least..=most).contains(&value) {
+    let within = |field: &str, value: f64, (least, max_gbps): (f64, f64)| {
+        if (least..=max_gbps).contains(&value) {
             Ok(())
         } else {
-            Err(format!("{field} is {value}: it must be from {least} to {most}"))
+            Err(format!("{field} is {value}: it must be from {least} to {max_gbps}"))
         }
     };
-    within("gbps", run.gbps, (MIN_POSITIVE, most))?;
+    within("gbps", run.gbps, (MIN_POSITIVE, max_gbps))?;
     // The first two costs, instructions and cycles, cannot be 0.
     for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
         let least = if index < 2 { MIN_POSITIVE } else { 0.0 };
@@ -464,7 +464,7 @@ mod tests {
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let first = Header::of(&sweep(0), &nic).unwrap();
         let text = format!("{}\n{}\n", with_checksum(&first), with_checksum(&run(1)));
-        let parsed = |text: &str| parse(text, |there| check_same_sweep(&first, there), &places, &nic);
+        let parsed = |text: &str| parse(text, |stored| check_same_sweep(&first, stored), &places, &nic);
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
         for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
             let mut bytes = text.clone().into_bytes();
@@ -509,8 +509,9 @@ mod tests {
             std::fs::write(&path, &text[..length]).unwrap();
             let known = open(0).unwrap().known.clone();
             // A line counts as complete even without its newline.
-            let whole = text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
-            assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
+            let complete =
+                text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
+            assert_eq!(known.len(), complete.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();
         assert!(open(0).err().unwrap().contains("not a result of a modelled sweep"));

@@ -3,13 +3,13 @@
 
 use super::super::{INTERRUPTED, Outcome, interruption, width};
 use crate::machine::table;
+use crate::raw_mode::RawMode;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
 use longma_text::sanitize;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Stdin, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,20 +24,12 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// The terminal in its alternate screen, without cursor, line buffering and echo. Dropping it restores the terminal.
 struct Screen {
-    before: Option<Termios>,
+    _mode: RawMode<Stdin>,
 }
 
 impl Screen {
     fn begin() -> io::Result<Self> {
-        let stdin = io::stdin();
-        let before = if stdin.is_terminal() { Some(termios::tcgetattr(&stdin)?) } else { None };
-        let screen = Self { before };
-        if let Some(before) = &screen.before {
-            let mut keys = before.clone();
-            // ISIG stays set, so that Ctrl-C sends a signal.
-            keys.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
-            termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &keys)?;
-        }
+        let screen = Self { _mode: RawMode::with_signals(io::stdin())? };
         put("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
@@ -45,11 +37,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Errors are ignored: the terminal may be closed.
+        // Fails if the terminal is closed.
         let _ = put("\x1b[?25h\x1b[?1049l");
-        if let Some(before) = &self.before {
-            let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
-        }
     }
 }
 
@@ -77,9 +66,9 @@ pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
         if let Some(end) = wait(pause, &stop)? {
             break end;
         }
-        let seen = watch.look(host);
+        let observation = watch.look(host);
         let rows = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
-        put(&framed(&picture(nic, &totals(host, nic), &seen), rows))?;
+        put(&framed(&picture(nic, &totals(host, nic), &observation), rows))?;
     };
     drop(screen);
     Ok(if end == End::Key { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
@@ -128,7 +117,7 @@ fn totals(host: &Tree, nic: &Nic) -> [Option<u64>; 2] {
 }
 
 /// Tables of the CPUs and of the flows.
-fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
+fn picture(nic: &Nic, totals: &[Option<u64>; 2], observation: &Observation) -> String {
     let gigabytes =
         |bytes: Option<u64>| bytes.map_or("?".into(), |bytes| format!("{:.2}", bytes as f64 * 1e-9));
     let mut text = format!(
@@ -138,18 +127,18 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
         nic.node.map_or("?".into(), |node| node.to_string()),
         gigabytes(totals[0]),
         gigabytes(totals[1]),
-        seen.connections
+        observation.connections
     );
     let head = ["CPU", "SOCKET", "BUSY", "", "SOFTIRQ", "QUEUES", "APPLICATIONS"].map(String::from).to_vec();
     let row = |place: &longma_topology::CpuLocation| {
-        let shares = seen.cpus.get(&place.cpu).copied().unwrap_or_default();
-        let queues: Vec<&str> = seen
+        let shares = observation.cpus.get(&place.cpu).copied().unwrap_or_default();
+        let queues: Vec<&str> = observation
             .queues
             .iter()
             .filter(|queue| queue.cpu == Some(place.cpu))
             .map(|queue| queue.name.as_str())
             .collect();
-        let threads: Vec<String> = seen
+        let threads: Vec<String> = observation
             .threads
             .iter()
             .filter(|thread| thread.cpu == place.cpu)
@@ -165,12 +154,12 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             if threads.is_empty() { "-".into() } else { threads.join(", ") },
         ]
     };
-    text += &table(&std::iter::once(head).chain(seen.places.iter().map(row)).collect::<Vec<_>>());
+    text += &table(&std::iter::once(head).chain(observation.places.iter().map(row)).collect::<Vec<_>>());
     text += "\n";
     let head = ["FLOW", "Gb/s IN", "OUT", "APPLICATION", "ON CPU", "MAY RUN ON"].map(String::from).to_vec();
     let row = |flow: &Flow| {
         let gbps = |bytes: Option<f64>| bytes.map_or("?".into(), |bytes| format!("{:.3}", bytes * 8e-9));
-        let thread = flow.thread.map(|index| &seen.threads[index]);
+        let thread = flow.thread.map(|index| &observation.threads[index]);
         let of = |what: &dyn Fn(&longma_affinity::watch::Thread) -> String| thread.map_or("?".into(), what);
         vec![
             format!("{} <- {}", flow.local, flow.remote),
@@ -181,9 +170,10 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             of(&|thread| thread.bound.to_string()),
         ]
     };
-    text +=
-        &table(&std::iter::once(head).chain(seen.flows.iter().take(MAX_FLOWS).map(row)).collect::<Vec<_>>());
-    for missing in &seen.missing {
+    text += &table(
+        &std::iter::once(head).chain(observation.flows.iter().take(MAX_FLOWS).map(row)).collect::<Vec<_>>(),
+    );
+    for missing in &observation.missing {
         text += &format!("{missing}\n");
     }
     text
@@ -217,7 +207,7 @@ mod tests {
             irqs: vec![],
         };
         let shares = CpuShares { softirq: 0.5, idle: 0.5, ..Default::default() };
-        let seen = Observation {
+        let observation = Observation {
             places: topology(1, 1, 2, 1),
             cpus: [(0, shares)].into(),
             queues: vec![Queue {
@@ -253,13 +243,13 @@ mod tests {
             }],
             ..Default::default()
         };
-        let mut named = seen.clone();
+        let mut named = observation.clone();
         named.threads[0].name = "\x1b[31mr\n\u{9b}2J".into();
         let frame = framed(&picture(&nic, &[None, None], &named), 40);
         let shown: String = frame.split("\x1b[K\r\n").collect();
         let body = shown.strip_prefix("\x1b[H").and_then(|rest| rest.strip_suffix("\x1b[J")).unwrap();
         assert!(!body.chars().any(char::is_control) && body.contains("[31mr"), "{body:?}");
-        let text = picture(&nic, &[Some(2_500_000_000), None], &seen);
+        let text = picture(&nic, &[Some(2_500_000_000), None], &observation);
         let line =
             |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("{text}"));
         assert!(line("irq 40").contains("██████████░░░░░░░░░░") && line("irq 40").contains("50 %"));

@@ -148,9 +148,9 @@ impl CodeCache {
         let offset = (quadword - self.start.as_ptr() as u64) as usize;
         self.copy.note(offset..offset + 8);
         // SAFETY: the quadword is inside the mapping, and only this value writes to it.
-        let whole = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
-        let others = whole.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
-        whole.store(others | u64::from(distance) << shift, Ordering::Release);
+        let word = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
+        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(others | u64::from(distance) << shift, Ordering::Release);
     }
 
     /// Saves the code for a child just before a fork. The child shares the memory with the parent, which continues to

@@ -356,8 +356,9 @@ impl Translator {
         for link in old.iter().flat_map(|region| &region.links) {
             work.links.remove(*link);
         }
-        let mut gone: Vec<u64> = old.iter().flat_map(|region| region.entries.iter().copied()).collect();
-        gone.sort_unstable();
+        let mut invalidated: Vec<u64> =
+            old.iter().flat_map(|region| region.entries.iter().copied()).collect();
+        invalidated.sort_unstable();
         let mut entries = self.entries.write().expect("no panic while held");
         let Work { cache, links, regions, .. } = &mut *work;
         for pc in old.iter().flat_map(|region| &region.blocks).map(|(guest, _)| guest.start) {
@@ -365,7 +366,7 @@ impl Translator {
                 entries.remove(&pc);
             }
         }
-        for pc in &gone {
+        for pc in &invalidated {
             // Another region may contain the block too.
             match regions.block(*pc) {
                 Some(_) => entries.insert(*pc, NO_ENTRY_YET),
@@ -377,7 +378,7 @@ impl Translator {
         drop(entries);
         drop(work);
         perturb();
-        (gone, old)
+        (invalidated, old)
     }
 
     /// Allows reuse of the memory of removed regions once all cores have processed `changes` changes.
@@ -392,7 +393,7 @@ impl Translator {
         if work.retired.is_empty() {
             return;
         }
-        let seen = self.config.readers.all_have_seen();
+        let seen = self.config.readers.processed_by_all();
         let mut placed = self.placed.write().expect("no panic while held");
         while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
             let Some((_, region)) = work.retired.pop_front() else { break };
@@ -419,10 +420,10 @@ impl Translator {
         work.cache.clear();
         (work.links, work.regions, work.retired) = Default::default();
         self.placed.write().expect("no panic while held").clear();
-        let mut gone: Vec<u64> =
+        let mut invalidated: Vec<u64> =
             self.entries.write().expect("no panic while held").drain().map(|(pc, _)| pc).collect();
-        gone.sort_unstable();
-        gone
+        invalidated.sort_unstable();
+        invalidated
     }
 
     /// Saves the code that a forked child needs. Call it before the fork, while no other thread holds a lock.

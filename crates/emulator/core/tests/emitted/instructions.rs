@@ -147,9 +147,9 @@ fn usual(op: Op) -> Instruction {
         Operand::Immediate(immediate) => Some(immediate),
         Operand::Register(..) => None,
     });
-    let mut chosen = |wanted: [i32; 4]| {
+    let mut chosen = |candidates: [i32; 4]| {
         let immediate = immediates.next()?;
-        wanted.into_iter().chain([1 << 14, 1]).find(|value| immediate.insert(*value).is_some())
+        candidates.into_iter().chain([1 << 14, 1]).find(|value| immediate.insert(*value).is_some())
     };
     instruction.imm = chosen([24, 8, 3, 1]).unwrap_or(0);
     instruction.imm2 = chosen([8, 4, 2, 1]).unwrap_or(0);

@@ -276,8 +276,8 @@ fn spare_link_register(mut i: Instruction) -> Instruction {
 pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
     let is_compare = |op: &Op| op.mnemonic().starts_with("fcmp.");
     let comparisons: Vec<Op> = ops.iter().copied().filter(is_compare).collect();
-    let body = move |most| {
-        prop::collection::vec(prop::sample::select(ops.clone()).prop_flat_map(instruction), 1..most)
+    let body = move |end| {
+        prop::collection::vec(prop::sample::select(ops.clone()).prop_flat_map(instruction), 1..end)
     };
     let compared = if comparisons.is_empty() {
         body(6).prop_map(Piece::Straight).boxed()

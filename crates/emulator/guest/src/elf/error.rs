@@ -44,9 +44,7 @@ pub enum ElfError {
     #[error("it is not an ELF file: it has {0} bytes; {GIVE_A_PROGRAM}")]
     Short(u64),
     /// The file ends before a structure that its header describes.
-    #[error(
-        "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; {TRUNCATED}"
-    )]
+    #[error("it ends inside {what}, which needs {needs} bytes from offset {offset:#x}; {TRUNCATED}")]
     Truncated {
         /// The structure.
         what: &'static str,

@@ -89,9 +89,9 @@ pub fn begin(inherited: Option<Limit>, is_constant: bool) -> io::Result<()> {
     }
     let host = Limit { soft: host_limit().rlim_cur.min(first), hard: first };
     let limit = inherited.unwrap_or(if is_constant { CONSTANT } else { host });
-    let most = if is_constant { u64::MAX } else { first };
-    HARD.store(limit.hard.min(most), Ordering::Relaxed);
-    SOFT.store(limit.soft.min(most), Ordering::Relaxed);
+    let cap = if is_constant { u64::MAX } else { first };
+    HARD.store(limit.hard.min(cap), Ordering::Relaxed);
+    SOFT.store(limit.soft.min(cap), Ordering::Relaxed);
     set_host_soft(end);
     if inherited.is_some() {
         close_with_the_next_program();

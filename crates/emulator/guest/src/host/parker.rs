@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn a_message_wakes_a_waiting_thread() {
-        let (here, there) = (Arc::new(Parker::default()), Arc::new(Parker::default()));
-        let (h, t) = (here.clone(), there.clone());
+        let (own, peer) = (Arc::new(Parker::default()), Arc::new(Parker::default()));
+        let (h, t) = (own.clone(), peer.clone());
         let other = std::thread::spawn(move || {
             for round in 1..1000 {
                 assert_eq!(t.wait(), round);
@@ -111,8 +111,8 @@ mod tests {
             }
         });
         for round in 1..1000 {
-            there.post(round);
-            assert_eq!(here.wait(), round);
+            peer.post(round);
+            assert_eq!(own.wait(), round);
         }
         other.join().unwrap();
     }

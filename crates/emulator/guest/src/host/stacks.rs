@@ -47,13 +47,13 @@ impl Stack {
         if let Some(start) = pool.free.pop() {
             return Ok(Self { start, bytes });
         }
-        let whole = bytes + PAGE_BYTES;
-        if pool.fresh.len() < whole {
-            pool.fresh = map(whole * (CHUNK_BYTES / whole).max(1))?;
+        let mapped_bytes = bytes + PAGE_BYTES;
+        if pool.fresh.len() < mapped_bytes {
+            pool.fresh = map(mapped_bytes * (CHUNK_BYTES / mapped_bytes).max(1))?;
         }
         let start = pool.fresh.start;
         guard(start)?;
-        pool.fresh.start += whole;
+        pool.fresh.start += mapped_bytes;
         Ok(Self { start, bytes })
     }
 

@@ -111,7 +111,7 @@ fn collect() {
 pub fn forget_ended() {
     let ended = std::mem::take(&mut *ENDED.lock().ignore_poison());
     // The C library may still read the thread descriptor, which is at the top of the stack.
-    ended.into_iter().for_each(|gone| std::mem::forget(gone.stack));
+    ended.into_iter().for_each(|worker| std::mem::forget(worker.stack));
 }
 
 #[cfg(test)]
@@ -126,13 +126,13 @@ mod tests {
         const STACK_BYTES: usize = 100 << 10;
         let mut places = BTreeSet::new();
         for _ in 0..200 {
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             spawn(STACK_BYTES, move || {
                 let on_stack = 0u8;
-                let _ = tell.send((&raw const on_stack).addr());
+                let _ = sender.send((&raw const on_stack).addr());
             })
             .expect("a thread");
-            places.insert(told.recv().expect("it runs") / STACK_BYTES);
+            places.insert(receiver.recv().expect("it runs") / STACK_BYTES);
         }
         // A thread may start before the previous one has exited.
         assert!(places.len() < 50, "{} stacks", places.len());
@@ -141,27 +141,27 @@ mod tests {
     #[test]
     fn the_creator_knows_the_id_of_a_thread_that_has_ended() {
         for delay in [0, 0, 0, 1000].into_iter().cycle().take(400) {
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let id = spawn(100 << 10, move || {
                 // SAFETY: the calls take no pointers.
                 let own = unsafe {
                     libc::usleep(delay);
                     libc::gettid()
                 };
-                let _ = tell.send(own);
+                let _ = sender.send(own);
             });
-            assert_eq!(id.expect("a thread"), told.recv().expect("it runs"));
+            assert_eq!(id.expect("a thread"), receiver.recv().expect("it runs"));
         }
     }
 
     #[test]
     fn a_thread_gets_a_stack_of_the_requested_size() {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         spawn(512 << 10, move || {
             let large = std::hint::black_box([1u8; 400 << 10]);
-            let _ = tell.send(large.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+            let _ = sender.send(large.iter().map(|byte| u64::from(*byte)).sum::<u64>());
         })
         .expect("a thread");
-        assert_eq!(told.recv().expect("it runs"), 400 << 10);
+        assert_eq!(receiver.recv().expect("it runs"), 400 << 10);
     }
 }

@@ -112,8 +112,8 @@ impl PageBitmap {
         self.each_word(pages, |word, mask| {
             // Read first, because a write would allocate memory for an untouched word.
             if word.load(Ordering::Acquire) & mask != 0 {
-                let gone = (word.fetch_and(!mask, Ordering::AcqRel) & mask).count_ones();
-                self.count.fetch_sub(gone as usize, Ordering::AcqRel);
+                let cleared = (word.fetch_and(!mask, Ordering::AcqRel) & mask).count_ones();
+                self.count.fetch_sub(cleared as usize, Ordering::AcqRel);
             }
         });
     }

@@ -70,9 +70,9 @@ impl AddressSpace {
     /// Writes words that are inside `pages`, which are whole host pages.
     fn write_run(&self, pages: Range<u64>, words: &[(u64, u32)]) -> Result<(), Fault> {
         let fault = |cause| Fault { address: pages.start, access: Access::Write, cause };
-        let whole =
+        let contains_all =
             |reserved: &&EngineRange| reserved.range.start <= pages.start && pages.end <= reserved.range.end;
-        let reserved = self.engine_ranges.iter().find(whole).ok_or(fault(FaultCause::Forbidden))?;
+        let reserved = self.engine_ranges.iter().find(contains_all).ok_or(fault(FaultCause::Forbidden))?;
         let (host, bytes) = (self.host(pages.start), (pages.end - pages.start) as usize);
         let write = || {
             words.iter().all(|&(address, word)| {

@@ -50,18 +50,19 @@ impl AddressSpace {
         added: u64,
         is_data: bool,
     ) -> Result<(), Errno> {
-        let most = Charge {
+        let limits = Charge {
             all: self.quota.all.load(Ordering::Relaxed),
             data: self.quota.data.load(Ordering::Relaxed),
         };
-        if most.all == u64::MAX && most.data == u64::MAX {
+        if limits.all == u64::MAX && limits.data == u64::MAX {
             return Ok(());
         }
         // Sums are computed only if a limit is set, which is rare.
         let now = self.charge(map.iter());
-        let gone = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
-        let fits = |now: u64, gone: u64, most: u64| (now - gone).saturating_add(added) <= most;
-        let is_left = fits(now.all, gone.all, most.all) && (!is_data || fits(now.data, gone.data, most.data));
+        let replaced = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
+        let fits = |now: u64, replaced: u64, limit: u64| (now - replaced).saturating_add(added) <= limit;
+        let is_left = fits(now.all, replaced.all, limits.all)
+            && (!is_data || fits(now.data, replaced.data, limits.data));
         if is_left { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 

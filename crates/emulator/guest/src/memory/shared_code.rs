@@ -56,7 +56,7 @@ impl GuestMemory {
             is_same
         });
         // The engines read the code again, which stores a new copy. Notify them without the lock, because they take
-        // locks of their own.
+        // separate locks.
         changed.into_iter().for_each(|page| self.notify_code_changed(page));
     }
 }

@@ -118,7 +118,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
 /// with them. The uacce and idxd drivers, which also take virtual addresses, likewise bind a file to one address space.
 fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<OwnedFd, Errno> {
     if process.simulation().is_none() {
-        process.say_once(CHILD_OPENS);
+        process.report_once(CHILD_OPENS);
         return Err(Errno(libc::EBUSY));
     }
     file.open(flags)

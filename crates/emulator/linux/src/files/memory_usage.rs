@@ -78,9 +78,9 @@ fn usage_of(range: &Range<u64>, host: &[HostMapping]) -> Usage {
         if both.is_empty() {
             continue;
         }
-        let (part, whole) = (both.end - both.start, mapping.range.end - mapping.range.start);
+        let (part, total_bytes) = (both.end - both.start, mapping.range.end - mapping.range.start);
         for (total, used) in sum.iter_mut().zip(mapping.usage) {
-            *total += (u128::from(used) * u128::from(part)).div_ceil(u128::from(whole)) as u64;
+            *total += (u128::from(used) * u128::from(part)).div_ceil(u128::from(total_bytes)) as u64;
         }
     }
     sum

@@ -91,13 +91,13 @@ pub enum LoadError {
     },
     /// The arguments and the environment are too large.
     #[error(
-        "the arguments and the environment take {bytes} bytes, more than the limit of {most}; {PASS_FEWER}"
+        "the arguments and the environment take {bytes} bytes, more than the limit of {limit}; {PASS_FEWER}"
     )]
     Arguments {
         /// Their size in bytes.
         bytes: u64,
         /// The limit in bytes.
-        most: u64,
+        limit: u64,
     },
 }
 

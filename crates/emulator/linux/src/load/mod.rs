@@ -291,8 +291,8 @@ fn find(
             return Err(LoadError::NotRegular(path));
         }
         let mut line = vec![0; LINE_BYTES.min(metadata.len() as usize)];
-        let whole = Source::read_at(&file, 0, &mut line).map_err(host_error(HostOperation::Read, &path))?;
-        let names = if whole { interpreter(&line) } else { Ok(None) };
+        let is_read = Source::read_at(&file, 0, &mut line).map_err(host_error(HostOperation::Read, &path))?;
+        let names = if is_read { interpreter(&line) } else { Ok(None) };
         let Ok(names) = names else {
             return Err(LoadError::Script { path, why: "its first line has no interpreter after #!" });
         };
@@ -349,8 +349,8 @@ fn check_arguments(
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
 ) -> Result<(), LoadError> {
-    let most = limit.most_argument_bytes();
+    let limit_bytes = limit.most_argument_bytes();
     // Each string also counts its terminator and its pointer.
     let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
-    if bytes > most { Err(LoadError::Arguments { bytes, most }) } else { Ok(()) }
+    if bytes > limit_bytes { Err(LoadError::Arguments { bytes, limit: limit_bytes }) } else { Ok(()) }
 }

@@ -82,7 +82,7 @@ impl Header {
         }
         let mut bytes = vec![0; self.control_bytes as usize];
         thread.process.memory().read(self.control, &mut bytes)?;
-        if sends_one_of_ours(&bytes) {
+        if sends_emulator_descriptor(&bytes) {
             return Err(Errno(libc::EBADF));
         }
         let word = |chunk: &[u8]| {
@@ -93,7 +93,7 @@ impl Header {
 }
 
 /// Whether control data passes a descriptor of the emulator.
-fn sends_one_of_ours(control: &[u8]) -> bool {
+fn sends_emulator_descriptor(control: &[u8]) -> bool {
     /// sizeof(struct cmsghdr): length, level, type.
     const HEAD_BYTES: usize = 16;
     let mut rest = control;

@@ -107,7 +107,7 @@ pub struct Process {
     /// Changes that a checkpoint does not contain, in simulated time.
     pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
     /// Other diagnostics that have been reported.
-    said: Mutex<BTreeSet<&'static str>>,
+    reported: Mutex<BTreeSet<&'static str>>,
     /// The guest address of the signal trampoline in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
@@ -179,7 +179,7 @@ impl Process {
             areas: parts.areas,
             standard_files: open_files::standard(),
             simulation,
-            said: Mutex::default(),
+            reported: Mutex::default(),
             unkept: Mutex::default(),
         })
     }
@@ -233,24 +233,24 @@ impl Process {
     }
 
     /// Reports a diagnostic.
-    pub fn say(&self, text: &str) {
+    pub fn report(&self, text: &str) {
         if let Some(sink) = &self.config.diagnostics {
             sink(text);
         }
     }
 
     /// Reports a diagnostic once.
-    pub fn say_once(&self, text: &'static str) {
-        let mut said = self.said.lock().ignore_poison();
-        if said.insert(text) {
-            self.say(text);
+    pub fn report_once(&self, text: &'static str) {
+        let mut warned = self.reported.lock().ignore_poison();
+        if warned.insert(text) {
+            self.report(text);
         }
     }
 
     /// Reports a trap at `address` in a forked child if it was a device register access, which no device answers there.
     pub fn note_orphaned_access(&self, address: u64) {
         if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
-            self.say_once(crate::devices::CHILD_ACCESSES);
+            self.report_once(crate::devices::CHILD_ACCESSES);
         }
     }
 

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_check_says_which_bound_was_passed() {
+    fn a_bound_check_reports_the_violated_bound() {
         let mut state = State::default();
         state.set_r(4, 100);
         state.set_r(5, 50);

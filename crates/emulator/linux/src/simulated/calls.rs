@@ -17,7 +17,7 @@ pub(crate) struct Caller<'a> {
     /// The address space of its process.
     pub space: &'a AddressSpace,
     /// Reports a diagnostic once.
-    pub say_once: &'a dyn Fn(&'static str),
+    pub report_once: &'a dyn Fn(&'static str),
 }
 
 impl Caller<'_> {
@@ -79,8 +79,8 @@ pub(crate) fn sched_setaffinity(caller: &Caller<'_>, arguments: Arguments) -> Re
     let mut bytes = [0; CoreSet::CORES / 8];
     let given = (length as usize).min(bytes.len());
     caller.memory().read(set, &mut bytes[..given])?;
-    let there = CoreSet::first(caller.simulation.scheduler.cores());
-    let cores = CoreSet::from_bytes(&bytes).and(there);
+    let all = CoreSet::first(caller.simulation.scheduler.cores());
+    let cores = CoreSet::from_bytes(&bytes).and(all);
     if cores.is_empty() {
         return Err(INVALID);
     }

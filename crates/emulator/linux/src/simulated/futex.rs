@@ -54,12 +54,12 @@ impl Queues {
         });
     }
 
-    /// Removes up to `most` threads that wait at `address` for one of `bits`.
-    fn take(&mut self, address: u64, most: usize, bits: u32) -> Vec<ThreadNumber> {
+    /// Removes up to `limit` threads that wait at `address` for one of `bits`.
+    fn take(&mut self, address: u64, limit: usize, bits: u32) -> Vec<ThreadNumber> {
         let Some(queue) = self.waiting.get_mut(&address) else { return Vec::new() };
         let mut taken: Vec<Waiter> = Vec::new();
         queue.retain(|waiter| {
-            let wakes = taken.len() < most && waiter.bits & bits != 0;
+            let wakes = taken.len() < limit && waiter.bits & bits != 0;
             if wakes {
                 taken.push(*waiter);
             }
@@ -77,10 +77,10 @@ impl Queues {
         taken.into_iter().map(|waiter| waiter.thread).collect()
     }
 
-    /// Moves up to `most` threads from the queue at `from` to the one at `to`. Returns their number.
-    fn requeue(&mut self, from: u64, to: u64, most: usize) -> u64 {
+    /// Moves up to `limit` threads from the queue at `from` to the one at `to`. Returns their number.
+    fn requeue(&mut self, from: u64, to: u64, limit: usize) -> u64 {
         let Some(mut queue) = self.waiting.remove(&from) else { return 0 };
-        let moved: VecDeque<_> = queue.drain(..most.min(queue.len())).collect();
+        let moved: VecDeque<_> = queue.drain(..limit.min(queue.len())).collect();
         let count = moved.len() as u64;
         if !queue.is_empty() {
             self.waiting.insert(from, queue);
@@ -93,9 +93,9 @@ impl Queues {
 }
 
 impl Simulation {
-    /// Wakes up to `most` threads that wait at `address` for one of `bits`. Returns their number.
-    pub(crate) fn wake_futex(&self, address: u64, most: usize, bits: u32) -> u64 {
-        let woken = self.futexes.lock().ignore_poison().take(address, most, bits);
+    /// Wakes up to `limit` threads that wait at `address` for one of `bits`. Returns their number.
+    pub(crate) fn wake_futex(&self, address: u64, limit: usize, bits: u32) -> u64 {
+        let woken = self.futexes.lock().ignore_poison().take(address, limit, bits);
         woken.iter().for_each(|thread| self.scheduler.wake(*thread));
         woken.len() as u64
     }
@@ -191,10 +191,10 @@ impl Call<'_> {
         sleep(self.caller.simulation, number, timeout != 0, deadline).map(|_| 0)
     }
 
-    fn requeue(&self, wake: u64, most: u64, expected: Option<u32>) -> Returned {
+    fn requeue(&self, wake: u64, limit: u64, expected: Option<u32>) -> Returned {
         let now = word(self.caller, self.address)?;
         word(self.caller, self.second)?;
-        if (wake as i32) < 0 || (most as i32) < 0 {
+        if (wake as i32) < 0 || (limit as i32) < 0 {
             return Err(INVALID);
         }
         if expected.is_some_and(|expected| expected != now) {
@@ -208,7 +208,7 @@ impl Call<'_> {
             + self.caller.simulation.futexes.lock().ignore_poison().requeue(
                 self.address,
                 self.second,
-                most as usize,
+                limit as usize,
             ))
     }
 

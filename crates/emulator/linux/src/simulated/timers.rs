@@ -267,7 +267,7 @@ fn send(
 
 /// Reports that a timer follows the host's clock. The call is then forwarded to the host.
 fn host_clock(caller: &Caller<'_>) -> Option<Returned> {
-    (caller.say_once)(
+    (caller.report_once)(
         "timers of processor time (ITIMER_VIRTUAL, ITIMER_PROF, timer_create with a CPU clock) follow the host's clock, not \
          simulated time",
     );

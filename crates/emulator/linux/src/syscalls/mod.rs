@@ -82,7 +82,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Whether one of the descriptor arguments belongs to the emulator.
-    fn names_one_of_ours(&self, arguments: &[u64; 6]) -> bool {
+    fn uses_emulator_descriptor(&self, arguments: &[u64; 6]) -> bool {
         let mut left = self.descriptors;
         while left != 0 {
             if descriptors::is_own(arguments[left.trailing_zeros() as usize]) {
@@ -107,14 +107,14 @@ impl Thread {
         let number = state.r(A7);
         let arguments: [u64; 6] = std::array::from_fn(|index| state.r(A0 + index as u8));
         let Some(row) = table::row(number) else {
-            self.say_missing(number);
+            self.report_missing_call(number);
             state.set_r(A0, Errno(libc::ENOSYS).returned());
             return Outcome::Continue;
         };
         let tracer = self.process.config.tracer.clone();
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
-            _ if row.names_one_of_ours(&arguments) => Err(Errno(libc::EBADF)),
+            _ if row.uses_emulator_descriptor(&arguments) => Err(Errno(libc::EBADF)),
             None => self.perform(row, state, &self.process.arguments_of_child(&row.ids, arguments)),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };
@@ -206,7 +206,7 @@ impl Thread {
             simulation,
             number: self.number,
             space: &self.process.space,
-            say_once: &|text| self.process.say_once(text),
+            report_once: &|text| self.process.report_once(text),
         };
         let answered = simulated::calls::answer(&caller, row.simulated, *arguments);
         let completion = match answered {
@@ -225,7 +225,7 @@ impl Thread {
         completion
     }
 
-    fn say_missing(&self, number: u64) {
+    fn report_missing_call(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
         let mut reported_calls = self.process.reported_calls.lock().ignore_poison();
         // The bound keeps a hostile guest from exhausting memory.

@@ -292,7 +292,7 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 }
 
 /// setuid(2) and related calls with `count` ids. The simulated user has no host identity, so it can only keep its ids.
-pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
+pub(super) fn set_ids(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
     if thread.process.fixed_identity.is_none() {
         // SAFETY: the calls take no pointers.
         return unsafe { host_call(call, ids) };

@@ -127,8 +127,8 @@ fn bytes(thread: &Thread, address: u64, length: u64) -> String {
     }
 }
 
-fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
-    let cut = &bytes[..bytes.len().min(most)];
+fn quoted(bytes: &[u8], limit: usize, more: bool) -> String {
+    let cut = &bytes[..bytes.len().min(limit)];
     let more = if more || cut.len() < bytes.len() { "..." } else { "" };
     format!("\"{}\"{more}", cut.escape_ascii())
 }

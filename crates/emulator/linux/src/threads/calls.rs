@@ -33,7 +33,7 @@ pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments
         return Err(Errno(libc::EINVAL));
     }
     thread.robust_list = head;
-    thread.tell_host_of_robust_list();
+    thread.set_host_robust_list();
     Ok(0)
 }
 
@@ -93,7 +93,7 @@ impl Thread {
 
     /// Registers the list with the host, which marks the locks if the process is killed. Possible only if addresses and
     /// ids are equal on host and guest.
-    fn tell_host_of_robust_list(&self) {
+    fn set_host_robust_list(&self) {
         if self.process.simulation().is_none() && self.process.memory().base().is_null() {
             let arguments = [self.robust_list, ROBUST_HEAD_BYTES, 0, 0, 0, 0];
             // SAFETY: the host uses the list only when this thread ends, and checks all addresses. It replaces the C
@@ -106,7 +106,7 @@ impl Thread {
     fn release_robust_list(&mut self) {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
-            self.tell_host_of_robust_list();
+            self.set_host_robust_list();
             // The walk ends at an unreadable entry.
             let _ = self.walk_robust_list(head);
         }

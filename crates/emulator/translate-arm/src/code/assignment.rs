@@ -10,7 +10,7 @@ use crate::registers::{Location, SLOT_OF_LENT, SLOTS};
 
 impl Lowering<'_> {
     /// Switches to the assignment outside of loops.
-    pub fn go_outside(&mut self) {
+    pub fn leave_loop(&mut self) {
         self.go_home(&OUTSIDE);
     }
 

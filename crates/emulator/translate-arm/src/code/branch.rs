@@ -15,7 +15,7 @@ use longma_translate::optimizations::Optimization;
 impl Lowering<'_> {
     /// Lowers a branch, call or return.
     pub fn jump(&mut self, i: Instruction) {
-        let behind = self.pc.wrapping_add(4);
+        let next = self.pc.wrapping_add(4);
         match i.op {
             // The target follows in the same block.
             Op::B if self.index + 1 < self.block.0.len() => {}
@@ -26,25 +26,25 @@ impl Lowering<'_> {
             }
             Op::Bl => {
                 self.settle();
-                self.link(behind);
+                self.link(next);
                 self.known.flags = Flags::Stored;
                 if let Some(target) = i.target(self.pc) {
                     let goal = self.goal(target);
                     self.assembler.jump(Code::new(La::Bl), goal);
                 }
-                self.leave(behind);
+                self.leave(next);
             }
-            Op::Blr => self.call_register(i, behind),
+            Op::Blr => self.call_register(i, next),
             Op::Br | Op::Ret => self.jump_to_register(i),
             _ => self.branch(i),
         }
     }
 
-    fn link(&mut self, behind: u64) {
+    fn link(&mut self, next: u64) {
         self.forget(30);
         self.known.steps[30] = 0;
-        self.assembler.constant(LINK, behind as i64);
-        self.known.facts[30] = Facts::of(behind as i64);
+        self.assembler.constant(LINK, next as i64);
+        self.known.facts[30] = Facts::of(next as i64);
         self.constants[30] = None;
     }
 
@@ -91,19 +91,19 @@ impl Lowering<'_> {
         }
     }
 
-    fn call_register(&mut self, i: Instruction, behind: u64) {
+    fn call_register(&mut self, i: Instruction, next: u64) {
         self.settle();
         let mut register = self.jumped_to(i.rn());
         if register == LINK {
             self.assembler.copy(TARGET, LINK);
             register = TARGET;
         }
-        self.link(behind);
+        self.link(next);
         self.find_code(register);
         self.unit.calls.push((self.assembler.words.len() as u32, register));
         self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
         self.known.flags = Flags::Stored;
-        self.leave(behind);
+        self.leave(next);
     }
 
     fn branch(&mut self, i: Instruction) {

@@ -98,7 +98,7 @@ impl Lowering<'_> {
                 return readers;
             }
         }
-        readers.stored |= self.reach.live_behind(&self.block).flags;
+        readers.stored |= self.reach.live_after(&self.block).flags;
         readers
     }
 

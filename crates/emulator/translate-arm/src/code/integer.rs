@@ -301,7 +301,7 @@ impl Lowering<'_> {
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
                 self.take_step(0);
-                self.go_outside();
+                self.leave_loop();
                 self.assembler.immediate(La::Andi, 0, 0, value as i32);
             }
             return;

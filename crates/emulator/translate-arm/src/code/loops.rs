@@ -86,7 +86,9 @@ impl Loops {
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
         let ways = leaders
             .iter()
-            .map(|leader| reach.ways_of(*leader).iter().filter_map(|to| index.get(to).copied()).collect())
+            .map(|leader| {
+                reach.internal_successors(*leader).iter().filter_map(|to| index.get(to).copied()).collect()
+            })
             .collect();
         let graph = Graph { leaders, ways };
         let mut found = Self::default();

@@ -153,7 +153,7 @@ impl<'a> Lowering<'a> {
 
     /// Records the outgoing edges of the block at `leader`. The block must be open.
     fn find_outs(&mut self, leader: u64) {
-        let block = self.reach.kept_block(leader);
+        let block = self.reach.cached_block(leader);
         // Only back edges have effects (`prepare_way`) that later code of the block sees.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
@@ -235,7 +235,7 @@ impl<'a> Lowering<'a> {
     fn translate_block(&mut self, leader: u64) {
         self.leader = leader;
         self.then_truth = None;
-        self.block = self.reach.kept_block(leader);
+        self.block = self.reach.cached_block(leader);
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
@@ -375,7 +375,7 @@ impl<'a> Lowering<'a> {
             self.tighten(number);
             self.take_step(number);
         }
-        self.go_outside();
+        self.leave_loop();
         for number in 0..32 {
             self.widen(number, 16);
         }
@@ -432,8 +432,8 @@ impl<'a> Lowering<'a> {
         }
         let loose = (0..31u8).all(|number| {
             let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
-            let there = wanted.facts[usize::from(number)];
-            is_settled && !(wanted.is_loose(number) && there.sign && !self.facts(number).sign)
+            let facts = wanted.facts[usize::from(number)];
+            is_settled && !(wanted.is_loose(number) && facts.sign && !self.facts(number).sign)
         });
         loose && self.known.valid.iter().zip(wanted.valid).all(|(own, wanted)| *own >= wanted)
     }
@@ -446,11 +446,11 @@ impl<'a> Lowering<'a> {
             self.take_step_to(number, wanted.steps[usize::from(number)]);
         }
         for number in 0..31u8 {
-            let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
+            let (own, expected) = (self.facts(number), wanted.facts[usize::from(number)]);
             if self.known.is_loose(number) && !wanted.is_loose(number) {
                 self.tighten(number);
             } else if wanted.is_loose(number)
-                && there.sign
+                && expected.sign
                 && !own.sign
                 && let Location::Register(register) = self.home(number)
             {

@@ -226,8 +226,8 @@ impl Lowering<'_> {
                 if other.bits(12, 1) != 0 { Access::of_one(other).bytes.trailing_zeros() } else { 0 };
             is_indexed && other.rm() == number && other.bits(13, 2) == 3 && shifted == u32::from(shift)
         };
-        let behind = self.block.0.iter().skip(self.index + 1);
-        for (pc, other) in behind {
+        let following = self.block.0.iter().skip(self.index + 1);
+        for (pc, other) in following {
             if other.is_some_and(same) {
                 return true;
             }

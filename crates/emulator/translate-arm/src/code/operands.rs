@@ -118,8 +118,8 @@ impl Lowering<'_> {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
-        let there = self.home(number);
-        if let Location::Register(register) = there {
+        let home = self.home(number);
+        if let Location::Register(register) = home {
             self.take_step(number);
             return register;
         }
@@ -127,7 +127,7 @@ impl Lowering<'_> {
             return register;
         }
         let register = self.lasting();
-        match there {
+        match home {
             Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
             Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Location::Register(_) => {}

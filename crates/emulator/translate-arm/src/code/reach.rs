@@ -51,7 +51,7 @@ pub(super) struct Reach {
     /// The blocks of all leaders, once discovery is complete.
     blocks: FxHashMap<u64, Rc<Block>>,
     /// Maximum number of source instructions.
-    most: usize,
+    limit: usize,
 }
 
 /// A block: its instructions, and the address where it falls through.
@@ -59,11 +59,11 @@ pub(super) type Block = (Vec<(u64, Option<Instruction>)>, Option<u64>);
 
 /// The targets of an instruction that ends a block, and the address after it if that is reachable.
 fn successors(i: Instruction, pc: u64) -> Vec<u64> {
-    let behind = pc.wrapping_add(4);
+    let after = pc.wrapping_add(4);
     match i.op {
         Op::B => i.target(pc).into_iter().collect(),
-        Op::Bl => [behind].into_iter().chain(i.target(pc)).collect(),
-        Op::Blr | Op::Svc => vec![behind],
+        Op::Bl => [after].into_iter().chain(i.target(pc)).collect(),
+        Op::Blr | Op::Svc => vec![after],
         _ => vec![],
     }
 }
@@ -76,7 +76,7 @@ impl Reach {
         extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
-        (most, options): (usize, Options),
+        (limit, options): (usize, Options),
     ) -> Self {
         let mut found = Self {
             options,
@@ -92,13 +92,13 @@ impl Reach {
             frugal: FxHashSet::default(),
             loops: Loops::default(),
             blocks: FxHashMap::default(),
-            most,
+            limit,
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
             let is_new = leader == start || !known(leader);
-            if !is_new || found.leaders.contains(&leader) || visited.len() >= most {
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= limit {
                 continue;
             }
             found.follow(leader, &mut visited, &mut ahead, fetch, known);
@@ -155,7 +155,7 @@ impl Reach {
                 return;
             }
             pc = pc.wrapping_add(4);
-            if known(pc) || visited.len() >= self.most {
+            if known(pc) || visited.len() >= self.limit {
                 return;
             }
         }
@@ -192,8 +192,8 @@ impl Reach {
             let target = i.filter(|i| i.is_conditional_branch()).and_then(|i| i.target(**pc));
             target.is_some_and(|target| target <= **pc && self.leaders.contains(&target))
         });
-        let behind: Vec<u64> = closing.map(|(pc, _)| pc.wrapping_add(4)).collect();
-        self.leaders.extend(behind.into_iter().filter(|pc| self.instructions.contains_key(pc)));
+        let after: Vec<u64> = closing.map(|(pc, _)| pc.wrapping_add(4)).collect();
+        self.leaders.extend(after.into_iter().filter(|pc| self.instructions.contains_key(pc)));
     }
 
     /// The instructions from a leader to the end of its block.
@@ -208,7 +208,7 @@ impl Reach {
             // A copy of a loop ends where the loop ends.
             let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(source(pc))) };
             block.push((pc, *instruction));
-            if let Some((to, length)) = self.goes_on_at(leader, &block) {
+            if let Some((to, length)) = self.duplicable_target(leader, &block) {
                 (entered, pc) = (block.len()..block.len() + length, to);
                 continue;
             }
@@ -221,7 +221,7 @@ impl Reach {
 
     /// If a block ends with a jump to code that is short enough to be duplicated after the jump: returns its address
     /// and the number of instructions, up to its final jump.
-    fn goes_on_at(&self, leader: u64, block: &[(u64, Option<Instruction>)]) -> Option<(u64, usize)> {
+    fn duplicable_target(&self, leader: u64, block: &[(u64, Option<Instruction>)]) -> Option<(u64, usize)> {
         let (pc, i) = *block.last()?;
         let to = i.filter(|i| i.op == Op::B)?.target(source(pc))?;
         let to = self.lead(leader, to);
@@ -246,12 +246,12 @@ impl Reach {
     }
 
     /// The block of a leader. Computed only once for all planning passes.
-    pub fn kept_block(&self, leader: u64) -> Rc<Block> {
+    pub fn cached_block(&self, leader: u64) -> Rc<Block> {
         self.blocks.get(&leader).cloned().unwrap_or_default()
     }
 
     /// The targets of jumps from a block within the unit, and the address where it falls through.
-    pub fn ways_of(&self, leader: u64) -> Vec<u64> {
+    pub fn internal_successors(&self, leader: u64) -> Vec<u64> {
         let (block, next) = self.block(leader);
         let jumps = block.iter().filter_map(|(pc, i)| {
             let i = i.filter(|i| i.is_conditional_branch() || i.op == Op::B)?;
@@ -277,7 +277,7 @@ impl Reach {
     }
 
     /// Liveness after the last instruction of a block.
-    pub fn live_behind(&self, block: &Block) -> Live {
+    pub fn live_after(&self, block: &Block) -> Live {
         if let Some(next) = block.1 {
             return self.live_at(next);
         }
@@ -296,20 +296,20 @@ impl Reach {
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
             Op::Br if is_call(last) => flags(0),
-            Op::Br => flags(live_behind_jump(&block.0)),
+            Op::Br => flags(live_after_jump(&block.0)),
             Op::Blr => flags(0),
             _ => flags(ALL),
         }
     }
 
-    /// Liveness before an instruction, given the liveness `behind` it.
-    pub fn live_before(&self, pc: u64, i: Option<Instruction>, behind: Live) -> Live {
+    /// Liveness before an instruction, given the liveness `after` it.
+    pub fn live_before(&self, pc: u64, i: Option<Instruction>, after: Live) -> Live {
         let Some(i) = i else { return Live { flags: ALL, ..Live::REGISTERS } };
-        let behind = match i.target(pc).filter(|_| i.is_conditional_branch()) {
-            Some(target) => behind.or(self.live_at(target)),
-            None => behind,
+        let after = match i.target(pc).filter(|_| i.is_conditional_branch()) {
+            Some(target) => after.or(self.live_at(target)),
+            None => after,
         };
-        self.used_by(pc).before(behind)
+        self.used_by(pc).before(after)
     }
 
     /// Examines the code that this unit jumps to in other units, for the flags that it reads.
@@ -334,7 +334,7 @@ impl Reach {
 
     /// The flags that code after a call reads before its next jump. By the calling convention, flags are dead there.
     /// Only code with a private convention reads them.
-    fn read_at_once(&self, mut pc: u64) -> u8 {
+    fn flags_read_after_call(&self, mut pc: u64) -> u8 {
         let mut read = 0;
         while let Some(Some(i)) = self.instructions.get(&pc) {
             let uses = self.used_by(pc);
@@ -351,12 +351,12 @@ impl Reach {
         let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
         let calls =
             self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
-        self.returned = calls.fold(0, |sum, (pc, _)| sum | self.read_at_once(pc.wrapping_add(4)));
+        self.returned = calls.fold(0, |sum, (pc, _)| sum | self.flags_read_after_call(pc.wrapping_add(4)));
         self.live.extend(self.leaders.iter().map(|&leader| (leader, Live::default())));
         loop {
             let mut changed = false;
             for (leader, block) in &blocks {
-                let mut live = self.live_behind(block);
+                let mut live = self.live_after(block);
                 if block.0.last().is_some_and(|(_, i)| i.is_some_and(|i| i.op == Op::Brk)) {
                     // Code that jumps to a trap does not return. Flag values in the trap handler's signal frame are not
                     // preserved.
@@ -396,7 +396,7 @@ fn is_call(jump: Instruction) -> bool {
 
 /// The flags that can be live after the indirect jump at the end of a block. Compilers may hoist a comparison common to
 /// all cases of a switch above the jump. But the flags of the bounds check of the index are dead.
-fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
+fn live_after_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
     let mut indices: Vec<u8> = Vec::new();
     for i in block.iter().rev().filter_map(|(_, i)| *i) {
         if uses(i).sets_flags {

@@ -31,8 +31,8 @@ pub fn translate(
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut most = MAX_INSTRUCTIONS;
-    let mut reach = Reach::of(start, extra_entry, fetch, known, (most, *options));
+    let mut limit = MAX_INSTRUCTIONS;
+    let mut reach = Reach::of(start, extra_entry, fetch, known, (limit, *options));
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
@@ -42,9 +42,9 @@ pub fn translate(
                 }
             }
             Err(Failure::Long) => {
-                most /= 4;
+                limit /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = Reach::of(start, extra_entry, fetch, known, (most, *options));
+                reach = Reach::of(start, extra_entry, fetch, known, (limit, *options));
                 (reach.refused, reach.frugal) = (refused, frugal);
             }
         }

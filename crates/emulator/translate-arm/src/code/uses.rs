@@ -48,12 +48,12 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Liveness before the instruction, given the liveness `behind` it.
-    pub fn before(&self, behind: Live) -> Live {
+    /// Liveness before the instruction, given the liveness `after` it.
+    pub fn before(&self, after: Live) -> Live {
         let kept = Live {
-            flags: if self.sets_flags { 0 } else { behind.flags },
-            wide: behind.wide & !self.written,
-            upper: behind.upper.map(|set| set & !self.vectors_written),
+            flags: if self.sets_flags { 0 } else { after.flags },
+            wide: after.wide & !self.written,
+            upper: after.upper.map(|set| set & !self.vectors_written),
         };
         kept.or(self.reads)
     }
@@ -165,7 +165,7 @@ fn flags_of_reader(i: Instruction) -> u8 {
         | Fcsel | FccmpH | FccmpeH | FcselH => flags_of(i.condition()),
         Adc | Adcs | Sbc | Sbcs => 2,
         Mrs if i.system_register() == NZCV => ALL,
-        // The engine may continue with other code behind it, which finds the flags in their registers.
+        // The engine may continue with other code after it, which finds the flags in their registers.
         Msr if i.system_register() == FPCR => ALL,
         _ => 0,
     }

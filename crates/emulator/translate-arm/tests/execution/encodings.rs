@@ -68,7 +68,7 @@ fn the_decoder_accepts_what_a_cortex_a76_executes() {
     let mut compiler = Command::new("aarch64-linux-gnu-gcc");
     let compiled = compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source).output();
     if !compiled.is_ok_and(|done| done.status.success()) {
-        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+        eprintln!("skipped: there is no compiler that links programs for AArch64 statically");
         return;
     }
     let mut words = words();

@@ -54,8 +54,8 @@ fn is_known(difference: &str) -> bool {
         .split(", not 0x")
         .map(|value| u32::from_str_radix(value, 16).expect("it is a number"))
         .collect();
-    let (found, wanted) = (values[0], values[1]);
-    found & wanted == wanted && (found ^ wanted) & !0x1f == 0
+    let (found, expected) = (values[0], values[1]);
+    found & expected == expected && (found ^ expected) & !0x1f == 0
 }
 
 fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {

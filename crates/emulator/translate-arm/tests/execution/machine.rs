@@ -133,9 +133,9 @@ pub fn qemu() -> String {
 /// Whether QEMU is older than version 8. It aborts on some words that are not allocated, and sign-extends the results
 /// of conversions from half precision to fixed-point numbers.
 pub fn is_old() -> bool {
-    let said = Command::new(qemu()).arg("--version").output().expect("it is installed").stdout;
-    let said = String::from_utf8_lossy(&said);
-    let version = said.split("version ").nth(1).and_then(|rest| rest.split('.').next());
+    let stdout = Command::new(qemu()).arg("--version").output().expect("it is installed").stdout;
+    let stdout = String::from_utf8_lossy(&stdout);
+    let version = stdout.split("version ").nth(1).and_then(|rest| rest.split('.').next());
     version.and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major < 8)
 }
 
@@ -143,7 +143,7 @@ pub fn is_old() -> bool {
 pub fn can_compare() -> bool {
     let found = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
     if !found {
-        eprintln!("left out: qemu-aarch64 is not installed (Debian: qemu-user)");
+        eprintln!("skipped: qemu-aarch64 is not installed (Debian: qemu-user)");
     }
     found
 }
@@ -264,12 +264,12 @@ fn compare(
     let mut wrong = Vec::new();
     for cases in cases.chunks(MAX_CASES) {
         let (image, own) = image(cases);
-        let (wanted, found) = (reference(&image), translated(&image, &own, often, optimizations));
-        assert_eq!(wanted.len(), found.len());
+        let (expected, found) = (reference(&image), translated(&image, &own, often, optimizations));
+        assert_eq!(expected.len(), found.len());
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
-        for (at, (wanted, found)) in wanted.chunks(8).zip(found.chunks(8)).enumerate() {
+        for (at, (expected, found)) in expected.chunks(8).zip(found.chunks(8)).enumerate() {
             // Sequences ignore FPSR, because FRINT raises its inexact flag in translated code.
-            if wanted == found || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len() {
+            if expected == found || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len() {
                 continue;
             }
             let name = match at % WORDS {
@@ -280,10 +280,10 @@ fn compare(
                 number @ ..30 => format!("x{number}"),
                 number => format!("v{}.d[{}]", (number - 32) / 2, number % 2),
             };
-            let (wanted, found) = (word(wanted), word(found));
+            let (expected, found) = (word(expected), word(found));
             wrong.push(match cases.get(at / WORDS) {
-                Some(case) => format!("{}: {name} is {found:#x}, not {wanted:#x}", text(case)),
-                None => format!("memory, word {}: {found:#x}, not {wanted:#x}", at - cases.len() * WORDS),
+                Some(case) => format!("{}: {name} is {found:#x}, not {expected:#x}", text(case)),
+                None => format!("memory, word {}: {found:#x}, not {expected:#x}", at - cases.len() * WORDS),
             });
         }
     }

@@ -286,26 +286,26 @@ fn every_instruction_matches_qemu_on_random_registers() {
     let mut wrong = Vec::new();
     for cases in cases.chunks(400) {
         let image = image(cases);
-        let (wanted, (found, _)) = (reference(&image), translated(&image, Optimizations::default()));
-        assert_eq!(wanted.len(), found.len());
+        let (expected, (found, _)) = (reference(&image), translated(&image, Optimizations::default()));
+        assert_eq!(expected.len(), found.len());
         assert_eq!(found, translated(&image, Optimizations::NONE).0, "without optimizations");
-        let results = wanted.chunks(8).zip(found.chunks(8)).enumerate();
-        for (at, (wanted, found)) in results {
+        let results = expected.chunks(8).zip(found.chunks(8)).enumerate();
+        for (at, (expected, found)) in results {
             let (case, index) = (at / 66, at % 66);
             let Some(case) = cases.get(case) else {
-                assert_eq!(wanted, found, "memory, word {at}");
+                assert_eq!(expected, found, "memory, word {at}");
                 continue;
             };
             let i = decode(case.word).expect("it was one");
             let bits =
                 |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight")) & defined(i, index);
-            if bits(wanted) != bits(found) {
+            if bits(expected) != bits(found) {
                 let [s, t] = [i.rs(), i.rt()].map(|register| case.state[usize::from(register)]);
                 wrong.push(format!(
                     "{}: register {index} is {:#x}, not {:#x}; rs {s:#x}, rt {t:#x}",
                     i.text(0),
                     bits(found),
-                    bits(wanted)
+                    bits(expected)
                 ));
             }
         }
@@ -333,11 +333,11 @@ fn hi_and_lo_are_preserved_across_a_call() {
         immediate(0x3f, 24, 19, 8),
     ];
     let mut image = image(&[]);
-    let whole: Vec<u8> = call.into_iter().chain(program(&[])).flat_map(u32::to_le_bytes).collect();
-    image[..whole.len()].copy_from_slice(&whole);
+    let code: Vec<u8> = call.into_iter().chain(program(&[])).flat_map(u32::to_le_bytes).collect();
+    image[..code.len()].copy_from_slice(&code);
     // Without cases, the program writes the results of the call.
     let length = 16u32;
-    let at = whole.len() - program(&[]).len() * 4 + 3 * 4;
+    let at = code.len() - program(&[]).len() * 4 + 3 * 4;
     image[at..at + 4].copy_from_slice(&immediate(0xd, 6, 6, length.into()).to_le_bytes());
     let wanted = reference(&image);
     assert_eq!(wanted[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());

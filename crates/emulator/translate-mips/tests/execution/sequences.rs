@@ -246,9 +246,9 @@ fn together(state: &mut State, world: &World, optimizations: Optimizations, word
                     Mips64::settle(pending, state, world);
                 }
                 state.pc = position.pc;
-                let told = one(&mut state.clone(), world);
+                let outcome = one(&mut state.clone(), world);
                 assert!(
-                    matches!(told, Err(Trap::Memory(_))),
+                    matches!(outcome, Err(Trap::Memory(_))),
                     "the fault reports the failed access, not of {:#x}",
                     state.pc
                 );

@@ -66,9 +66,9 @@ impl Machine<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         let order = i.immediate8();
-        let told = matches!(old(&i), Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64);
+        let is_explicit = matches!(old(&i), Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64);
         let is_wide = matches!(old(&i), Pcmpestri64 | Pcmpestrm64);
-        let length = |register| told.then(|| self.told_length(register, is_wide));
+        let length = |register| is_explicit.then(|| self.told_length(register, is_wide));
         let set = Text::of(&self.vector_in(0)?, order, length(RAX));
         let text = Text::of(&self.vector_in(1)?, order, length(RDX));
         let count = text.elements.len();

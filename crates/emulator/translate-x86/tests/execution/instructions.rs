@@ -371,10 +371,10 @@ fn every_instruction_matches_the_processor() {
             }
             // Let the comparison succeed every other time.
             if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b) && random.below(2) == 0 {
-                let there =
+                let current =
                     |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| data[middle + at + byte]));
-                before.general[0] = there(0);
-                before.general[2] = there(8);
+                before.general[0] = current(0);
+                before.general[2] = current(8);
             }
             let divides = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
             let by_dividend = i.op0_kind() == OpKind::Register

@@ -386,8 +386,8 @@ fn a_shift_by_zero_preserves_flags_in_any_representation() {
         buffer.run(&CODE, &mut native);
         // A shift by one leaves AF undefined.
         let defined = if before.general[1] == 0 { 0x8d5 } else { 0x8c5 };
-        let told = |registers: &Registers| (registers.flags & defined, registers.general[..4].to_vec());
-        assert_eq!(told(&ours), told(&native), "with '{optimizations}': {before:x?}");
+        let observed = |registers: &Registers| (registers.flags & defined, registers.general[..4].to_vec());
+        assert_eq!(observed(&ours), observed(&native), "with '{optimizations}': {before:x?}");
     }
 }
 

@@ -198,9 +198,9 @@ impl<'a> Campaign<'a> {
         for record in done.new_records {
             results.add(record);
         }
-        let told = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
+        let faulted = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
         let count = |state| part.iter().filter(|p| Self::state(p, &results) == state).count();
-        let (failed, left) = (count(State::Failed), count(State::Missing) - told);
+        let (failed, left) = (count(State::Failed), count(State::Missing) - faulted);
         let reused = part.len() - todo.len() + done.elsewhere;
         Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
     }

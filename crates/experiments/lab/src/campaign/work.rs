@@ -186,9 +186,9 @@ fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Result<Record
         None => catch_unwind(AssertUnwindSafe(|| workload.run(point, stop))),
     };
     let outcome = run.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
-        Err(Failure::failed(format!("the workload panicked: {said}")))
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
+        Err(Failure::failed(format!("the workload panicked: {message}")))
     });
     let outcome = outcome.and_then(|metrics| {
         match metrics.results.iter().chain(&metrics.host).find(|(_, value)| !value.is_finite()) {

@@ -258,8 +258,8 @@ fn results(table: &Table, out: &mut String) {
         if table.rows.len() == 1 { "" } else { "s" }
     );
     let names = &table.names;
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_represented(name));
-    let shown: Vec<_> = told.collect();
+    let columns = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_represented(name));
+    let shown: Vec<_> = columns.collect();
     shown.iter().for_each(|(_, name)| {
         put!(out, "<th>{}", escape(names.title(name)));
     });

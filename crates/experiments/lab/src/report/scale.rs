@@ -26,8 +26,8 @@ impl Scale {
         let fold = |values: &mut dyn Iterator<Item = f64>| {
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)))
         };
-        let (least, most) = if log { fold(&mut positive.clone()) } else { fold(&mut values.clone()) };
-        let (mut from, mut to) = if least <= most { (least, most) } else { (0.0, 1.0) };
+        let (min, max) = if log { fold(&mut positive.clone()) } else { fold(&mut values.clone()) };
+        let (mut from, mut to) = if min <= max { (min, max) } else { (0.0, 1.0) };
         if log {
             (from, to) = (from.ln(), to.ln());
         } else if from_zero {
@@ -84,11 +84,11 @@ impl Scale {
 
     fn log_ticks(&self, about: usize) -> Vec<f64> {
         let finite = |end: f64| end.clamp(f64::MIN_POSITIVE, f64::MAX);
-        let (least, most) = (finite(self.from.exp() * (1.0 - 1e-9)), finite(self.to.exp() * (1.0 + 1e-9)));
-        let decades = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
+        let (min, max) = (finite(self.from.exp() * (1.0 - 1e-9)), finite(self.to.exp() * (1.0 + 1e-9)));
+        let decades = (min.log10().floor() as i32)..=(max.log10().ceil() as i32);
         let within = |steps: &[f64]| -> Vec<f64> {
             let all = decades.clone().flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
-            all.filter(|v| (least..=most).contains(v)).collect()
+            all.filter(|v| (min..=max).contains(v)).collect()
         };
         let tens = within(&[1.0]);
         if tens.len() > about + 2 {
@@ -100,7 +100,7 @@ impl Scale {
         match finer.filter(|ticks| ticks.len() > tens.len()).unwrap_or(tens) {
             // The range is smaller than the finest logarithmic step, so use linear steps.
             ticks if ticks.len() < 2 => {
-                let plain = Scale { from: least, to: most, page: self.page, log: false };
+                let plain = Scale { from: min, to: max, page: self.page, log: false };
                 plain.linear_ticks(about).into_iter().filter(|v| *v > 0.0).collect()
             }
             ticks => ticks,

@@ -474,11 +474,11 @@ pub(crate) mod tests {
             for record in order {
                 results.add(record);
             }
-            let told: Vec<_> = results.contradictions.iter().map(ToString::to_string).collect();
+            let messages: Vec<_> = results.contradictions.iter().map(ToString::to_string).collect();
             let key = record(1).key;
             let wanted =
                 format!("two runs of the point {key} gave different results: value 0.3333333333333333 and 7");
-            assert_eq!(told, [wanted]);
+            assert_eq!(messages, [wanted]);
             results.get(&record(1).key).cloned()
         });
         assert_eq!(kept[0], kept[1]);

@@ -48,11 +48,11 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
         (_, Some(core)) => core,
         _ => pair.flow.into(),
     };
-    let mut said = Vec::new();
+    let mut remarks = Vec::new();
     for setting in settings {
         let words = format!("{}={}", setting.name, setting.value);
         if DEFAULTS.contains(&(setting.name, setting.value)) {
-            said.push(format!("{words} is the default"));
+            remarks.push(format!("{words} is the default"));
             continue;
         }
         let everywhere = match setting.name {
@@ -66,7 +66,7 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
             _ => None,
         };
         if let Some(why) = everywhere {
-            said.push(format!("{words} does nothing: {why}"));
+            remarks.push(format!("{words} does nothing: {why}"));
             continue;
         }
         let here: (&dyn Fn(&Pair) -> bool, &str) = match setting.name {
@@ -87,11 +87,13 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
         };
         match pairs.iter().filter(|pair| here.0(pair)).count() {
             0 => {}
-            all if all == pairs.len() => said.push(format!("{words} does nothing: {}", here.1)),
-            some => said.push(format!("{words} does nothing on {some} of {} pairs: {}", pairs.len(), here.1)),
+            all if all == pairs.len() => remarks.push(format!("{words} does nothing: {}", here.1)),
+            some => {
+                remarks.push(format!("{words} does nothing on {some} of {} pairs: {}", pairs.len(), here.1))
+            }
         }
     }
-    said
+    remarks
 }
 
 #[cfg(test)]
@@ -100,7 +102,7 @@ mod tests {
     use longma_affinity::pairs::{all_pairs, of_machine};
     use longma_topology::Machine;
 
-    fn said(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
+    fn remarks(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let settings: Vec<Offload> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
         let pairs: Vec<Pair> =
@@ -140,7 +142,7 @@ mod tests {
             (&["near=0"], (1, 2), "near=0 does nothing: flow and application are on one NUMA node"),
             (&["gro=0"], (1, 2), "gro=0 is the default"),
         ] {
-            assert_eq!(said(settings, &[pair]), [why]);
+            assert_eq!(remarks(settings, &[pair]), [why]);
         }
         for settings in [
             &["rps=3"][..],
@@ -151,22 +153,22 @@ mod tests {
             &["gro=1"],
             &["ring=256"],
         ] {
-            assert_eq!(said(settings, &[(1, 2)]), [""; 0], "{settings:?}");
+            assert_eq!(remarks(settings, &[(1, 2)]), [""; 0], "{settings:?}");
         }
-        assert_eq!(said(&["near=0"], &[(1, 7)]), [""; 0]);
+        assert_eq!(remarks(&["near=0"], &[(1, 7)]), [""; 0]);
     }
 
     #[test]
     fn a_core_or_a_queue_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
-        let said = |text: &str| missing_resource(&[text.parse().unwrap()], &places, &nic);
-        for there in ["rps=11", "napi=0", "ring=64", "rfs=1", "send_queues=8"] {
-            assert_eq!(said(there), None);
+        let missing = |text: &str| missing_resource(&[text.parse().unwrap()], &places, &nic);
+        for setting in ["rps=11", "napi=0", "ring=64", "rfs=1", "send_queues=8"] {
+            assert_eq!(missing(setting), None);
         }
-        assert_eq!(said("send_queues=9").as_deref(), Some("send_queues=9: eth0 has 8 queues"));
+        assert_eq!(missing("send_queues=9").as_deref(), Some("send_queues=9: eth0 has 8 queues"));
         assert_eq!(
-            said("rps=99").as_deref(),
+            missing("rps=99").as_deref(),
             Some("rps=99: the machine has no such core: its cores are 0 to 11")
         );
     }
@@ -178,7 +180,7 @@ mod tests {
             .map(|pair| (pair.flow, pair.application))
             .collect();
         assert_eq!(
-            said(&["rfs=1"], &pairs),
+            remarks(&["rfs=1"], &pairs),
             ["rfs=1 does nothing on 12 of 144 pairs: the program runs on the flow's own core"]
         );
     }

@@ -59,10 +59,10 @@ pub(super) fn one(
         ChildError::Stopped { .. } => RunFailure::Stopped,
         error => failed(error.to_string()),
     })?;
-    let said = ended.err;
+    let errors = ended.err;
     let figure = |unit: &str| -> Result<f64, RunFailure> {
-        let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
-        found.ok_or_else(|| failed(format!("it {}: {}", how_it_ended(ended.status), said.trim())))
+        let found = errors.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
+        found.ok_or_else(|| failed(format!("it {}: {}", how_it_ended(ended.status), errors.trim())))
     };
     let (gbps, bytes) = (
         figure(" Gb/s")?,
@@ -79,13 +79,13 @@ pub(super) fn one(
 
 /// Checks a rate against the capacity of the link. A higher rate is a bug of the model.
 fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
-    let most = nic.goodput(mtu);
+    let goodput = nic.goodput(mtu);
     // The rate is printed with a resolution of 1 kb/s.
-    if gbps <= most + 1e-6 {
+    if gbps <= goodput + 1e-6 {
         return Ok(());
     }
     Err(format!(
-        "model error: it reports {gbps} Gb/s, but {} carries at most {most:.3} Gb/s of data in packets of {mtu} bytes",
+        "model error: it reports {gbps} Gb/s, but {} carries at most {goodput:.3} Gb/s of data in packets of {mtu} bytes",
         nic.name
     ))
 }
@@ -143,13 +143,13 @@ fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, byte
             (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
         let causes = all.get(format!("core{core}")).and_then(|core| core.get("cpi")?.as_object());
         let cost = |cause: &Value| cause["value"].as_f64().unwrap_or(0.0);
-        let most = causes
+        let main_cause = causes
             .into_iter()
             .flatten()
             .filter(|(name, _)| *name != "idle")
             .max_by(|one, other| cost(one.1).total_cmp(&cost(other.1)));
-        let most = most.map_or("-".into(), |(name, _)| name.clone());
-        (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
+        let main_cause = main_cause.map_or("-".into(), |(name, _)| name.clone());
+        (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, main_cause)
     });
     Measured { pair, seed, class, gbps, costs, stages, busy }
 }

@@ -413,10 +413,10 @@ impl Files {
             .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
         // Incomplete statistics mean that the host failed. The command then prints the reason.
         value.map_err(|error| {
-            let said = words(&ended.errors);
+            let message = words(&ended.errors);
             Failure::host(format!(
-                "cannot read the run's statistics: {error}{}{said}",
-                if said.is_empty() { "" } else { ": " }
+                "cannot read the run's statistics: {error}{}{message}",
+                if message.is_empty() { "" } else { ": " }
             ))
         })
     }
@@ -495,15 +495,15 @@ fn complaint(ended: &Ended, program: &Path) -> String {
         _ => "the run ended".into(),
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let said = words(&ended.errors).replace(&*program.to_string_lossy(), &name);
-    if said.is_empty() { how } else { format!("{how}: {said}") }
+    let message = words(&ended.errors).replace(&*program.to_string_lossy(), &name);
+    if message.is_empty() { how } else { format!("{how}: {message}") }
 }
 
 /// The first lines of the output.
 fn words(errors: &str) -> String {
-    let said: Vec<_> =
+    let lines: Vec<_> =
         errors.lines().map(str::trim).filter(|line| !line.starts_with('{') && !line.is_empty()).collect();
-    said[..said.len().min(4)].join(" ")
+    lines[..lines.len().min(4)].join(" ")
 }
 
 /// Returns whether the host caused the failure.

@@ -19,13 +19,13 @@ const PT_INTERP: u32 = 3;
 impl Program {
     /// Identifies a setup. Of environment variables, only the names count.
     pub(super) fn setup_of(point: &Point) -> String {
-        let mut told = point.result_parameters();
-        PROGRAM_PARAMETERS.iter().for_each(|name| drop(told.remove(*name)));
-        if let Some(Setting::Named(variables)) = told.get_mut("environment") {
+        let mut parameters = point.result_parameters();
+        PROGRAM_PARAMETERS.iter().for_each(|name| drop(parameters.remove(*name)));
+        if let Some(Setting::Named(variables)) = parameters.get_mut("environment") {
             variables.values_mut().for_each(String::clear);
         }
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
-        json!([machine, told, program(point)]).to_string()
+        json!([machine, parameters, program(point)]).to_string()
     }
 
     pub(super) fn rehearsal_of(&self, point: &Point) -> Result<Rehearsal, Failure> {

@@ -428,7 +428,7 @@ pub struct Draining {
     receives: Receives,
     count: u64,
     credits: u32,
-    said: u64,
+    posted: u64,
     sent: u64,
 }
 
@@ -444,13 +444,13 @@ impl Draining {
             if self.count == total {
                 // No further credits are needed.
                 end.post_send(0, Some(0))?;
-                self.said += 1;
+                self.posted += 1;
             } else if self.credits == CREDIT {
                 end.post_send(0, Some(self.credits))?;
-                self.said += 1;
+                self.posted += 1;
                 self.credits = 0;
             }
-            while self.said.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
+            while self.posted.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
                 self.sent += 1;
             }
         }
@@ -458,7 +458,7 @@ impl Draining {
             self.sent += 1;
             moved = true;
         }
-        if self.count == total && self.sent == self.said + 1 {
+        if self.count == total && self.sent == self.posted + 1 {
             return Ok(Step::Finished(Vec::new()));
         }
         Ok(if moved { Step::Moved } else { Step::Idle })

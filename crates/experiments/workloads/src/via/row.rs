@@ -50,14 +50,14 @@ impl Row {
     pub fn cells(&self) -> Vec<(&'static str, f64)> {
         match self.order.measure {
             Measure::Ping => {
-                let [least, most] = [self.percentile(0.0), self.percentile(100.0)];
+                let [min, max] = [self.percentile(0.0), self.percentile(100.0)];
                 vec![
-                    ("min_us", least),
+                    ("min_us", min),
                     ("median_us", self.percentile(50.0)),
                     ("mean_us", self.mean_us()),
                     ("p99_us", self.percentile(99.0)),
                     ("p99.9_us", self.percentile(99.9)),
-                    ("max_us", most),
+                    ("max_us", max),
                 ]
             }
             _ => vec![

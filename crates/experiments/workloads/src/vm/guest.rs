@@ -98,8 +98,8 @@ impl Guest {
     /// The program's metrics in a scenario.
     fn measured(&self, point: &Point, layout: &Layout, stop: &Stop) -> Result<Metrics, Failure> {
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
-        let told = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
-        let key = format!("{machine:?} {told:?} {} {}", layout.numa, layout.steps);
+        let values = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
+        let key = format!("{machine:?} {values:?} {} {}", layout.numa, layout.steps);
         let mut runs = self.runs.lock().ignore_poison();
         let place = runs.entry(key).or_default().clone();
         drop(runs);

@@ -123,9 +123,9 @@ fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize
     ways[to].clone().unwrap_or_default()
 }
 
-/// A flow of memory reads: at most `most` bytes per second, where each byte uses the given amounts of the capacities.
+/// A flow of memory reads: at most `limit` bytes per second, where each byte uses the given amounts of the capacities.
 struct ReadFlow {
-    most: f64,
+    limit: f64,
     uses: Vec<(usize, f64)>,
 }
 
@@ -134,12 +134,12 @@ struct ReadFlow {
 fn shared(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
     let mut left = capacity.to_vec();
     let mut parts = vec![0.0; flows.len()];
-    let mut growing: Vec<usize> = (0..flows.len()).filter(|at| flows[*at].most > 0.0).collect();
+    let mut growing: Vec<usize> = (0..flows.len()).filter(|at| flows[*at].limit > 0.0).collect();
     let mut part = 0.0f64;
     while !growing.is_empty() {
         let mut demand = vec![0.0; left.len()];
         for flow in growing.iter().map(|at| &flows[*at]) {
-            flow.uses.iter().for_each(|(resource, share)| demand[*resource] += flow.most * share);
+            flow.uses.iter().for_each(|(resource, share)| demand[*resource] += flow.limit * share);
         }
         let room = |at: usize| if demand[at] > 0.0 { left[at] / demand[at] } else { f64::INFINITY };
         let step = (0..left.len()).map(room).fold(1.0 - part, f64::min).max(0.0);
@@ -152,7 +152,7 @@ fn shared(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
         let full = |at: usize| demand[at] > 0.0 && left[at] <= 1e-9 * capacity[at];
         growing.retain(|at| !flows[*at].uses.iter().any(|(resource, share)| *share > 0.0 && full(*resource)));
     }
-    flows.iter().zip(parts).map(|(flow, part)| flow.most * part).collect()
+    flows.iter().zip(parts).map(|(flow, part)| flow.limit * part).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -282,8 +282,8 @@ impl HostModel {
                     uses.push((memory, *part));
                     uses.extend(self.properties.routes[node][memory].iter().map(|link| (*link, *part)));
                 }
-                let most = count * share(node) * self.properties.alone(node, &parts);
-                flows.push(ReadFlow { most, uses });
+                let limit = count * share(node) * self.properties.alone(node, &parts);
+                flows.push(ReadFlow { limit, uses });
                 whose.push((name.clone(), node, count * share(node)));
             }
         }
@@ -293,7 +293,7 @@ impl HostModel {
             let way = self.properties.routes[*to][*from].iter().map(|link| (*link, 1.0));
             // Read from one node and written to the other.
             let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(way).collect();
-            flows.push(ReadFlow { most: self.properties.alone(*to, &only), uses });
+            flows.push(ReadFlow { limit: self.properties.alone(*to, &only), uses });
         }
         let rates = shared(&self.properties.capacity, &flows);
         let mut tick = Tick::default();
@@ -500,13 +500,13 @@ impl Hypervisor for ModelledHost {
             let lack = |at: &usize| wanted[*at] - memory[*at] > 1e-6;
             let (from, to) = ((0..wanted.len()).find(surplus), (0..wanted.len()).find(lack));
             let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
-            let most = (memory[from] - wanted[from]).min(wanted[to] - memory[to]);
+            let limit = (memory[from] - wanted[from]).min(wanted[to] - memory[to]);
             let moved = model.tick(&[(from, to)])[0] / f64::from(1 << 20);
             if moved <= 0.0 {
                 return Err(refused("nothing moves"));
             }
             if let Some(memory) = model.domains.get_mut(name).and_then(|domain| domain.memory.get_mut(cell)) {
-                let moved = moved.min(most);
+                let moved = moved.min(limit);
                 memory[from] -= moved;
                 memory[to] += moved;
             }
@@ -520,11 +520,11 @@ mod tests {
 
     #[test]
     fn exhausted_capacities_are_shared_and_other_flows_are_not_limited() {
-        let flow = |most: f64, of: usize| ReadFlow { most, uses: vec![(of, 1.0)] };
+        let flow = |limit: f64, of: usize| ReadFlow { limit, uses: vec![(of, 1.0)] };
         let got = shared(&[10.0, 100.0], &[flow(10.0, 0), flow(30.0, 0), flow(50.0, 1)]);
         assert!((got[0] - 2.5).abs() < 1e-9 && (got[1] - 7.5).abs() < 1e-9, "{got:?}");
         assert!((got[2] - 50.0).abs() < 1e-6, "{got:?}");
-        let crossing = ReadFlow { most: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
+        let crossing = ReadFlow { limit: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
         let got = shared(&[10.0, 100.0], &[crossing]);
         assert!((got[0] - 10.0).abs() < 1e-6, "{got:?}");
     }

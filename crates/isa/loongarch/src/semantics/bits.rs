@@ -114,12 +114,12 @@ fn swap_bytes_in_halfwords(value: u64) -> u64 {
     (value & LOW_BYTES) << 8 | value >> 8 & LOW_BYTES
 }
 
-/// A mask of the bits `most` down to `least`.
-fn field_mask(most: i32, least: i32) -> Result<u64, crate::Trap> {
-    if most < least {
+/// A mask of the bits `msb` down to `lsb`.
+fn field_mask(msb: i32, lsb: i32) -> Result<u64, crate::Trap> {
+    if msb < lsb {
         return Err(crate::Trap::IllegalInstruction);
     }
-    Ok(u64::MAX >> (63 - (most - least)) << least)
+    Ok(u64::MAX >> (63 - (msb - lsb)) << lsb)
 }
 
 /// The cyclic redundancy check of the low `bits` of `data`, starting from `checksum`, without inversion at the start or

@@ -2,8 +2,9 @@
 //! Shift_C and ConditionHolds; jiegec/unofficial-loongarch-intrinsics-guide for C as a borrow.
 
 use longma_loongarch::{Instruction, Op, State};
+use longma_random::SplitMix64;
 
-use super::{EDGES, Random, after, any_flags, flags_after, op, operands};
+use super::{EDGES, after, any_flags, flags_after, op, operands};
 
 const C: u32 = 1;
 const Z: u32 = 1 << 6;
@@ -86,7 +87,7 @@ fn reference(stem: &str, old: u32, x: u32, y: u32) -> u32 {
 
 #[test]
 fn flags_are_those_of_the_arm_manual_under_every_condition() {
-    let mut random = Random(0x0f0f_1e1e_2d2d_3c3c);
+    let mut random = SplitMix64::new(0x0f0f_1e1e_2d2d_3c3c);
     for stem in REGISTERS.iter().chain(&IMMEDIATES).chain(&ALONE) {
         for (index, (a, b)) in operands(&mut random, 800).into_iter().enumerate() {
             let condition = index as u32 % 16;
@@ -149,7 +150,7 @@ fn conditional_tests_and_moves_work_for_all_flags() {
 }
 
 #[test]
-fn flags_move_to_and_from_arms_layout_as_the_mask_says() {
+fn the_mask_selects_the_flags_moved_to_and_from_arms_layout() {
     // Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags select nothing.
     let layout = [(0, C, 29), (3, Z, 30), (4, N, 31), (5, V, 28)];
     for mask in 0..=255i32 {

@@ -2,8 +2,9 @@
 //! jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/integer.md.
 
 use longma_loongarch::{Instruction, Op, State};
+use longma_random::SplitMix64;
 
-use super::{Random, after, any_flags, op, operands};
+use super::{after, any_flags, op, operands};
 
 /// Stem, width, whether the second operand is an immediate, and instruction.
 fn instructions() -> Vec<(&'static str, u32, bool, Op)> {
@@ -59,7 +60,7 @@ fn reference(stem: &str, bits: u32, carry: bool, a: u64, b: u64) -> u64 {
 
 #[test]
 fn results_match_bit_string_arithmetic_and_flags_are_unchanged() {
-    let mut random = Random(0x7777_1111_2222_3333);
+    let mut random = SplitMix64::new(0x7777_1111_2222_3333);
     for (stem, bits, immediate, op) in instructions() {
         for (a, b) in operands(&mut random, 400) {
             let b = if immediate { b % u64::from(bits) } else { b };

@@ -12,6 +12,7 @@ mod state;
 mod x86;
 mod x87;
 
+use longma_random::SplitMix64;
 use std::{cell::RefCell, collections::BTreeSet};
 
 use longma_loongarch::{
@@ -131,34 +132,22 @@ const EDGES: [u64; 34] = [
     u64::MAX,
 ];
 
-/// A pseudorandom generator that gives the same numbers in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
-
 /// All pairs of edge values and `count` random pairs, half of them with a small second number (a likely count).
-fn operands(random: &mut Random, count: usize) -> Vec<(u64, u64)> {
+fn operands(random: &mut SplitMix64, count: usize) -> Vec<(u64, u64)> {
     let mut pairs: Vec<_> = EDGES.iter().flat_map(|&a| EDGES.iter().map(move |&b| (a, b))).collect();
     for i in 0..count {
-        let b = random.next();
-        pairs.push((random.next(), if i % 2 == 0 { b } else { b & 0x7f }));
+        let b = random.next_u64();
+        pairs.push((random.next_u64(), if i % 2 == 0 { b } else { b & 0x7f }));
     }
     pairs
 }
 
 /// All flags clear, all set, or random.
-fn any_flags(random: &mut Random) -> u32 {
-    match random.next() % 4 {
+fn any_flags(random: &mut SplitMix64) -> u32 {
+    match random.next_u64() % 4 {
         0 => 0,
         1 => 0x8d5,
-        _ => random.next() as u32 & 0x8d5,
+        _ => random.next_u64() as u32 & 0x8d5,
     }
 }
 

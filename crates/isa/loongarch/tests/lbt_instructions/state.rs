@@ -33,7 +33,7 @@ fn numbered(op: Op, d: u8, imm: i32) -> Instruction {
 }
 
 #[test]
-fn a_scratch_register_holds_what_was_moved_to_it() {
+fn a_scratch_register_holds_the_value_moved_to_it() {
     let mut state = State::default();
     for number in 0..4 {
         state.x[4] = 0x1111_2222_3333_4444 * (u64::from(number) + 1);
@@ -108,7 +108,7 @@ fn x86_conditions_match_the_manual() {
 }
 
 #[test]
-fn flags_move_to_and_from_a_register_as_the_mask_says() {
+fn the_mask_selects_the_flags_moved_to_and_from_a_register() {
     let all = [1u32, 4, 16, 64, 128, 2048];
     for mask in 0..=255i32 {
         let chosen: u32 =

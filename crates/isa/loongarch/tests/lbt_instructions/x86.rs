@@ -3,8 +3,9 @@
 //! the tests below name.
 
 use longma_loongarch::{Instruction, Op};
+use longma_random::SplitMix64;
 
-use super::{Random, any_flags, flags_after, op, operands};
+use super::{any_flags, flags_after, op, operands};
 
 const CF: u32 = 1;
 const PF: u32 = 1 << 2;
@@ -182,7 +183,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
 
 /// Calls `check` with all families and many operands: `(family, flags before, a, b, flags after)`.
 fn each_case(mut check: impl FnMut(&Family, u32, u64, u64, u32)) {
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = SplitMix64::new(0x1234_5678_9abc_def1);
     for family in families() {
         for (a, b) in operands(&mut random, 600) {
             let (mut instruction, mut b) = (Instruction { j: 4, k: 5, ..Instruction::new(family.op) }, b);

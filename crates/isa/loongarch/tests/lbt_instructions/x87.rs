@@ -2,8 +2,9 @@
 //! volume 1, section 4.2.2 and 8.5; jiegec/unofficial-loongarch-intrinsics-guide, measured `fcvt` formulas.
 
 use longma_loongarch::{Instruction, Op, State, Trap};
+use longma_random::SplitMix64;
 
-use super::{Random, after};
+use super::after;
 
 pub fn tested() -> Vec<Op> {
     vec![Op::FcvtLdD, Op::FcvtUdD, Op::FcvtDLd]
@@ -44,9 +45,9 @@ fn doubles() -> Vec<u64> {
         0x7ff8_0000_0000_1234,
         0x7fff_ffff_ffff_ffff,
     ];
-    let mut random = Random(0xabcd_ef01_2345_6789);
+    let mut random = SplitMix64::new(0xabcd_ef01_2345_6789);
     let random = (0..4000).map(|i| {
-        let bits = random.next();
+        let bits = random.next_u64();
         if i % 4 == 0 { bits & !(0x7ff << 52) } else { bits }
     });
     edges.into_iter().flat_map(|bits| [bits, bits | 1 << 63]).chain(random.collect::<Vec<_>>()).collect()
@@ -54,7 +55,7 @@ fn doubles() -> Vec<u64> {
 
 /// Extended numbers near the limits of doubles: (significand, sign and exponent).
 fn extendeds() -> Vec<(u64, u16)> {
-    let mut random = Random(0x5a5a_1234_dead_beef);
+    let mut random = SplitMix64::new(0x5a5a_1234_dead_beef);
     let significands = [
         1 << 63,
         1 << 63 | 1,
@@ -85,7 +86,7 @@ fn extendeds() -> Vec<(u64, u16)> {
         }
     }
     for _ in 0..6000 {
-        let (bits, choice) = (random.next(), random.next());
+        let (bits, choice) = (random.next_u64(), random.next_u64());
         let exponent = match choice % 3 {
             0 => (choice >> 8) as u16 & 0x7fff,
             1 => 15360 - 70 + (choice >> 8) as u16 % 80,

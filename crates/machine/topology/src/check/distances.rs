@@ -67,11 +67,11 @@ impl Rule {
         }
         if self.symmetric {
             for (row, column) in (0..rows).flat_map(|r| (0..r).map(move |c| (r, c))) {
-                let (there, back) = (&matrix.rows[column][row], &matrix.rows[row][column]);
-                if there != back {
+                let (mirrored, value) = (&matrix.rows[column][row], &matrix.rows[row][column]);
+                if mirrored != value {
                     let (what, of) = (self.what, self.of);
                     let message = format!(
-                        "the {what} from {of} {row} to {column} is {back}, but from {column} to {row} it is {there}"
+                        "the {what} from {of} {row} to {column} is {value}, but from {column} to {row} it is {mirrored}"
                     );
                     let help = format!(
                         "write the same value in row {column}, column {row} and in row {row}, column {column}"

@@ -25,9 +25,9 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 /// The caches below `cache`, nearest first; empty if the chain is circular, which `cycles` reports.
 fn levels_below<'a>(file: &'a MachineFile, cache: &'a Cache) -> Vec<(&'a str, &'a Cache)> {
     let next = |cache: &'a Cache| Some((&*cache.next, file.caches.get(&*cache.next)?));
-    let most = file.caches.len();
-    let way: Vec<_> = std::iter::successors(next(cache), |found| next(found.1)).take(most).collect();
-    if way.len() < most { way } else { Vec::new() }
+    let limit = file.caches.len();
+    let way: Vec<_> = std::iter::successors(next(cache), |found| next(found.1)).take(limit).collect();
+    if way.len() < limit { way } else { Vec::new() }
 }
 
 fn check_inclusion(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Problems) {

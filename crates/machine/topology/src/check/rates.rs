@@ -76,8 +76,8 @@ fn wires(
 fn beyond(marks: &Marks, key: &str, given: Option<Bandwidth>, peak: Option<u64>, problems: &mut Problems) {
     let (Some(Bandwidth::Rate(given)), Some(peak)) = (given, peak) else { return };
     if given.bits_per_second() / 8 > peak {
-        let most = crate::units::BitRate::new(peak.saturating_mul(8));
-        let message = format!("{given} is more than the peak of {most}, which is width x rate");
+        let max = crate::units::BitRate::new(peak.saturating_mul(8));
+        let message = format!("{given} is more than the peak of {max}, which is width x rate");
         problems.error(marks.key(key), message, "impossible rate", "correct it, `width` or `rate`".into());
     }
 }

@@ -278,9 +278,9 @@ fn check_cpus(file: &MachineFile, cluster: &crate::parts::Cluster, problems: &mu
         return;
     };
     let threads = file.cores.get(&*cluster.core).map_or(1, |c| u64::from(c.threads));
-    let most = u64::from(cluster.cores).saturating_mul(threads);
-    if cluster.count == 1 && cluster.marks.sound(&["cores", "core"]) && cpus.len() as u64 > most {
-        let message = format!("{} CPUs are listed for {most} hardware threads", cpus.len());
+    let max = u64::from(cluster.cores).saturating_mul(threads);
+    if cluster.count == 1 && cluster.marks.sound(&["cores", "core"]) && cpus.len() as u64 > max {
+        let message = format!("{} CPUs are listed for {max} hardware threads", cpus.len());
         problems.error(span(), message, "too many", "correct `cpus`, `cores` or the core's `threads`".into());
     }
 }

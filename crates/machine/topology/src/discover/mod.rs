@@ -37,9 +37,9 @@ pub fn discover(sysfs: &Sysfs) -> Result<MachineFile, DiscoverError> {
         return Err(DiscoverError::NoCpu(sysfs.root().into()));
     }
     let mut notes = sysfs.notes();
-    let whole = describe(sysfs, &cpus, notes.clone());
-    if check("discovered", &whole.to_toml()).report.errors() == 0 {
-        return Ok(whole);
+    let machine = describe(sysfs, &cpus, notes.clone());
+    if check("discovered", &machine.to_toml()).report.errors() == 0 {
+        return Ok(machine);
     }
     // Virtual machines may report impossible caches; the rest of the description is still useful.
     let bare: Vec<_> = cpus.into_iter().map(|cpu| sysfs::Cpu { caches: Vec::new(), ..cpu }).collect();

@@ -112,7 +112,7 @@ pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, note
             replace!(cache, known, replacement, inclusion, write);
         }
     }
-    // The last cache that cores share keeps the directory, whatever its level.
+    // The last cache that cores share keeps the directory, at any level.
     let shared: Vec<String> = last_caches(file);
     for name in shared {
         if let Some(cache) = file.caches.get_mut(&name) {

@@ -54,21 +54,21 @@ impl Element {
         Element::Box { kind, lines: lines.to_vec(), inside: Vec::new() }
     }
 
-    /// Width and height in cells for a width limit of `most` cells. The renderer truncates text that does not fit.
-    pub(super) fn size(&self, most: usize) -> (usize, usize) {
+    /// Width and height in cells for a width limit of `max_width` cells. The renderer truncates text that does not fit.
+    pub(super) fn size(&self, max_width: usize) -> (usize, usize) {
         match self {
             Element::Box { lines, inside, .. } => {
                 let text = lines.iter().map(|l| l.width()).max().unwrap_or(0);
-                let sizes = inside.iter().map(|e| e.size(most.saturating_sub(FRAME)));
+                let sizes = inside.iter().map(|e| e.size(max_width.saturating_sub(FRAME)));
                 let (width, height) = sizes.fold((text, 0), |a, s| (a.0.max(s.0), a.1 + s.1));
-                ((width + FRAME).min(most), height + lines.len() + 2)
+                ((width + FRAME).min(max_width), height + lines.len() + 2)
             }
             Element::Stack(elements) => {
-                let sizes = elements.iter().map(|e| e.size(most));
+                let sizes = elements.iter().map(|e| e.size(max_width));
                 sizes.fold((0, 0), |a, s| (a.0.max(s.0), a.1 + s.1))
             }
             Element::Flow(elements) => {
-                let rows = rows(elements, most);
+                let rows = rows(elements, max_width);
                 let row_size = |row: &Vec<(usize, usize)>| {
                     let width = row.iter().map(|s| s.0).sum::<usize>() + GAP * row.len().saturating_sub(1);
                     (width, row.iter().map(|s| s.1).max().unwrap_or(0))
@@ -108,8 +108,8 @@ impl Element {
 }
 
 /// The sizes of the elements, row by row.
-fn rows(elements: &[Element], most: usize) -> Vec<Vec<(usize, usize)>> {
-    let rows = greedy(elements.iter().map(|e| e.size(most)).collect(), most);
+fn rows(elements: &[Element], max_width: usize) -> Vec<Vec<(usize, usize)>> {
+    let rows = greedy(elements.iter().map(|e| e.size(max_width)).collect(), max_width);
     // Balance the rows: nine boxes with room for eight become five and four.
     let count = rows.len();
     if count > 1 {
@@ -118,20 +118,20 @@ fn rows(elements: &[Element], most: usize) -> Vec<Vec<(usize, usize)>> {
         let even: Vec<Vec<_>> = sizes.chunks(each).map(|c| c.to_vec()).collect();
         let width =
             |row: &Vec<(usize, usize)>| row.iter().map(|s| s.0).sum::<usize>() + GAP * (row.len() - 1);
-        if even.iter().all(|row| width(row) <= most) {
+        if even.iter().all(|row| width(row) <= max_width) {
             return even;
         }
-        return greedy(sizes, most);
+        return greedy(sizes, max_width);
     }
     rows
 }
 
-fn greedy(sizes: Vec<(usize, usize)>, most: usize) -> Vec<Vec<(usize, usize)>> {
+fn greedy(sizes: Vec<(usize, usize)>, max_width: usize) -> Vec<Vec<(usize, usize)>> {
     let mut rows: Vec<Vec<(usize, usize)>> = Vec::new();
     let mut used = 0;
     for size in sizes {
         match rows.last_mut() {
-            Some(row) if used + GAP + size.0 <= most => {
+            Some(row) if used + GAP + size.0 <= max_width => {
                 used += GAP + size.0;
                 row.push(size);
             }

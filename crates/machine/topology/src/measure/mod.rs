@@ -316,9 +316,9 @@ fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// At most `max` of the CPUs, evenly spaced.
-fn spread(cpus: &[u32], max: usize) -> Vec<u32> {
-    let count = cpus.len().min(max);
+/// At most `limit` of the CPUs, evenly spaced.
+fn spread(cpus: &[u32], limit: usize) -> Vec<u32> {
+    let count = cpus.len().min(limit);
     (0..count).map(|i| cpus[i * cpus.len() / count]).collect()
 }
 

@@ -23,13 +23,13 @@ fn reach(core: &Core, page: u64) -> Option<u64> {
 pub(super) fn walk(
     core: &Core,
     cpu: Option<u32>,
-    most: usize,
+    max_bytes: usize,
     effort: &Effort,
 ) -> Result<Option<Walk>, MeasureError> {
     let page = rustix::param::page_size() as u64;
     let Some(reach) = reach(core, page) else { return Ok(None) };
     let bytes = (reach * REACHES) as usize;
-    if bytes > most {
+    if bytes > max_bytes {
         return Ok(None);
     }
     let chased = |area: &mut Area| pin::on(cpu, || chase::latency_ps(area.words(bytes), effort));

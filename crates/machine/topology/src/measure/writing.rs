@@ -112,12 +112,12 @@ impl Measured {
 
     fn write_memories(&self, file: &mut MachineFile) {
         // The fastest kernel gives a lower bound for the bandwidth of the controllers.
-        let most = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
+        let fastest = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
         for memory in file.memories.values_mut() {
             memory.latency = self.local_memory_ps().map(|ps| Latency::Time(Time::new(ps)));
             // A rate above the peak comes from a large cache.
             let peak = memory.peak_bytes_per_second().unwrap_or(u64::MAX);
-            memory.bandwidth = most.map(|b| Bandwidth::Rate(rate(b.min(peak))));
+            memory.bandwidth = fastest.map(|b| Bandwidth::Rate(rate(b.min(peak))));
             memory.source_of.insert("latency".into(), Cited::one("measured"));
             memory.source_of.insert("bandwidth".into(), Cited::one("measured"));
         }

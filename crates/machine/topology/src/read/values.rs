@@ -90,29 +90,29 @@ impl<T: Value> Value for Map<T> {
     }
 }
 
-fn integer(node: &Node<'_>, most: u64, problems: &mut Problems) -> Option<u64> {
+fn integer(node: &Node<'_>, max: u64, problems: &mut Problems) -> Option<u64> {
     let DeValue::Integer(number) = node.get_ref() else {
         return problems.wrong_type(node, "a whole number");
     };
     let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
-    match value.filter(|v| (0..=i128::from(most)).contains(v)) {
+    match value.filter(|v| (0..=i128::from(max)).contains(v)) {
         Some(value) => Some(value as u64),
         None => {
             let message = format!("{} is out of range", number.as_str());
-            problems.error(node.span(), message, "here", format!("give a number from 0 to {most}"));
+            problems.error(node.span(), message, "here", format!("give a number from 0 to {max}"));
             None
         }
     }
 }
 
 macro_rules! integer_value {
-    ($ty:ty, $most:expr) => {
+    ($ty:ty, $max:expr) => {
         impl Value for $ty {
             fn kind() -> String {
                 "whole number".into()
             }
             fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
-                integer(node, $most, problems).map(|v| v as $ty)
+                integer(node, $max, problems).map(|v| v as $ty)
             }
             fn placeholder() -> Self {
                 0

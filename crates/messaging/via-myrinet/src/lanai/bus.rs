@@ -57,10 +57,10 @@ impl Bus {
         let rate = if direction == Direction::ToHost { self.write_rate } else { self.read_rate };
         // A read waits for the first word to cross the bridge; a write is posted.
         let first = if direction == Direction::FromHost { 2 * self.latency.ps() } else { self.latency.ps() };
-        let whole = u64::from(bytes.next_multiple_of(self.alignment.max(1)));
-        let took = whole * 1_000_000_000_000 / rate.max(1) + first;
+        let bus_bytes = u64::from(bytes.next_multiple_of(self.alignment.max(1)));
+        let took = bus_bytes * 1_000_000_000_000 / rate.max(1) + first;
         self.dma = Some((start, plus(start, took)));
-        self.bytes += whole;
+        self.bytes += bus_bytes;
     }
 
     /// The end of the last DMA started.

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_port_slows_what_passes() {
+    fn a_slow_port_slows_its_transfers() {
         let mut switch = Switch::new(&Parameters { port_rate: piii().link_rate / 4, ..piii() });
         let passage = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);
         assert_eq!(passage.sent.ps(), 40_000_000);

@@ -48,7 +48,7 @@ struct AttachedVis {
 }
 
 pub(crate) struct CompletionRing {
-    most: usize,
+    max_entries: usize,
     contents: Mutex<Contents>,
     has_some: AtomicBool,
     attached: Mutex<AttachedVis>,
@@ -57,15 +57,15 @@ pub(crate) struct CompletionRing {
 }
 
 impl CompletionRing {
-    pub(crate) fn new(capacity: usize, most: usize) -> Result<CompletionRing, Error> {
+    pub(crate) fn new(capacity: usize, max_entries: usize) -> Result<CompletionRing, Error> {
         let contents = Contents {
-            notifications: VecDeque::with_capacity(checked(capacity, most)?),
+            notifications: VecDeque::with_capacity(checked(capacity, max_entries)?),
             capacity,
             waker: None,
             sleepers: 0,
         };
         Ok(CompletionRing {
-            most,
+            max_entries,
             contents: Mutex::new(contents),
             has_some: AtomicBool::new(false),
             attached: Mutex::default(),
@@ -87,15 +87,15 @@ impl CompletionRing {
     }
 
     pub(crate) fn resize(&self, capacity: usize) -> Result<(), Error> {
-        checked(capacity, self.most)?;
+        checked(capacity, self.max_entries)?;
         let mut contents = self.contents();
-        let held = contents.notifications.len();
-        if capacity < held {
+        let queued = contents.notifications.len();
+        if capacity < queued {
             return Err(Error::Resource(format!(
-                "the queue holds {held} notifications, more than the requested size {capacity}"
+                "the queue holds {queued} notifications, more than the requested size {capacity}"
             )));
         }
-        contents.notifications.reserve(capacity - held);
+        contents.notifications.reserve(capacity - queued);
         contents.capacity = capacity;
         Ok(())
     }
@@ -245,13 +245,13 @@ impl CompletionRing {
     }
 }
 
-fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
+fn checked(capacity: usize, max_entries: usize) -> Result<usize, Error> {
     if capacity == 0 {
         return Err(Error::InvalidParameter("a completion queue needs at least one entry".into()));
     }
-    if capacity > most {
+    if capacity > max_entries {
         return Err(Error::Resource(format!(
-            "a completion queue has at most {most} entries, {capacity} were requested"
+            "a completion queue has at most {max_entries} entries, {capacity} were requested"
         )));
     }
     Ok(capacity)

@@ -623,12 +623,12 @@ fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Er
             attributes.reliability
         )));
     }
-    let most = facts.max_transfer_bytes;
+    let limit = facts.max_transfer_bytes;
     let max_transfer_bytes =
-        if attributes.max_transfer_bytes == u32::MAX { most } else { attributes.max_transfer_bytes };
-    if max_transfer_bytes > most {
+        if attributes.max_transfer_bytes == u32::MAX { limit } else { attributes.max_transfer_bytes };
+    if max_transfer_bytes > limit {
         return Err(Error::InvalidTransferSize(format!(
-            "{max_transfer_bytes} bytes, but the maximum of this NIC is {most}"
+            "{max_transfer_bytes} bytes, but the maximum of this NIC is {limit}"
         )));
     }
     Ok(ViAttributes { max_transfer_bytes, ..attributes })

@@ -46,7 +46,7 @@ fn panics_within(lock: &Lock<u32>) -> bool {
 }
 
 #[test]
-fn the_lock_is_not_reentrant_however_it_was_acquired() {
+fn the_lock_is_not_reentrant_for_any_kind_of_acquisition() {
     let lock = Lock::new(0);
     // First entered by exchange, then as the owner.
     assert!(panics_within(&lock) && panics_within(&lock));

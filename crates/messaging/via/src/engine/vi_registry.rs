@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct ViRegistry {
-    most: u32,
+    limit: u32,
     next: AtomicU32,
     endpoints: Mutex<BTreeMap<u32, Weak<Endpoint>>>,
     /// The VIs that futures wait for. `None` if the thread is not running.
@@ -34,9 +34,9 @@ const SLEEPER_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_ARMED: usize = 64;
 
 impl ViRegistry {
-    pub(crate) fn new(most: u32) -> ViRegistry {
+    pub(crate) fn new(limit: u32) -> ViRegistry {
         ViRegistry {
-            most,
+            limit,
             next: AtomicU32::new(0),
             endpoints: Mutex::default(),
             watched: Mutex::default(),
@@ -52,8 +52,8 @@ impl ViRegistry {
     /// Registers the VI created by `make` under a new number.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Arc<Endpoint>) -> Result<Arc<Endpoint>, Error> {
         let mut endpoints = self.endpoints();
-        if endpoints.len() >= self.most as usize {
-            return Err(Error::Resource(format!("all {} VIs are in use", self.most)));
+        if endpoints.len() >= self.limit as usize {
+            return Err(Error::Resource(format!("all {} VIs are in use", self.limit)));
         }
         let number = loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);

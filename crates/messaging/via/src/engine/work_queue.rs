@@ -146,9 +146,9 @@ impl WorkQueue {
     /// Whether there is room for another descriptor with `segments` segments. Grows the queue if necessary.
     #[inline]
     pub(crate) fn has_room(&mut self, segments: usize) -> bool {
-        let held = self.tail.wrapping_sub(self.head) as usize;
-        if held == self.entries.len() {
-            if held == self.depth {
+        let queued = self.tail.wrapping_sub(self.head) as usize;
+        if queued == self.entries.len() {
+            if queued == self.depth {
                 return false;
             }
             self.grow_entries();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_as_many_descriptors_as_it_should_and_no_more() {
+    fn a_queue_accepts_exactly_its_number_of_descriptors() {
         let mut queue = WorkQueue::new(1024, 252);
         let segment = [NO_SEGMENT];
         let mut push = || queue.push(&Descriptor::receive(&segment), 0, Stage::Queued, Status(0));

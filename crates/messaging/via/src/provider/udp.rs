@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_drops_large_datagrams_gets_small_ones_from_the_next_connection_on() {
+    fn a_path_that_drops_large_datagrams_gets_small_ones_in_the_next_connection() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let peer = Peer::Socket(socket.local_addr().unwrap());
         let (datagrams, buffer) = (Mutex::default(), Vec::new());

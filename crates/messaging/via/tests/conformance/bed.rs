@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// The timeout of every operation.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-pub const SOON: Option<Duration> = Some(PATIENCE);
+pub const TIME_LIMIT: Duration = Duration::from_secs(10);
+pub const SOON: Option<Duration> = Some(TIME_LIMIT);
 
 type Open = Arc<dyn Fn() -> Nic + Send + Sync>;
 type AddressOf = Arc<dyn Fn(&Nic, &str) -> Address + Send + Sync>;
@@ -130,7 +130,7 @@ impl Bed {
 
 /// Requests a connection until a VI is waiting there.
 pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Error> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     loop {
         match vi.connect(&Address::local("client"), remote, SOON) {
             Err(Error::NoMatch(_)) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
@@ -141,7 +141,7 @@ pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Erro
 
 /// Polls until `found` returns a value. Both sides make progress during the wait.
 pub fn until<T>(sides: [&Vi; 2], what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     loop {
         // On a modelled NIC a poll takes about 30 ns of simulated time and a message about a thousand polls. On a busy
         // machine, where a yield may take tens of milliseconds, one poll per yield would exceed the timeout.

@@ -22,13 +22,13 @@ impl Wake for Unpark {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
         assert!(Instant::now() < end, "the future was not woken");
-        std::thread::park_timeout(PATIENCE);
+        std::thread::park_timeout(TIME_LIMIT);
     }
 }
 
@@ -120,13 +120,13 @@ pub const CASES: &[Case] = &[
                 let (vi, client) = (&vis[round % 2], &clients[round % 2]);
                 vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 8)])).unwrap();
                 client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 8)])).unwrap();
-                let told = until([vi, &client.vi], "a notification", || queue.done());
-                assert_eq!(told, (vi.number(), Queue::Receive));
+                let notification = until([vi, &client.vi], "a notification", || queue.done());
+                assert_eq!(notification, (vi.number(), Queue::Receive));
                 assert!(vi.receive_done().unwrap().is_success());
                 client.receive_into(0, 8);
                 vi.post_send(&Descriptor::send(&[server.memory.segment(0, 8)])).unwrap();
-                let told = until([vi, &client.vi], "a notification", || queue.done());
-                assert_eq!(told, (vi.number(), Queue::Send));
+                let notification = until([vi, &client.vi], "a notification", || queue.done());
+                assert_eq!(notification, (vi.number(), Queue::Send));
                 assert!(vi.send_done().unwrap().is_success());
                 client.collect_receive(&server);
             }
@@ -153,13 +153,13 @@ pub const CASES: &[Case] = &[
             for round in 0..4 {
                 let (vi, client) = (&vis[round % 2], &clients[round % 2]);
                 std::thread::scope(|scope| {
-                    let told = scope.spawn(|| match round {
+                    let notification = scope.spawn(|| match round {
                         0 | 1 => queue.wait(SOON).unwrap(),
                         _ => block_on(queue.notification()),
                     });
                     std::thread::sleep(Duration::from_millis(10));
                     client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 8)])).unwrap();
-                    assert_eq!(told.join().unwrap(), (vi.number(), Queue::Receive));
+                    assert_eq!(notification.join().unwrap(), (vi.number(), Queue::Receive));
                 });
                 assert!(vi.receive_done().unwrap().is_success());
             }

@@ -26,8 +26,8 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let nic = bed.open();
             let tag = nic.create_protection_tag().unwrap();
-            let most = nic.attributes().max_transfer_bytes;
-            let long = ViAttributes { max_transfer_bytes: most + 1, ..bed.attributes(tag) };
+            let max_bytes = nic.attributes().max_transfer_bytes;
+            let long = ViAttributes { max_transfer_bytes: max_bytes + 1, ..bed.attributes(tag) };
             assert!(matches!(nic.create_vi(long, None, None), Err(Error::InvalidTransferSize(_))));
             if !nic.attributes().rdma_read.contains(&bed.level) {
                 let reading = ViAttributes { rdma_read: true, ..bed.attributes(tag) };

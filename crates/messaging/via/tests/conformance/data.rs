@@ -12,10 +12,10 @@ pub const CASES: &[Case] = &[
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
-            let most = (client.nic.attributes().max_transfer_bytes as usize).min(MEMORY_BYTES);
+            let max_bytes = (client.nic.attributes().max_transfer_bytes as usize).min(MEMORY_BYTES);
             for size in [
                 1, 2, 7, 8, 16, 40, 47, 48, 49, 64, 100, 1471, 1472, 1473, 4096, 8192, 9000, 16384, 16385,
-                32768, most,
+                32768, max_bytes,
             ] {
                 let bytes = pattern(size, size);
                 client.fill(0, &bytes);
@@ -129,13 +129,13 @@ pub const CASES: &[Case] = &[
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
-            let most = client.nic.attributes().max_segments_per_descriptor as usize;
-            client.fill(0, &pattern(most, 1));
-            let many: Vec<_> = (0..=most).map(|index| client.memory.segment(index, 1)).collect();
+            let max = client.nic.attributes().max_segments_per_descriptor as usize;
+            client.fill(0, &pattern(max, 1));
+            let many: Vec<_> = (0..=max).map(|index| client.memory.segment(index, 1)).collect();
             server.receive_into(0, MEMORY_BYTES);
-            client.vi.post_send(&Descriptor::send(&many[..most])).unwrap();
-            assert_eq!(server.collect_receive(&client).length as usize, most);
-            assert_eq!(server.bytes(0, most), pattern(most, 1));
+            client.vi.post_send(&Descriptor::send(&many[..max])).unwrap();
+            assert_eq!(server.collect_receive(&client).length as usize, max);
+            assert_eq!(server.bytes(0, max), pattern(max, 1));
             until([&client.vi, &server.vi], "the send", || client.vi.send_done());
             let sent = client.post_and_collect(&server, &Descriptor::send(&many));
             assert!(sent.status.contains(Status::FORMAT_ERROR), "{sent:?}");
@@ -148,9 +148,9 @@ pub const CASES: &[Case] = &[
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
-            let most = server.nic.attributes().max_segments_per_descriptor as usize;
+            let max = server.nic.attributes().max_segments_per_descriptor as usize;
             server.receive_into(0, 64);
-            let segments = vec![server.memory.segment(0, 1); most + 1];
+            let segments = vec![server.memory.segment(0, 1); max + 1];
             server.vi.post_receive(&Descriptor::receive(&segments)).unwrap();
             assert!(server.vi.receive_done().is_none());
             assert_eq!(server.vi.state(), ViState::Connected);
@@ -201,9 +201,9 @@ pub const CASES: &[Case] = &[
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
-            let most = side.nic.attributes().max_descriptors_per_queue as usize;
+            let max = side.nic.attributes().max_descriptors_per_queue as usize;
             let segment = [side.memory.segment(0, 8)];
-            for _ in 0..most {
+            for _ in 0..max {
                 side.vi.post_receive(&Descriptor::receive(&segment)).unwrap();
             }
             assert!(matches!(side.vi.post_receive(&Descriptor::receive(&segment)), Err(Error::Resource(_))));

@@ -100,7 +100,7 @@ LONGMA_UPDATE=1 cargo test -p longma-via --test conformance
 ";
 
 #[test]
-fn every_provider_does_what_the_specification_says() {
+fn every_provider_conforms_to_the_specification() {
     let beds = providers::all();
     let mut table = String::from(HEAD);
     let mut wrong = Vec::new();

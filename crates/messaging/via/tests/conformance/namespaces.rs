@@ -33,7 +33,7 @@ impl Namespaces {
             Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success())
         });
         if !worked {
-            eprintln!("left out: network namespaces and veth are not permitted here");
+            eprintln!("skipped: network namespaces and veth are not permitted here");
         }
         worked.then_some(made)
     }
@@ -58,7 +58,7 @@ impl Namespaces {
             (Ok(left), Ok(right)) => Some([left, right]),
             (Err(error), _) | (_, Err(error)) => {
                 assert!(error.to_string().contains("the provider `udp` needs no privileges"), "{error}");
-                eprintln!("left out: {error}");
+                eprintln!("skipped: {error}");
                 None
             }
         }

@@ -135,8 +135,8 @@ pub const CASES: &[Case] = &[
             client.fill(0, &pattern(1000, 5));
             let segments = [client.memory.segment(500, 100), client.memory.segment(0, 300)];
             client.post_and_collect(&server, &Descriptor::rdma_write(&segments, server.memory.remote(0)));
-            let wanted = [&pattern(1000, 5)[500..600], &pattern(1000, 5)[..300]].concat();
-            until([&client.vi, &server.vi], "the store", || (server.bytes(0, 400) == wanted).then_some(()));
+            let expected = [&pattern(1000, 5)[500..600], &pattern(1000, 5)[..300]].concat();
+            until([&client.vi, &server.vi], "the store", || (server.bytes(0, 400) == expected).then_some(()));
         },
     },
     Case {
@@ -257,16 +257,16 @@ pub const CASES: &[Case] = &[
             untouched(&foreign);
 
             let (server, client) = bed.pair();
-            let gone = region(&server, true, true);
-            let remote = gone.remote(0);
+            let revoked = region(&server, true, true);
+            let remote = revoked.remote(0);
             client.post_and_collect(&server, &Descriptor::rdma_write(&segment_of(&client), remote));
-            drop(gone);
+            drop(revoked);
             refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), remote));
         },
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write through a VI without write permission changes nothing, whatever the memory's attributes",
+        claim: "a write through a VI without write permission changes nothing, for all attributes of the memory",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) =

@@ -170,7 +170,7 @@ fn served_slowly() -> (Nic, String) {
 }
 
 /// Checks that a well-behaved client of `nic` is accepted when the program gets around to it.
-fn an_honest_client_gets_in(nic: &Nic, place: &str) {
+fn an_honest_client_is_admitted(nic: &Nic, place: &str) {
     let (client, vi, _) = served();
     let tag = nic.create_protection_tag().unwrap();
     let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
@@ -213,7 +213,7 @@ fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    an_honest_client_gets_in(&nic, &place);
+    an_honest_client_is_admitted(&nic, &place);
 }
 
 #[test]
@@ -224,5 +224,5 @@ fn a_host_that_floods_requests_does_not_block_another() {
     while begin.elapsed() < Duration::from_millis(500) {
         askers.iter_mut().for_each(Asker::turn);
     }
-    an_honest_client_gets_in(&nic, &place);
+    an_honest_client_is_admitted(&nic, &place);
 }

@@ -97,8 +97,8 @@ impl Bus for AttachedBus<'_> {
         // A read occupies the bus at the time of the request. Reserving it until the data returns would leave it idle
         // in between.
         let sent = self.transfer(into.len(), self.attachment.read_rate, at);
-        let there = self.port.read(address, into, self.cross(sent))?;
-        Ok(self.cross(there))
+        let read_at = self.port.read(address, into, self.cross(sent))?;
+        Ok(self.cross(read_at))
     }
 
     fn write(

@@ -91,7 +91,7 @@ mod tests {
         paused.ask(10, GIGABIT, Time::from_ps(1000));
         assert_eq!(paused.until().ps(), 1000 + 10 * 512 * 1000);
         paused.ask(0, GIGABIT, Time::from_ps(501_000));
-        assert_eq!(paused.until().ps(), 501_000, "it may go on");
+        assert_eq!(paused.until().ps(), 501_000, "it may continue");
         assert_eq!(paused.total(Time::from_ps(9_000_000)).ps(), 500_000);
         paused.ask(1, GIGABIT, Time::from_ps(10_000_000));
         assert_eq!(paused.total(Time::from_ps(20_000_000)).ps(), 500_000 + 512_000);

@@ -1,4 +1,4 @@
-//! Copies arrive byte for byte, whatever events occur in between.
+//! Copies arrive byte for byte, with any events in between.
 
 use crate::machine::*;
 use longma_devices::idma::Idma;
@@ -160,7 +160,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 fn fill(machine: &mut Machine) {
     for area in &mut machine.bus.areas {
         for (index, byte) in area.bytes.iter_mut().enumerate() {
-            *byte = machine.bus.whim.below(256) as u8 ^ index as u8;
+            *byte = machine.bus.random.below(256) as u8 ^ index as u8;
         }
     }
 }

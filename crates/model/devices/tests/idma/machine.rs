@@ -2,6 +2,7 @@
 
 use longma_devices::idma::{Idma, IdmaSpec, MAP};
 use longma_devices::{Bus, BusFault, Device, Placement, Region};
+use longma_random::SplitMix64;
 use longma_sim::{Clock, Duration, Time};
 
 /// Base addresses of the areas. Those of chip 1 begin at bit 44, as in the manual of the 3A5000.
@@ -11,20 +12,6 @@ pub const FAR_MEMORY: u64 = 1 << 44 | 0x10_0000;
 pub const FAR_STORE: u64 = 1 << 44 | 0xe000_0000;
 pub const STORE_BYTES: usize = 4096;
 pub const CYCLE_PS: u64 = 1250;
-
-/// A generator of pseudo-random numbers.
-#[derive(Clone, Debug)]
-pub struct Whim(pub u64);
-
-impl Whim {
-    /// Returns a number below `limit` (xorshift64* of Marsaglia and Vigna).
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit.max(1)
-    }
-}
 
 #[derive(Clone, Debug)]
 pub struct Area {
@@ -46,7 +33,7 @@ struct Pending {
 pub struct LateBus {
     pub areas: Vec<Area>,
     pending: Vec<Pending>,
-    pub whim: Whim,
+    pub random: SplitMix64,
     pub asserted: bool,
     /// Addresses inside an area that behave as unmapped.
     pub hole: Option<std::ops::Range<u64>>,
@@ -65,7 +52,7 @@ impl LateBus {
                 area(FAR_STORE, STORE_BYTES, Region::InCoreStore, 300_000),
             ],
             pending: Vec::new(),
-            whim: Whim(seed | 1),
+            random: SplitMix64::new(seed),
             asserted: false,
             hole: None,
             sealed: None,
@@ -117,7 +104,7 @@ impl LateBus {
 
     fn takes(&mut self, area: usize) -> u64 {
         let latency = self.areas[area].latency_ps;
-        latency / 2 + self.whim.below(latency)
+        latency / 2 + self.random.below(latency)
     }
 }
 
@@ -140,7 +127,7 @@ impl Bus for LateBus {
             return Err(BusFault::Denied { address: address.max(sealed.start) });
         }
         let takes = self.takes(area);
-        let seen = if self.whim.below(2) == 0 { takes } else { self.whim.below(takes + 1) };
+        let seen = if self.random.below(2) == 0 { takes } else { self.random.below(takes + 1) };
         let seen = Time::from_ps(at.ps() + seen);
         self.pending.push(Pending { at: seen, address, bytes: bytes.to_vec() });
         Ok(Time::from_ps(at.ps() + takes))

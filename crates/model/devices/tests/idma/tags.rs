@@ -2,6 +2,7 @@
 
 use crate::machine::*;
 use longma_devices::Device;
+use longma_random::SplitMix64;
 use longma_sim::Time;
 use proptest::prelude::*;
 
@@ -53,7 +54,7 @@ proptest! {
         seed in any::<u64>(), ring in 1u64..=128, far in any::<bool>(), far_store in any::<bool>(),
     ) {
         let mut machine = Machine::new(1 << 14, seed);
-        let mut whim = Whim(seed ^ 0x55aa | 1);
+        let mut random = SplitMix64::new(seed ^ 0x55aa);
         let source = if far { FAR_MEMORY } else { MEMORY };
         let store = if far_store { FAR_STORE } else { STORE };
         let mut history = History::new(source, PIECES * PIECE);
@@ -62,10 +63,10 @@ proptest! {
         let mut next = 0;
         for turn in 0.. {
             prop_assert!(turn < 2_000_000, "the transfer must end");
-            machine.pass(whim.below(30_000));
-            for _ in 0..whim.below(4) {
-                let address = source + whim.below(PIECES * PIECE);
-                history.store(&mut machine, address, whim.below(256) as u8);
+            machine.pass(random.below(30_000));
+            for _ in 0..random.below(4) {
+                let address = source + random.below(PIECES * PIECE);
+                history.store(&mut machine, address, random.below(256) as u8);
             }
             if next == PIECES {
                 break;
@@ -80,7 +81,7 @@ proptest! {
                 prop_assert!(history.was(address, value, given[tag as usize], machine.now), "byte {index} of {next}");
             }
             // The slot contains garbage until the engine fills it again.
-            let rubbish: Vec<u8> = (0..PIECE).map(|_| whim.below(256) as u8).collect();
+            let rubbish: Vec<u8> = (0..PIECE).map(|_| random.below(256) as u8).collect();
             machine.bus.poke(store + tag * PIECE, &rubbish, machine.now);
             machine.set(1, &format!("GIVE{}", tag / 64), 1 << (tag % 64));
             given[tag as usize] = machine.now;
@@ -94,7 +95,7 @@ proptest! {
         seed in any::<u64>(), ring in 1u64..=128, far in any::<bool>(),
     ) {
         let mut machine = Machine::new(1 << 14, seed);
-        let mut whim = Whim(seed ^ 0xaa55 | 1);
+        let mut random = SplitMix64::new(seed ^ 0xaa55);
         let destination = if far { FAR_MEMORY } else { MEMORY };
         // The core owns every tag until it has filled the piece.
         machine.set(3, "TAGS0", u64::MAX);
@@ -104,7 +105,7 @@ proptest! {
         let content = |piece: u64| vec![(piece * 7 + 3) as u8; PIECE as usize];
         for turn in 0.. {
             prop_assert!(turn < 2_000_000, "the transfer must end");
-            machine.pass(whim.below(30_000));
+            machine.pass(random.below(30_000));
             let tag_of = |piece: u64| piece % ring;
             let tags = [machine.get(3, "TAGS0"), machine.get(3, "TAGS1")];
             let ready = |tag: u64| tags[tag as usize / 64] >> (tag % 64) & 1 != 0;

@@ -43,8 +43,8 @@ fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
         loop {
             let status = driver.status(RX_RING, number);
             assert_eq!(status & OWN, 0, "all of a frame is there");
-            let whole = (status & 0xffff) as usize;
-            let here = if status & LAST != 0 { whole - bytes.len() } else { whole };
+            let total = (status & 0xffff) as usize;
+            let here = if status & LAST != 0 { total - bytes.len() } else { total };
             bytes.extend_from_slice(driver.bus.bytes(BUFFERS + number * SIZE, here).unwrap());
             (buffers, number) = (buffers + 1, number + 1);
             if status & LAST != 0 {

@@ -65,7 +65,7 @@ fn a_slow_receiver_loses_frames_only_without_flow_control() {
     assert!(asked >= 2 && asked.is_multiple_of(2), "each pause must be ended: {asked}");
     // The driver needs 3 ms for 300 frames, which take 0.37 ms on the wire.
     assert!(paused.total(driver.now).ps() > 2_000_000_000, "{:?}", paused);
-    assert!(paused.until() <= driver.now, "the sender may go on");
+    assert!(paused.until() <= driver.now, "the sender may continue");
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Receiver {
 pub struct Line {
     pub sender: TcpSender,
     pub receiver: Receiver,
-    there: FaultInjector,
+    forth: FaultInjector,
     back: FaultInjector,
     answers: Wire,
     arriving: Vec<(Time, u64, Frame)>,
@@ -148,7 +148,7 @@ impl Line {
         Self {
             sender: TcpSender::new(spec, GIGABIT, propagation),
             receiver,
-            there: FaultInjector::new(faults, seed),
+            forth: FaultInjector::new(faults, seed),
             back: FaultInjector::new(faults, seed ^ 0xffff),
             answers: Wire::new(GIGABIT, propagation),
             arriving: Vec::new(),
@@ -190,7 +190,7 @@ impl Line {
         }
         self.sender.advance(at);
         while let Some((arrival, frame)) = self.sender.take_sent() {
-            for (at, frame) in self.there.pass(frame, arrival) {
+            for (at, frame) in self.forth.pass(frame, arrival) {
                 self.order += 1;
                 self.arriving.push((at, self.order, frame));
             }

@@ -481,10 +481,10 @@ impl NodeEnds<'_> {
         let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         for (from, to) in pairs.filter(|(from, to)| from != to) {
             let longer = |from: usize, to: usize| Some(stated(from, to)?.saturating_sub(stated(to, to)?));
-            let (Some(there), Some(back)) = (longer(from, to), longer(to, from)) else { continue };
+            let (Some(forth), Some(back)) = (longer(from, to), longer(to, from)) else { continue };
             let channels =
                 self.channels_ps(from, to, interconnect) + self.channels_ps(to, from, interconnect);
-            extra[from][to] = (there + back).saturating_sub(channels) / 4;
+            extra[from][to] = (forth + back).saturating_sub(channels) / 4;
         }
         interconnect.routes.between_nodes_ps = extra;
         interconnect.routes.forget();
@@ -494,10 +494,10 @@ impl NodeEnds<'_> {
     fn channels_ps(&self, from: usize, to: usize, interconnect: &mut Interconnect) -> u64 {
         let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Endpoint::Core(*c));
         let memory = self.controller_nodes.iter().position(|n| *n == to).map(Endpoint::Controller);
-        let (Some(memory), Some(here), Some(there)) = (memory, core(from), core(to)) else { return 0 };
+        let (Some(memory), Some(local), Some(remote)) = (memory, core(from), core(to)) else { return 0 };
         let mut both_ways =
             |core| interconnect.idle_ps(core, memory, 0) + interconnect.idle_ps(memory, core, self.line);
-        both_ways(here).saturating_sub(both_ways(there))
+        both_ways(local).saturating_sub(both_ways(remote))
     }
 }
 

@@ -104,11 +104,11 @@ impl Routes {
                 continue;
             }
             for (step, edge) in self.graph.edges[vertex].iter().enumerate() {
-                let there = so_far + u64::from(edge.weight);
-                if there < length[edge.to] {
-                    length[edge.to] = there;
+                let distance = so_far + u64::from(edge.weight);
+                if distance < length[edge.to] {
+                    length[edge.to] = distance;
                     before[edge.to] = Some((vertex, step));
-                    next.push(Reverse((there, edge.to)));
+                    next.push(Reverse((distance, edge.to)));
                 }
             }
         }

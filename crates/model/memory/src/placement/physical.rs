@@ -123,7 +123,7 @@ fn windows(machine: &Machine, host: &HostInstance) -> Option<(u32, Vec<u64>)> {
 
 /// Like [`windows`], for machine files without address windows: each node has its own range.
 fn own_addresses(host: &HostInstance) -> (u32, Vec<u64>) {
-    let most = host.nodes.iter().filter_map(|n| n.memory_bytes).max().unwrap_or(0);
-    let bits = u64::BITS - most.saturating_sub(1).leading_zeros();
+    let largest_bytes = host.nodes.iter().filter_map(|n| n.memory_bytes).max().unwrap_or(0);
+    let bits = u64::BITS - largest_bytes.saturating_sub(1).leading_zeros();
     (bits.clamp(NODE_BITS, MAX_NODE_BITS), (0..host.nodes.len() as u64).collect())
 }

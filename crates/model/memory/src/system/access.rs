@@ -356,17 +356,17 @@ impl MemorySystem {
     pub(super) fn is_next_in_memory(&mut self, core: usize, unit: Unit, from: Line, line: Line) -> bool {
         let private = &self.cores[core];
         let page_of = |line: Line| line.0 >> (private.page_bits - self.line_bits);
-        let (here, there) = (page_of(from), page_of(line));
+        let (current, target) = (page_of(from), page_of(line));
         let last = private.last_page[unit as usize];
-        let next = match there.wrapping_sub(here) as i64 {
+        let next = match target.wrapping_sub(current) as i64 {
             0 => return true,
-            step @ (-1 | 1) if last.physical >> private.page_bits == here => {
+            step @ (-1 | 1) if last.physical >> private.page_bits == current => {
                 last.number.checked_add_signed(step)
             }
             _ => None,
         };
         let space = private.space;
-        next.and_then(|next| self.path.spaces.lookup(space, next)).is_some_and(|page| page.0 == there)
+        next.and_then(|next| self.path.spaces.lookup(space, next)).is_some_and(|page| page.0 == target)
     }
 
     fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) {

@@ -371,7 +371,7 @@ impl<'a> Plan<'a> {
 
     /// Time that the interconnect and the bank take for a hit in `shared` on an idle machine.
     fn modelled_ps(&self, core: usize, shared: usize, path: &mut Path) -> u64 {
-        let (here, there) = (Endpoint::Core(core), Endpoint::Cache(shared));
+        let (here, slice) = (Endpoint::Core(core), Endpoint::Cache(shared));
         let line = 1 << self.line_bits;
         let cache = self.cache(shared);
         let clock = self.clock(self.host.caches[shared].cores[0]);
@@ -379,7 +379,7 @@ impl<'a> Plan<'a> {
         let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
         let bank = Resource::new(rate, Duration::from_ps(1)).service(line).ps();
         let interconnect = &mut path.interconnect;
-        interconnect.idle_ps(here, there, REQUEST_BYTES) + interconnect.idle_ps(there, here, line) + bank
+        interconnect.idle_ps(here, slice, REQUEST_BYTES) + interconnect.idle_ps(slice, here, line) + bank
     }
 
     /// Computes the fixed part of every read from memory, so that an idle machine shows the stated latencies. If no
@@ -425,15 +425,15 @@ impl<'a> Plan<'a> {
     ) -> Option<ReadLatency> {
         let core = self.host.nodes[node].cores.first().copied()?;
         let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.endpoint_for(core));
-        let (here, there) = (own.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
+        let (here, memory) = (own.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
         let line = 1 << self.line_bits;
         let FixedLatencies { before_ps, after_ps } = path.fixed_latencies[core];
         let shared_ps = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
         let interconnect = &mut path.interconnect;
         Some(ReadLatency {
             caches_ps: before_ps + shared_ps + after_ps,
-            interconnect_ps: interconnect.idle_ps(here, there, REQUEST_BYTES)
-                + interconnect.idle_ps(there, here, line),
+            interconnect_ps: interconnect.idle_ps(here, memory, REQUEST_BYTES)
+                + interconnect.idle_ps(memory, here, line),
             memory_ps: path.controllers.mean_random_ps(controller),
             burst_ps: path.controllers.burst_ps(controller, line),
         })

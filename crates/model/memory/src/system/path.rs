@@ -39,10 +39,10 @@ pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
     Frequency::new(clock.hz()).cycles_in_ps(ps)
 }
 
-/// Returns `there` if a request at `at` has to wait until then, otherwise 0.
+/// Returns `free_at` if a request at `at` has to wait until then, otherwise 0.
 #[inline]
-pub(super) fn waited(at: u64, there: u64) -> u64 {
-    if there > at { there } else { 0 }
+pub(super) fn waited(at: u64, free_at: u64) -> u64 {
+    if free_at > at { free_at } else { 0 }
 }
 
 /// Everything between the caches of a host and its memory.
@@ -183,10 +183,10 @@ impl Path {
         if !self.timing {
             return (0, 0);
         }
-        let there = self.cross(endpoint, Endpoint::Core(core), REQUEST_BYTES, at);
+        let arrival = self.cross(endpoint, Endpoint::Core(core), REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        let end = self.cross(Endpoint::Core(core), endpoint, bytes, there.max(held_ps) + look_ps);
-        (end, waited(there, held_ps))
+        let end = self.cross(Endpoint::Core(core), endpoint, bytes, arrival.max(held_ps) + look_ps);
+        (end, waited(arrival, held_ps))
     }
 
     /// Sends a probe from one domain through the line's home node to another domain, and its answer back. The lookup
@@ -204,13 +204,13 @@ impl Path {
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
-        let (here, there) = (from.endpoint_for(core), to.endpoint());
+        let (source, target) = (from.endpoint_for(core), to.endpoint());
         let hops =
             self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
-        let at = self.cross(here, Endpoint::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Endpoint::Controller(controller), there, REQUEST_BYTES, at);
+        let at = self.cross(source, Endpoint::Controller(controller), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Controller(controller), target, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        (self.cross(there, here, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
+        (self.cross(target, source, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
     }
 
     /// Sends a request to the line's home node and its answer back.

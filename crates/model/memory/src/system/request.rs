@@ -77,9 +77,9 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return self.fetch_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
-            let there = shared.used(slot, line, at, line_bits);
-            let progress = self.hit_inclusive(request, slot, there);
-            return Progress { waited: progress.waited.max(waited(at, there)), ..progress };
+            let usable_at = shared.used(slot, line, at, line_bits);
+            let progress = self.hit_inclusive(request, slot, usable_at);
+            return Progress { waited: progress.waited.max(waited(at, usable_at)), ..progress };
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);

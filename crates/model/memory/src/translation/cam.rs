@@ -66,7 +66,7 @@ impl Cam {
     /// Creates an empty table described by `part`, in a core with `clock`. Keys and values have at most 64 bits, tags
     /// 32.
     pub fn new(part: &CamPart, clock: Frequency) -> Self {
-        let bits = |width: longma_topology::units::Width, most: u32| width.bits().min(most.into()) as u32;
+        let bits = |width: longma_topology::units::Width, max: u32| width.bits().min(max.into()) as u32;
         let ps = |latency: Latency| latency.ps(clock);
         Self {
             entries: vec![None; part.entries.max(1) as usize],

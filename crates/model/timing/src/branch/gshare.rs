@@ -17,8 +17,8 @@ impl Gshare {
     /// is as long as the table's index.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let counters = Counters::new(entries);
-        let most = counters.len_bits();
-        Self { history: 0, history_bits: history_bits.unwrap_or(most).min(most), counters }
+        let max_bits = counters.len_bits();
+        Self { history: 0, history_bits: history_bits.unwrap_or(max_bits).min(max_bits), counters }
     }
 }
 

@@ -71,11 +71,11 @@ impl Direction {
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
-        let most = if kind == Predictor::Tage { tage::MAX_ENTRIES } else { MAX_TABLE_ENTRIES };
+        let max = if kind == Predictor::Tage { tage::MAX_ENTRIES } else { MAX_TABLE_ENTRIES };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
-        if entries == 0 || entries > most {
-            let (value, most) = (entries.into(), most.into());
-            return Err(ModelError::OutOfRange { key: "table_entries", value, most });
+        if entries == 0 || entries > max {
+            let (value, max) = (entries.into(), max.into());
+            return Err(ModelError::OutOfRange { key: "table_entries", value, max });
         }
         Ok(Self(match kind {
             Predictor::Static => Kind::Static(BackwardTaken),

@@ -76,10 +76,10 @@ impl Entry {
     }
 }
 
-/// Moves a counter with maximum `most` by one step, saturating.
-const fn step(counter: u32, most: u32, up: bool) -> u32 {
+/// Moves a counter with maximum `max` by one step, saturating.
+const fn step(counter: u32, max: u32, up: bool) -> u32 {
     match up {
-        true if counter < most => counter + 1,
+        true if counter < max => counter + 1,
         false if counter > 0 => counter - 1,
         _ => counter,
     }

@@ -1,6 +1,7 @@
 //! Predictors on sequences with known predictability.
 
 use super::*;
+use longma_random::SplitMix64;
 
 /// The fraction of correct predictions in the second half of `outcomes`, which are pairs of address and direction.
 fn accuracy(kind: Predictor, outcomes: impl Iterator<Item = (u64, bool)>) -> f64 {
@@ -12,15 +13,10 @@ fn accuracy(kind: Predictor, outcomes: impl Iterator<Item = (u64, bool)>) -> f64
     half.iter().filter(|right| **right).count() as f64 / half.len() as f64
 }
 
-/// A random bit sequence (Marsaglia's xorshift).
+/// A random bit sequence.
 fn random_bits() -> impl Iterator<Item = bool> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    std::iter::repeat_with(move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state >> 40 & 1 != 0
-    })
+    let mut random = SplitMix64::new(1);
+    std::iter::repeat_with(move || random.below(2) != 0)
 }
 
 const LEARNING: [Predictor; 6] = [
@@ -49,7 +45,7 @@ fn a_branch_that_always_goes_one_way_is_learnt_by_all() {
 
 #[test]
 fn an_alternating_branch_needs_history() {
-    for (name, least, most) in [
+    for (name, min, max) in [
         (Predictor::Static, 0.5, 0.5),
         (Predictor::Bimodal, 0.0, 0.5),
         (Predictor::TwoLevel, 1.0, 1.0),
@@ -59,7 +55,7 @@ fn an_alternating_branch_needs_history() {
         (Predictor::Tage, 0.999, 1.0),
     ] {
         let share = accuracy(name, (0..4000).map(|i| (0x1000, i % 2 == 0)));
-        assert!((least..=most).contains(&share), "{name:?}: {share}");
+        assert!((min..=max).contains(&share), "{name:?}: {share}");
     }
 }
 

@@ -23,8 +23,8 @@ impl TwoLevel {
     /// bits, the branch's address.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let counters = Counters::new(entries);
-        let most = counters.len_bits().min(MAX_HISTORY_BITS);
-        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).min(most);
+        let max_bits = counters.len_bits().min(MAX_HISTORY_BITS);
+        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).min(max_bits);
         let branches = 1 << (counters.len_bits() - history_bits);
         Self { histories: vec![0; branches].into(), counters, history_bits }
     }

@@ -54,8 +54,8 @@ impl MemoryOrder {
         let Some(order) = &core.memory_order else { return Ok(Self::Ideal) };
         let entries = order.table_entries.unwrap_or(DEFAULT_ENTRIES);
         if entries == 0 || entries > MAX_ENTRIES {
-            let (value, most) = (entries.into(), MAX_ENTRIES.into());
-            return Err(ModelError::OutOfRange { key: "table_entries", value, most });
+            let (value, max) = (entries.into(), MAX_ENTRIES.into());
+            return Err(ModelError::OutOfRange { key: "table_entries", value, max });
         }
         Ok(match order.loads {
             LoadOrder::Ideal => Self::Ideal,

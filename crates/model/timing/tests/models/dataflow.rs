@@ -1,5 +1,5 @@
 //! A dataflow reference: the earliest time of each value from its dependencies through registers and memory bytes. No
-//! core is faster, however it reorders, and a core with ample resources is hardly slower.
+//! core is faster, in any order of execution, and a core with ample resources is hardly slower.
 //!
 //! Source: dataflow limits, Hennessy and Patterson, section 3.10.
 
@@ -52,7 +52,7 @@ fn earliest(steps: &[Step]) -> u64 {
     for &(index, d, j, k, address) in steps {
         let (it, cycles, bytes) = OPS[index];
         let of = |register: u8, registers: &[u64; 32]| registers[usize::from(register)];
-        let there = match it {
+        let ready = match it {
             Op::LdD | Op::LdW => {
                 let stored = (address..address + bytes).filter_map(|byte| memory.get(&byte));
                 stored.max().copied().unwrap_or(0) + cycles
@@ -61,11 +61,11 @@ fn earliest(steps: &[Step]) -> u64 {
             _ => of(j, &registers).max(of(k, &registers)) + cycles,
         };
         if matches!(it, Op::StD | Op::StW | Op::StB) {
-            memory.extend((address..address + bytes).map(|byte| (byte, there)));
+            memory.extend((address..address + bytes).map(|byte| (byte, ready)));
         } else {
-            registers[usize::from(d)] = there;
+            registers[usize::from(d)] = ready;
         }
-        last = last.max(there);
+        last = last.max(ready);
     }
     last
 }
@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn a_core_with_ample_resources_reaches_the_dataflow_limit(steps in steps()) {
         // A load of data from several stores waits for the cache, so each location is only written and read as a whole.
-        let whole = |&(index, d, j, k, address): &Step| {
+        let aligned = |&(index, d, j, k, address): &Step| {
             let index = match OPS[index].0 {
                 Op::LdW => 3,
                 Op::StW | Op::StB => 5,
@@ -93,7 +93,7 @@ proptest! {
             };
             (index, d, j, k, address & !7)
         };
-        let steps: Vec<Step> = steps.iter().map(whole).collect();
+        let steps: Vec<Step> = steps.iter().map(aligned).collect();
         let (program, earliest) = (program_of(&steps), earliest(&steps));
         let large = [
             ("rob_entries = 128", "rob_entries = 4096"),

@@ -79,9 +79,9 @@ proptest! {
     ) {
         let kind = if out_of_order { OutOfOrder } else { InOrder };
         let changes = if prefetches { &[][..] } else { &[PREFETCHER] };
-        let (least, most) = (quick.min(slow), quick.max(slow));
-        let (quicker, slower) = (straight_code_takes(kind, least, changes), straight_code_takes(kind, most, changes));
-        prop_assert!(slower >= quicker, "{quicker} cycles with {least}, {slower} with {most}");
+        let (min, max) = (quick.min(slow), quick.max(slow));
+        let (quicker, slower) = (straight_code_takes(kind, min, changes), straight_code_takes(kind, max, changes));
+        prop_assert!(slower >= quicker, "{quicker} cycles with {min}, {slower} with {max}");
     }
 }
 

@@ -126,14 +126,14 @@ proptest! {
     fn the_time_of_a_run_does_not_depend_on_how_it_is_split(shape in shape()) {
         let program = program_of(&shape);
         for kind in [ModelKind::Counting, ModelKind::InOrder, ModelKind::OutOfOrder] {
-            let (mut whole, mut cut) = (model(kind, &[]), model(kind, &[]));
-            whole.drain(&program.trace, &program.blocks, &mut Scattered);
+            let (mut unsplit, mut cut) = (model(kind, &[]), model(kind, &[]));
+            unsplit.drain(&program.trace, &program.blocks, &mut Scattered);
             for record in program.trace.records() {
                 let mut trace = longma_trace::Trace::default();
                 trace.push(&record);
                 cut.drain(&trace, &program.blocks, &mut Scattered);
             }
-            prop_assert_eq!(text_of(&whole), text_of(&cut));
+            prop_assert_eq!(text_of(&unsplit), text_of(&cut));
         }
     }
 

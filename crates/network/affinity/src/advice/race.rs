@@ -32,24 +32,24 @@ pub struct Round {
 #[derive(Clone, Debug)]
 pub struct Race<'a> {
     ranking: &'a [Candidate],
-    most: usize,
+    candidates: usize,
     repeats: u32,
     done: u32,
 }
 
 impl<'a> Race<'a> {
-    /// Creates a race of candidates ranked by topology. The second round has at most `most` pairs. The last round
+    /// Creates a race of candidates ranked by topology. The second round has at most `candidates` pairs. The last round
     /// repeats its pairs until each has `repeats` runs.
-    pub fn new(ranking: &'a [Candidate], most: usize, repeats: u32) -> Self {
-        Self { ranking, most, repeats, done: 0 }
+    pub fn new(ranking: &'a [Candidate], candidates: usize, repeats: u32) -> Self {
+        Self { ranking, candidates, repeats, done: 0 }
     }
 
     /// Upper bound of the total number of runs.
     pub fn most_runs(&self) -> usize {
         let kinds: Vec<_> = self.kinds();
         let (repeats, spread) = (self.repeats as usize, SPREAD_REPEATS.min(self.repeats) as usize);
-        let last = FINALISTS.min(self.most) * repeats.saturating_sub(spread);
-        kinds.len() * OF_EACH_KIND + self.most * spread + last
+        let last = FINALISTS.min(self.candidates) * repeats.saturating_sub(spread);
+        kinds.len() * OF_EACH_KIND + self.candidates * spread + last
     }
 
     /// Returns the next round, given the analysis of the previous ones; `None` after the last.
@@ -58,7 +58,10 @@ impl<'a> Race<'a> {
         match self.done {
             1 => Some(Round { pairs: self.heats(), repeats: 1 }),
             2 => Some(Round { pairs: self.spread(analysis), repeats: SPREAD_REPEATS.min(self.repeats) }),
-            3 => Some(Round { pairs: finalists(analysis, FINALISTS.min(self.most)), repeats: self.repeats }),
+            3 => Some(Round {
+                pairs: finalists(analysis, FINALISTS.min(self.candidates)),
+                repeats: self.repeats,
+            }),
             _ => None,
         }
     }
@@ -87,21 +90,21 @@ impl<'a> Race<'a> {
         };
         let leading: Vec<Kind> = self.kinds().into_iter().filter(leads).collect();
         let known: Vec<Pair> = analysis.pairs.iter().map(|result| result.pair).collect();
-        let mut pairs = finalists(analysis, self.most / 2);
-        let more = self.apart(&leading, &known, self.most - pairs.len());
+        let mut pairs = finalists(analysis, self.candidates / 2);
+        let more = self.apart(&leading, &known, self.candidates - pairs.len());
         pairs.extend(more);
         pairs
     }
 
     /// Unmeasured pairs of these kinds in turn, on CPUs not used by other pairs if possible.
-    fn apart(&self, kinds: &[Kind], known: &[Pair], most: usize) -> Vec<Pair> {
+    fn apart(&self, kinds: &[Kind], known: &[Pair], count: usize) -> Vec<Pair> {
         let mut chosen: Vec<Pair> = Vec::new();
         let mut used: BTreeSet<(bool, u32)> = BTreeSet::new();
         let ends = |pair: Pair| [(true, pair.flow), (false, pair.application)];
         known.iter().for_each(|pair| used.extend(ends(*pair)));
         let mut turn = 0;
         let mut exhausted = 0;
-        while chosen.len() < most && exhausted < kinds.len() {
+        while chosen.len() < count && exhausted < kinds.len() {
             let of = &kinds[turn % kinds.len()];
             let open = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);
             let open = open.filter(|pair| !known.contains(pair) && !chosen.contains(pair));
@@ -133,10 +136,10 @@ fn rate(analysis: &Analysis, pair: Pair) -> Option<f64> {
 }
 
 /// The pairs with the highest medians.
-fn finalists(analysis: &Analysis, most: usize) -> Vec<Pair> {
+fn finalists(analysis: &Analysis, count: usize) -> Vec<Pair> {
     let mut all: Vec<_> = analysis.pairs.iter().collect();
     all.sort_by(|one, other| other.median_gbps.total_cmp(&one.median_gbps));
-    all.into_iter().take(most).map(|result| result.pair).collect()
+    all.into_iter().take(count).map(|result| result.pair).collect()
 }
 
 #[cfg(test)]

@@ -91,9 +91,10 @@ impl Bottleneck {
             0 => String::new(),
             some => format!("; the sender shares a CPU of the pair in {some} of {} runs", samples.len()),
         };
-        let told = |limit: Limit, evidence: String| Self { limit, evidence: format!("{evidence}{also}") };
+        let limited_by =
+            |limit: Limit, evidence: String| Self { limit, evidence: format!("{evidence}{also}") };
         if steal > STOLEN {
-            return told(Limit::Hypervisor, format!("{} of a CPU's time was stolen", percent(steal)));
+            return limited_by(Limit::Hypervisor, format!("{} of a CPU's time was stolen", percent(steal)));
         }
         let crowded = samples.iter().filter(|sample| sample.kernel.running_before > OWN_LOAD);
         let crowd: Vec<u64> = crowded.map(|sample| sample.kernel.running_before).collect();
@@ -103,13 +104,16 @@ impl Bottleneck {
                 "{mean} programs were runnable, including the load; the flow's CPU: {}",
                 kinds(&flow)
             );
-            return told(Limit::OtherLoad, words);
+            return limited_by(Limit::OtherLoad, words);
         }
         if let Some(link) = link.filter(|link| *link > LINK_FULL) {
-            return told(Limit::Link, format!("{} of its rate is received", percent(link)));
+            return limited_by(Limit::Link, format!("{} of its rate is received", percent(link)));
         }
         if one_cpu && flow.busy() > FULL {
-            return told(Limit::SharedCpu, format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)));
+            return limited_by(
+                Limit::SharedCpu,
+                format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)),
+            );
         }
         let rivals = [
             (Limit::ApplicationCpu, application.busy(), kinds(&application)),
@@ -119,9 +123,9 @@ impl Bottleneck {
         let (limit, busy, words) =
             rivals.into_iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
         if busy > FULL {
-            return told(limit, format!("it is {} busy: {words}", percent(busy)));
+            return limited_by(limit, format!("it is {} busy: {words}", percent(busy)));
         }
-        told(
+        limited_by(
             Limit::Unknown,
             format!(
                 "no CPU is fully busy: flow {}, application {}",

@@ -217,7 +217,7 @@ fn medians(all: &[Costs]) -> Costs {
 
 fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
     let mut remarks = Vec::new();
-    let mut say = |count: usize, words: &str| {
+    let mut note = |count: usize, words: &str| {
         if count > 0 {
             remarks.push(format!("{count} of {} runs {words}", good.len()));
         }
@@ -226,9 +226,9 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
         let of = |cpu| sample.kernel.cpus.get(&cpu).is_some_and(|shares| shares.steal > DISTURBING_STEAL);
         of(sample.pair.flow) || of(sample.pair.application)
     };
-    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to other guests of the hypervisor");
+    note(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to other guests of the hypervisor");
     let crowded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
-    say(crowded, "began while other programs were running: other load");
+    note(crowded, "began while other programs were running: other load");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
         remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }

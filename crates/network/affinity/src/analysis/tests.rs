@@ -138,7 +138,7 @@ fn a_class_has_the_mean_of_its_pairs_medians() {
 }
 
 #[test]
-fn costs_are_sums_over_the_pairs_cpus_by_what_arrived() {
+fn costs_are_sums_over_the_pairs_cpus_per_received_gbit() {
     let analysis = Analysis::of(&results(|_| 10.0, |_| (0.4, 0.2)));
     let at = |flow, application| {
         analysis.pairs.iter().find(|found| found.pair == Pair { flow, application }).unwrap()

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_cannot_be_counted() {
+    fn counting_on_a_missing_cpu_is_an_error() {
         assert!(Hardware::begin(8000).is_err());
     }
 }

@@ -178,8 +178,8 @@ fn sealed(json: &[u8], number: u32) -> Vec<u8> {
 fn opened(line: &[u8]) -> Option<(&[u8], u32)> {
     let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL_BYTES)?)?;
     let number = u32::from_str_radix(std::str::from_utf8(seal.get(1..9)?).ok()?, 16).ok()?;
-    let whole = sealed(json, number);
-    (whole[..whole.len() - 1] == *line).then_some((json, number))
+    let expected = sealed(json, number);
+    (expected[..expected.len() - 1] == *line).then_some((json, number))
 }
 
 fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
@@ -224,8 +224,9 @@ fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
     if text.len() as u64 > MAX_BYTES {
         return Err(damaged(1, "the file is too long to be a journal"));
     }
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
+    let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let mut lines =
+        text[..complete].split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
     let first = lines.next();
     let (head, count) = first.and_then(opened).ok_or_else(|| match form(&text) {
         Some(form) if form != FORMAT_VERSION => JournalError::FormatVersion { path: path.into(), form },
@@ -258,7 +259,13 @@ fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
     if number < count {
         return Err(damaged(number as usize + 2, "it is missing, but its change was made"));
     }
-    Ok(Contents { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
+    Ok(Contents {
+        header: Some(header),
+        changes,
+        head: head.to_vec(),
+        lines: number,
+        length: complete as u64,
+    })
 }
 
 /// The format version stated by a journal.

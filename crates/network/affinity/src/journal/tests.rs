@@ -23,7 +23,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_was_changed_several_times_is_put_back_to_what_it_was_first() {
+fn a_setting_changed_several_times_is_restored_to_its_first_value() {
     let (host, (_folder, path)) = (host(), folder());
     let before = host.all();
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -83,7 +83,7 @@ fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
 }
 
 #[test]
-fn after_a_death_at_any_step_everything_is_put_back() {
+fn after_a_kill_at_any_step_everything_is_restored() {
     let original = host().all();
     for (step, (text, files)) in states().into_iter().enumerate() {
         let (again, (_folder, path)) = (host(), folder());
@@ -118,7 +118,7 @@ fn a_partially_written_line_is_ignored_at_any_length() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_not_made() {
+fn a_missing_folder_is_not_created() {
     let (host, (_folder, path)) = (host(), folder());
     let path = path.with_file_name("mistyped").join("journal");
     let error = Journal::begin(&path, &host).err().unwrap().to_string();
@@ -202,8 +202,8 @@ fn a_journal_truncated_anywhere_is_rejected_and_kept() {
         assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
         assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
     }
-    let said = Journal::recover(&path, &again, false).unwrap_err().to_string();
-    assert!(said.contains("the file is kept") && said.contains("restore by hand"), "{said}");
+    let message = Journal::recover(&path, &again, false).unwrap_err().to_string();
+    assert!(message.contains("the file is kept") && message.contains("restore manually"), "{message}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
 }
 
 #[test]
-fn what_an_interface_that_is_gone_had_is_owed_still() {
+fn settings_of_a_removed_interface_stay_in_the_journal() {
     let (host, _folder, path) = numbered();
     let files = host.all();
     for file in files.keys().filter(|file| file.contains("/eth0/")) {
@@ -290,19 +290,19 @@ fn nothing_is_changed_through_a_sys_of_another_namespace() {
     for error in
         [Journal::begin(&other, &host).err().unwrap(), Journal::recover(&path, &host, false).err().unwrap()]
     {
-        let said = error.to_string();
-        assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("ip netns exec") && message.contains("mount -t sysfs"), "{message}");
     }
     assert_eq!((host.all(), std::fs::read(&path).unwrap()), before);
 }
 
 #[test]
-fn what_another_process_keeps_is_not_changed_whatever_the_journal() {
+fn a_setting_held_by_another_process_is_not_changed_under_any_journal() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.kept.insert("sys/class/net/eth0".into());
     let mut journal = Journal::begin(&path, &host).unwrap();
-    let said = journal.set(&rps(), "1").unwrap_err().to_string();
-    assert!(said.contains("another longma") && said.contains("/sys/class/net/eth0"), "{said}");
+    let message = journal.set(&rps(), "1").unwrap_err().to_string();
+    assert!(message.contains("another longma") && message.contains("/sys/class/net/eth0"), "{message}");
     journal.set(&Setting::Irq(41), "1").unwrap();
     assert_eq!(host.read(RPS).unwrap(), "00");
 }
@@ -401,7 +401,7 @@ fn a_reused_or_freed_interrupt_number_is_ignored() {
 }
 
 /// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
-/// whatever their affinity.
+/// even if their affinity looks inherited.
 #[test]
 fn a_thread_id_reused_by_another_process_is_ignored() {
     let stat = |started: u64| {
@@ -530,7 +530,7 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
 
 /// The kernel reuses inode numbers. Before Linux 5.14 there is no cookie.
 #[test]
-fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
+fn a_namespace_with_the_number_of_a_deleted_one_is_distinguished() {
     let mut host = host();
     for (was, here, is_other) in [
         ("boot1 net:1 cookie:5", "boot1 net:1 cookie:6", true),
@@ -574,7 +574,7 @@ fn a_journal_of_an_ended_host_does_not_block_others() {
 }
 
 #[test]
-fn a_link_or_a_file_that_others_may_write_is_no_journal() {
+fn a_link_or_a_file_writable_by_others_is_refused_as_journal() {
     let (host, (folder, path)) = (host(), folder());
     let target = folder.path().join("target");
     std::fs::write(&target, "").unwrap();

@@ -83,12 +83,12 @@ fn cpu_number(field: &str, cpu: u32) -> Bound {
     (field.into(), cpu.into(), 0.0, f64::from(MAX_CPU - 1))
 }
 
-fn within((field, value, least, most): Bound) -> Result<(), String> {
+fn within((field, value, min, max): Bound) -> Result<(), String> {
     // Also rejects NaN.
-    if (least..=most).contains(&value) {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(format!("{field} is {}: it must be from {} to {}", shown(value), shown(least), shown(most)))
+    Err(format!("{field} is {}: it must be from {} to {}", shown(value), shown(min), shown(max)))
 }
 
 /// Formats a number without long runs of zeros.
@@ -101,8 +101,8 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     // A run never exceeds its time limit. A failed run may have no counts.
     let longest = f64::from(header.seconds) + GRACE.as_secs_f64();
     let least = if sample.rate.is_some() && header.seconds > 0 { MIN_SECONDS } else { 0.0 };
-    let most = MAX_PER_SECOND * longest;
-    let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, most);
+    let max = MAX_PER_SECOND * longest;
+    let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, max);
     let kernel = &sample.kernel;
     let mut all: Vec<Bound> = vec![
         ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MAX_REPEATS - 1)),
@@ -119,7 +119,7 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
         let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MAX_CPUS)];
         all.push(("rate.gbps".into(), rate.gbps, MIN_GBPS, MAX_GBPS));
         all.extend(
-            optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))),
+            optional.into_iter().filter_map(|(field, value, max)| Some((field.into(), value?, 0.0, max))),
         );
         all.extend(rate.retransmits.map(|value| count("rate.retransmits", value)));
     }
@@ -130,7 +130,7 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     }
     all.extend(kernel.cpus.keys().map(|cpu| cpu_number("kernel.cpus: the CPU's number", *cpu)));
     kernel.cpus.iter().for_each(|(cpu, shares)| all.extend(of_shares(*cpu, shares)));
-    sample.hardware.iter().for_each(|(cpu, counts)| all.extend(of_hardware(*cpu, counts, most)));
+    sample.hardware.iter().for_each(|(cpu, counts)| all.extend(of_hardware(*cpu, counts, max)));
     all
 }
 
@@ -149,7 +149,7 @@ fn of_shares(cpu: u32, shares: &CpuShares) -> Vec<Bound> {
     each.chain([(format!("the sum of kernel.cpus.{cpu}"), sum, 0.0, 1.0 + ROUNDING)]).collect()
 }
 
-fn of_hardware(cpu: u32, counts: &HardwareCounts, most: f64) -> Vec<Bound> {
+fn of_hardware(cpu: u32, counts: &HardwareCounts, max: f64) -> Vec<Bound> {
     let HardwareCounts {
         instructions,
         user_instructions,
@@ -169,6 +169,6 @@ fn of_hardware(cpu: u32, counts: &HardwareCounts, most: f64) -> Vec<Bound> {
         ("second_misses", second_misses),
     ];
     let bound =
-        |(name, count): (&str, Option<f64>)| Some((format!("hardware.{cpu}.{name}"), count?, 0.0, most));
+        |(name, count): (&str, Option<f64>)| Some((format!("hardware.{cpu}.{name}"), count?, 0.0, max));
     counts.into_iter().filter_map(bound).collect()
 }

@@ -388,10 +388,10 @@ fn measure_run(
     let hardware: Vec<Hardware> = cpus.iter().filter_map(|cpu| Hardware::begin(*cpu).ok()).collect();
     let before = Reading::now(setup.host);
     let migrations = moved(setup.host, child.id());
-    let whole = child.runs_until(length.mul_f64(COUNTED_FRACTION.1), setup.stop);
+    let is_complete = child.runs_until(length.mul_f64(COUNTED_FRACTION.1), setup.stop);
     let ran = child.age();
     let after = Reading::now(setup.host);
-    if whole {
+    if is_complete {
         sample.kernel = before.until(&after);
         sample.hardware = hardware.into_iter().map(|counters| (counters.cpu(), counters.end())).collect();
         let again = moved(setup.host, child.id());
@@ -400,7 +400,7 @@ fn measure_run(
     let ended = child.end(setup.stop).map_err(RunError::Child)?;
     // iperf3 reports errors both in JSON and by its exit status. The JSON is more specific.
     match setup.header.load.rate(&ended.out) {
-        Ok(rate) if ended.status.success() => match whole || length.is_zero() {
+        Ok(rate) if ended.status.success() => match is_complete || length.is_zero() {
             true => Ok(rate),
             // The load ended before the counting interval was over, so the rate and the counts cover different times.
             false => {
@@ -408,8 +408,8 @@ fn measure_run(
             }
         },
         Ok(_) => Err(RunError::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
-        // There was no output at all.
-        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => {
+        // There was no output.
+        Err(LoadError::NoRate(message)) if message.is_empty() && ended.err.trim().is_empty() => {
             Err(RunError::Load(LoadError::NoRate(format!(
                 "it printed nothing and {}",
                 how_it_ended(ended.status)

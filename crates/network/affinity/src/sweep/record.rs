@@ -69,7 +69,7 @@ pub struct Sample {
     /// reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
-    /// Kernel counts in the middle of the run.
+    /// Kernel counts over the middle part of the run.
     pub kernel: KernelCounts,
     /// Hardware counts in the same interval by CPU; empty if there are no counters.
     pub hardware: BTreeMap<u32, HardwareCounts>,
@@ -303,11 +303,14 @@ fn file_error(path: &Path, error: io::Error) -> ResultError {
 fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Replace Rust type names, and count the position from the start of the line.
     let words = |error: &serde_json::Error| {
-        let said = error.to_string();
-        let said =
-            said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
-        let said = said.replace("expected u64", "expected a whole number from 0");
-        said.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
+        let message = error.to_string();
+        let message = message
+            .split(" at line ")
+            .next()
+            .unwrap_or(&message)
+            .replace("expected f64", "expected a number");
+        let message = message.replace("expected u64", "expected a whole number from 0");
+        message.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
     };
     let mut from = serde_json::Deserializer::from_str(text);
     let found = serde_path_to_error::deserialize(&mut from).map_err(|error| {

@@ -132,7 +132,7 @@ fn every_repeat_has_every_pair_once_in_another_order() {
 }
 
 #[test]
-fn a_sweep_sets_each_pair_measures_it_and_leaves_the_host_as_it_was() {
+fn a_sweep_sets_and_measures_each_pair_and_restores_the_host() {
     let bench = Bench::new();
     let before = bench.host.all();
     let mut seen = Vec::new();
@@ -199,7 +199,7 @@ fn a_rival_in_the_middle_of_a_run_ends_the_sweep_and_keeps_its_value() {
 }
 
 #[test]
-fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
+fn a_load_that_fails_repeatedly_ends_the_sweep_with_its_message() {
     let bench = Bench::new();
     let error = bench.run("echo the server is gone >&2; exit 1", 3, &mut |_, _, _| ()).unwrap_err();
     assert!(error.to_string().contains("the server is gone"), "{error}");
@@ -386,7 +386,7 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
 }
 
 #[test]
-fn a_run_that_is_there_twice_is_refused_unless_the_first_one_failed() {
+fn a_duplicate_run_is_refused_unless_the_first_one_failed() {
     let bench = Bench::new();
     bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read_to_string(bench.file()).unwrap();
@@ -407,30 +407,30 @@ fn a_combination_rejected_by_the_interface_is_recorded_as_refused() {
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);
     }
-    // Threaded NAPI excludes large packets, whichever is set first.
+    // Threaded NAPI excludes large packets, in either order.
     bench.host.excluded = vec![((MTU.into(), "9000".into()), (THREADED.into(), "1".into()))];
     let variations: Vec<_> =
         ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
     bench.variants = crate::vary::variants(&variations);
     let before = bench.host.all();
-    let mut told = 0;
+    let mut refusals = 0;
     let pairs = bench.plan(1).pairs.len();
     for (repeats, ran, refused) in [(3, 9, 3), (3, 0, 0)] {
         let outcome = bench
             .run("echo 1", repeats, &mut |sample, _, _| {
                 if sample.refused {
-                    told += 1;
+                    refusals += 1;
                     return;
                 }
                 let now = [MTU, THREADED].map(|path| bench.host.read(path).unwrap());
-                let wanted = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
-                assert_eq!(now, wanted);
+                let expected = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
+                assert_eq!(now, expected);
             })
             .unwrap();
         assert_eq!((outcome.ran, outcome.refused, outcome.failed), (pairs * ran, pairs * refused, 0));
         assert_eq!(bench.host.all(), before);
     }
-    assert_eq!(told, pairs * 3);
+    assert_eq!(refusals, pairs * 3);
     let results = Results::read(&bench.file()).unwrap();
     let refused = results.refused();
     let (variant, why) = refused.iter().next().unwrap();
@@ -458,7 +458,7 @@ fn picky() -> FakeHost {
 }
 
 #[test]
-fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
+fn settings_refused_in_one_order_are_undone_and_applied_in_the_other() {
     let (host, folder, stop) = (picky(), tempfile::tempdir().unwrap(), AtomicBool::new(false));
     let (header, mut nothing) = (header(&host, "true"), || None);
     let setup =

@@ -78,16 +78,16 @@ pub struct Tuner {
     /// Settings that another program changed or the kernel rejected.
     given_up: BTreeSet<Setting>,
     /// Messages already logged.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
     /// When to search for inherited affinities next.
-    heirs_at: Duration,
+    next_inherited_search: Duration,
 }
 
 impl Tuner {
     /// Creates a tuner.
     pub fn new(exclusions: Exclusions) -> Self {
-        let (ours, given_up, told, heirs_at) = Default::default();
-        Self { exclusions, steady: Steady::new(), ours, given_up, told, heirs_at }
+        let (ours, given_up, logged, next_inherited_search) = Default::default();
+        Self { exclusions, steady: Steady::new(), ours, given_up, logged, next_inherited_search }
     }
 
     /// Decides on an observation made at time `now`, measured from the start, and applies the changes. Without a
@@ -97,28 +97,29 @@ impl Tuner {
     /// If the journal cannot be written. Then nothing is changed.
     pub fn step(
         &mut self,
-        seen: &Observation,
+        observation: &Observation,
         mut journal: Option<&mut Journal<'_>>,
         now: Duration,
     ) -> Result<Vec<Decision>, JournalError> {
         let mut decisions = Vec::new();
-        for missing in &seen.missing {
-            self.tell(Act::Missing, "host", missing, &mut decisions);
+        for missing in &observation.missing {
+            self.log(Act::Missing, "host", missing, &mut decisions);
         }
-        self.forget(seen);
+        self.forget(observation);
         if let Some(journal) = journal.as_deref_mut() {
-            if now >= self.heirs_at {
+            if now >= self.next_inherited_search {
                 let begin = Instant::now();
                 journal.inherit()?;
-                self.heirs_at = now + begin.elapsed().div_f64(INHERITED_COST);
+                self.next_inherited_search = now + begin.elapsed().div_f64(INHERITED_COST);
             }
             for error in journal.foreign() {
                 self.give_up(&error, &mut decisions);
             }
         }
-        let (model, placing) = self.model(seen, &mut decisions);
+        let (model, placing) = self.model(observation, &mut decisions);
         let moves = plan::plan(&model, &placing);
-        let settings: Vec<Setting> = moves.iter().map(|change| self.setting(seen, change.what)).collect();
+        let settings: Vec<Setting> =
+            moves.iter().map(|change| self.setting(observation, change.what)).collect();
         let verdicts = self.steady.judge(&settings, now);
         for ((change, setting), verdict) in moves.iter().zip(settings).zip(verdicts) {
             match verdict {
@@ -129,12 +130,14 @@ impl Tuner {
                         steady::MAX_CHANGES,
                         steady::WINDOW.as_secs()
                     );
-                    self.tell(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
+                    self.log(Act::LeftAlone, &name(observation, change.what), &words, &mut decisions);
                 }
                 Verdict::Make => {
-                    let why = reason(seen, &model, &placing, change);
+                    let why = reason(observation, &model, &placing, change);
                     match self.make(setting, change, journal.as_deref_mut())? {
-                        Ok(()) => decisions.push(self.moved(seen, change, &placing, why, journal.is_some())),
+                        Ok(()) => {
+                            decisions.push(self.moved(observation, change, &placing, why, journal.is_some()))
+                        }
                         Err(error) => self.give_up(&error, &mut decisions),
                     }
                 }
@@ -175,7 +178,7 @@ impl Tuner {
 
     fn moved(
         &self,
-        seen: &Observation,
+        observation: &Observation,
         change: &Move,
         from: &Placing,
         why: String,
@@ -185,13 +188,13 @@ impl Tuner {
             Moved::Queue(index) => {
                 from.queues[index].map_or("where packets arrive".into(), |cpu| cpu.to_string())
             }
-            Moved::Thread(index) => seen.threads[index].bound.to_string(),
+            Moved::Thread(index) => observation.threads[index].bound.to_string(),
         };
         let act = if is_done { Act::Moved } else { Act::WouldMove };
         Decision {
             from: Some(before),
             to: Some(change.to.to_string()),
-            ..Decision::new(act, name(seen, change.what), why)
+            ..Decision::new(act, name(observation, change.what), why)
         }
     }
 
@@ -219,64 +222,64 @@ impl Tuner {
         };
         self.ours.remove(setting);
         if self.given_up.insert(setting.clone()) {
-            self.tell(Act::LeftAlone, &setting.to_string(), &words, decisions);
+            self.log(Act::LeftAlone, &setting.to_string(), &words, decisions);
         }
     }
 
     /// Drops threads without flows when too much is remembered. Most of them have ended.
-    fn forget(&mut self, seen: &Observation) {
-        if self.ours.len() + self.given_up.len() + self.told.len() < MAX_REMEMBERED {
+    fn forget(&mut self, observation: &Observation) {
+        if self.ours.len() + self.given_up.len() + self.logged.len() < MAX_REMEMBERED {
             return;
         }
-        let threads: BTreeSet<Setting> = seen.threads.iter().map(Thread::setting).collect();
+        let threads: BTreeSet<Setting> = observation.threads.iter().map(Thread::setting).collect();
         let stays =
             |setting: &Setting| !matches!(setting, Setting::Thread { .. }) || threads.contains(setting);
         self.given_up.retain(stays);
         self.ours.retain(|setting, _| stays(setting));
-        self.told.clear();
+        self.logged.clear();
     }
 
-    fn tell(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
+    fn log(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
         // Digits vary between observations, so ignore them when comparing messages.
         let sentence: String = format!("{subject}: {words}")
             .chars()
             .filter(|letter| act != Act::Missing || !letter.is_ascii_digit())
             .collect();
-        if self.told.insert(sentence) {
+        if self.logged.insert(sentence) {
             decisions.push(Decision::new(act, subject, words));
         }
     }
 
-    fn setting(&self, seen: &Observation, what: Moved) -> Setting {
+    fn setting(&self, observation: &Observation, what: Moved) -> Setting {
         match what {
-            Moved::Queue(index) => seen.queues[index].setting.clone(),
-            Moved::Thread(index) => seen.threads[index].setting(),
+            Moved::Queue(index) => observation.queues[index].setting.clone(),
+            Moved::Thread(index) => observation.threads[index].setting(),
         }
     }
 
     /// Builds the model of an observation and its present placement.
-    fn model(&mut self, seen: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
-        let online: CpuSet = seen.places.iter().map(|place| place.cpu).collect();
+    fn model(&mut self, observation: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
+        let online: CpuSet = observation.places.iter().map(|place| place.cpu).collect();
         let usable: CpuSet = online
             .iter()
             .filter(|cpu| self.exclusions.cpus.as_ref().is_none_or(|only| only.contains(*cpu)))
             .collect();
-        let mut model = Model { places: seen.places.clone(), ..Model::default() };
+        let mut model = Model { places: observation.places.clone(), ..Model::default() };
         let mut placing = Placing { queues: Vec::new(), threads: Vec::new() };
-        for queue in &seen.queues {
+        for queue in &observation.queues {
             let why = self.queue_is_taken(queue);
             if let Some(why) = &why {
-                self.tell(Act::LeftAlone, &queue.name, why, decisions);
+                self.log(Act::LeftAlone, &queue.name, why, decisions);
             }
             let open = why.is_none().then(|| usable.clone()).filter(|open| !open.is_empty());
             model.queues.push(model::Queue { node: queue.node, load: queue.load, open });
             let cpu = self.ours.get(&queue.setting).and_then(|cpus| cpus.iter().next()).or(queue.cpu);
             placing.queues.push(cpu.filter(|cpu| online.contains(*cpu)));
         }
-        for thread in &seen.threads {
-            let why = self.thread_is_taken(seen, thread);
+        for thread in &observation.threads {
+            let why = self.thread_is_taken(observation, thread);
             if let Some(why) = &why {
-                self.tell(Act::LeftAlone, &thread_name(thread), why, decisions);
+                self.log(Act::LeftAlone, &thread_name(thread), why, decisions);
             }
             let open: CpuSet = thread.open.iter().filter(|cpu| usable.contains(*cpu)).collect();
             model.threads.push(model::Thread {
@@ -288,8 +291,8 @@ impl Tuner {
             let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
             placing.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
         }
-        model.links = links(seen, &self.exclusions);
-        model.other = other(seen, &placing, &model);
+        model.links = links(observation, &self.exclusions);
+        model.other = other(observation, &placing, &model);
         (model, placing)
     }
 
@@ -304,7 +307,7 @@ impl Tuner {
         }
     }
 
-    fn thread_is_taken(&self, seen: &Observation, thread: &Thread) -> Option<String> {
+    fn thread_is_taken(&self, observation: &Observation, thread: &Thread) -> Option<String> {
         if self.exclusions.has(thread) {
             return Some("it is excluded".into());
         }
@@ -315,7 +318,8 @@ impl Tuner {
         let is_pinned = thread.open.iter().any(|cpu| !thread.bound.contains(cpu));
         // An affinity inherited from a thread that was bound here is not another program's decision.
         let inherited = || {
-            seen.threads
+            observation
+                .threads
                 .iter()
                 .any(|of| of.process == thread.process && self.ours.get(&of.setting()) == Some(&thread.bound))
         };
@@ -340,18 +344,18 @@ fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
 
 /// The weights between queues and threads. If a flow's queue is unknown, its bytes are divided among the queues of the
 /// interface by their interrupt rates.
-fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
+fn links(observation: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-    for flow in &seen.flows {
+    for flow in &observation.flows {
         let is_excluded = [flow.local, flow.remote].iter().any(|end| exclusions.ports.contains(&end.port()));
         let Some(thread) = flow.thread.filter(|_| !is_excluded) else { continue };
-        let queues = queues_of(flow, &seen.queues);
-        let all: f64 = queues.iter().filter_map(|index| seen.queues[*index].interrupts).sum();
+        let queues = queues_of(flow, &observation.queues);
+        let all: f64 = queues.iter().filter_map(|index| observation.queues[*index].interrupts).sum();
         // Without rates, all flows count the same.
         let bytes = if flow.received.is_none() && flow.sent.is_none() { 1.0 } else { flow.bytes() };
         for index in &queues {
             let part = if all > 0.0 {
-                seen.queues[*index].interrupts.unwrap_or(0.0) / all
+                observation.queues[*index].interrupts.unwrap_or(0.0) / all
             } else {
                 1.0 / queues.len() as f64
             };
@@ -368,13 +372,13 @@ fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
 }
 
 /// Load of each CPU not caused by a queue or a flow's thread.
-fn other(seen: &Observation, placing: &Placing, model: &Model) -> BTreeMap<u32, f64> {
+fn other(observation: &Observation, placing: &Placing, model: &Model) -> BTreeMap<u32, f64> {
     let mine = model.loads(placing);
     let rest = |(cpu, shares): (&u32, &crate::counters::CpuShares)| {
         let rest = shares.busy() + shares.steal - mine.get(cpu).copied().unwrap_or(0.0);
         (*cpu, rest.max(0.0))
     };
-    seen.cpus.iter().map(rest).collect()
+    observation.cpus.iter().map(rest).collect()
 }
 
 fn thread_name(thread: &Thread) -> String {
@@ -384,15 +388,15 @@ fn thread_name(thread: &Thread) -> String {
     }
 }
 
-fn name(seen: &Observation, what: Moved) -> String {
+fn name(observation: &Observation, what: Moved) -> String {
     match what {
-        Moved::Queue(index) => seen.queues[index].name.clone(),
-        Moved::Thread(index) => thread_name(&seen.threads[index]),
+        Moved::Queue(index) => observation.queues[index].name.clone(),
+        Moved::Thread(index) => thread_name(&observation.threads[index]),
     }
 }
 
 /// Human-readable reason for a change.
-fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> String {
+fn reason(observation: &Observation, model: &Model, from: &Placing, change: &Move) -> String {
     let of_change = |link: &&model::Link| match change.what {
         Moved::Queue(index) => link.queue == index,
         Moved::Thread(index) => link.thread == index,
@@ -405,7 +409,7 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
             change.before, change.after
         );
     };
-    let thread = &seen.threads[link.thread];
+    let thread = &observation.threads[link.thread];
     let application = thread.cpu;
     let lies = match from.queues[link.queue] {
         None => "its packets are processed where they arrive".into(),
@@ -418,7 +422,7 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
             )
         }
     };
-    let gbps = seen
+    let gbps = observation
         .flows
         .iter()
         .filter(|flow| flow.thread == Some(link.thread))
@@ -427,7 +431,7 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
     format!(
         "{} has flows of {gbps:.2} Gb/s by {}; {lies}; cost {:.2} to {:.2}",
         thread_name(thread),
-        seen.queues[link.queue].name,
+        observation.queues[link.queue].name,
         change.before,
         change.after
     )

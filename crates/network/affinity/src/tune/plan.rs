@@ -86,7 +86,7 @@ fn best_step(model: &Model, placing: &Placing, cost: f64) -> Option<(Step, f64)>
         let after = model.measure(&then);
         let gain = (cost - after) / step.len() as f64;
         // Prefer the first of equals, so that the result is deterministic.
-        if gain >= MARGIN && best.as_ref().is_none_or(|(_, _, most)| gain > most + 1e-9) {
+        if gain >= MARGIN && best.as_ref().is_none_or(|(_, _, best_gain)| gain > best_gain + 1e-9) {
             best = Some((step, after, gain));
         }
     }
@@ -170,12 +170,12 @@ fn choices(model: &Model, group: &[u32], open: &CpuSet, flows: &[u32]) -> Vec<Cp
     let of_group: Vec<u32> = group.iter().copied().filter(|cpu| open.contains(*cpu)).collect();
     let without =
         |cpus: &[u32]| -> Vec<u32> { of_group.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect() };
-    let whole = [without(&cores), without(flows), of_group.clone()].into_iter().find(|set| !set.is_empty());
-    let Some(whole) = whole else { return Vec::new() };
+    let allowed = [without(&cores), without(flows), of_group.clone()].into_iter().find(|set| !set.is_empty());
+    let Some(allowed) = allowed else { return Vec::new() };
     let load = |cpu: &u32| model.other.get(cpu).copied().unwrap_or(0.0);
-    let roomy: Vec<u32> = whole.iter().copied().filter(|cpu| load(cpu) < CROWDED).collect();
-    let mut sets = vec![whole.clone()];
-    if !roomy.is_empty() && roomy != whole {
+    let roomy: Vec<u32> = allowed.iter().copied().filter(|cpu| load(cpu) < CROWDED).collect();
+    let mut sets = vec![allowed.clone()];
+    if !roomy.is_empty() && roomy != allowed {
         sets.push(roomy);
     }
     sets.into_iter().map(CpuSet::from_iter).collect()

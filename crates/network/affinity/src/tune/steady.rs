@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_wish_that_passes_is_not_followed_and_one_that_stays_is() {
+    fn only_persistent_targets_are_applied() {
         let mut steady = Steady::new();
         let at = |second| Duration::from_secs(second);
         assert_eq!(steady.judge(&["a"], at(1)), [Verdict::Wait]);
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_changed_often_whatever_is_wanted(wishes in proptest::collection::vec((0u64..3000, proptest::collection::btree_set(0u8..4, 0..4)), 1..400)) {
+        fn changes_are_rare_for_any_sequence_of_targets(wishes in proptest::collection::vec((0u64..3000, proptest::collection::btree_set(0u8..4, 0..4)), 1..400)) {
             let mut steady = Steady::new();
             let (mut now, mut made) = (0, Vec::new());
             for (pause_ms, wanted) in wishes {

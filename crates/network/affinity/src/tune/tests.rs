@@ -29,9 +29,11 @@ impl<'a> Work<'a> {
             self.bytes += 1 << 40;
             self.second += 1;
             self.host.put_sockets(vec![socket(1, 100, Some(self.bytes))]);
-            let seen = self.watch.look(self.host);
+            let observation = self.watch.look(self.host);
             decisions.extend(
-                self.tuner.step(&seen, journal.as_deref_mut(), Duration::from_secs(self.second)).unwrap(),
+                self.tuner
+                    .step(&observation, journal.as_deref_mut(), Duration::from_secs(self.second))
+                    .unwrap(),
             );
         }
         decisions
@@ -51,7 +53,7 @@ fn acts(decisions: &[Decision], act: Act) -> Vec<&str> {
 }
 
 #[test]
-fn a_flow_and_its_reader_come_to_two_cores_of_the_nics_socket_and_all_is_put_back() {
+fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_restored() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());
@@ -73,7 +75,7 @@ fn a_flow_and_its_reader_come_to_two_cores_of_the_nics_socket_and_all_is_put_bac
 }
 
 #[test]
-fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {
+fn a_dry_run_reports_each_change_once_and_makes_none() {
     let host = host();
     let before = host.all();
     let mut work = Work::new(&host, Exclusions::default());
@@ -196,7 +198,7 @@ fn a_cpuset_bounds_it_and_an_unplugged_cpu_is_not_used() {
 }
 
 #[test]
-fn threads_that_a_bound_one_began_are_put_back_with_it() {
+fn threads_started_by_a_bound_one_are_restored_with_it() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());

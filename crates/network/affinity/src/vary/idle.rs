@@ -71,7 +71,7 @@ mod tests {
         let tcp = Iperf { server: "a".into(), port: 1, zero_copy: true, reverse: true, udp: false, flows: 1 };
         let (udp, forward) = (Iperf { udp: true, ..tcp.clone() }, Iperf { reverse: false, ..tcp.clone() });
         let pair = |flow, application| Pair { flow, application };
-        let said = |text: &str, nic: &Nic, iperf: &Iperf, pairs: &[Pair]| {
+        let remarks = |text: &str, nic: &Nic, iperf: &Iperf, pairs: &[Pair]| {
             idle(&[text.parse().unwrap()], nic, &Load::Iperf(iperf.clone()), pairs).concat()
         };
         let (near, same) = ([pair(0, 1)], [pair(0, 1), pair(1, 1)]);
@@ -90,7 +90,7 @@ mod tests {
                 "rfs does nothing where the application runs on the flow's own CPU",
             ),
         ] {
-            let found = said(text, nic, iperf, pairs);
+            let found = remarks(text, nic, iperf, pairs);
             assert!(found.contains(why), "{text}: {found}");
         }
         for (text, nic, iperf) in [
@@ -100,7 +100,7 @@ mod tests {
             ("rfs=0,64", &one, &tcp),
             ("mtu=1500,9000", &one, &udp),
         ] {
-            assert_eq!(said(text, nic, iperf, &near), "", "{text}");
+            assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn of(
     host: &dyn Host,
     nics: &[Nic],
     counts: Option<(&Interrupts, &Interrupts)>,
-    seen: &Observation,
+    observation: &Observation,
     missing: &mut Vec<String>,
 ) -> Vec<Queue> {
     let usual =
@@ -54,12 +54,13 @@ pub fn of(
             ));
         }
         match irqs.is_empty() {
-            false => queues
-                .extend(irqs.iter().map(|irq| of_irq(host, nic, irq, counts, usual.as_ref(), seen.seconds))),
+            false => queues.extend(
+                irqs.iter().map(|irq| of_irq(host, nic, irq, counts, usual.as_ref(), observation.seconds)),
+            ),
             true => queues.extend(nic.rx_queues.iter().map(|queue| of_rps(host, nic, *queue))),
         }
     }
-    share_load(&mut queues, seen);
+    share_load(&mut queues, observation);
     queues
 }
 
@@ -130,7 +131,7 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
 }
 
 /// Divides the softirq time of each CPU among its queues by their interrupts.
-fn share_load(queues: &mut [Queue], seen: &Observation) {
+fn share_load(queues: &mut [Queue], observation: &Observation) {
     let mut all: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
     for queue in queues.iter() {
         if let Some(cpu) = queue.cpu {
@@ -141,7 +142,9 @@ fn share_load(queues: &mut [Queue], seen: &Observation) {
     }
     for queue in queues {
         let Some(cpu) = queue.cpu else { continue };
-        let (Some((rate, count)), Some(shares)) = (all.get(&cpu), seen.cpus.get(&cpu)) else { continue };
+        let (Some((rate, count)), Some(shares)) = (all.get(&cpu), observation.cpus.get(&cpu)) else {
+            continue;
+        };
         let part = if *rate > 0.0 { queue.interrupts.unwrap_or(0.0) / rate } else { 1.0 / *count as f64 };
         queue.load = part * (shares.softirq + shares.irq);
     }

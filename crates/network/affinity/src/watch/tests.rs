@@ -58,25 +58,32 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     assert!(watch.look(&host).flows.is_empty());
     host.put_sockets(vec![socket(1, 100, Some(1 << 40)), socket(2, 101, Some(0)), socket(3, 0, None)]);
     host.put("proc/interrupts", "  CPU0 CPU1 CPU2 CPU3\n 50: 100 0 900 0 PCI eth0-TxRx-0");
-    let seen = watch.look(&host);
-    assert_eq!((seen.connections, seen.flows.len(), seen.threads.len()), (3, 2, 1));
+    let observation = watch.look(&host);
+    assert_eq!((observation.connections, observation.flows.len(), observation.threads.len()), (3, 2, 1));
     assert_eq!(
-        (seen.threads[0].name.as_str(), seen.threads[0].cpu, seen.threads[0].open.to_string()),
+        (
+            observation.threads[0].name.as_str(),
+            observation.threads[0].cpu,
+            observation.threads[0].open.to_string()
+        ),
         ("reader", 0, "0-3".into())
     );
-    assert_eq!((seen.flows[0].thread, seen.flows[0].remote.port()), (Some(0), 1));
-    assert_eq!((seen.queues[0].cpu, &seen.queues[0].taken), (Some(2), &None));
+    assert_eq!((observation.flows[0].thread, observation.flows[0].remote.port()), (Some(0), 1));
+    assert_eq!((observation.queues[0].cpu, &observation.queues[0].taken), (Some(2), &None));
     // The flow with unknown bytes may be busy, and no process has it open.
-    assert_eq!((seen.flows[1].thread, seen.flows[1].remote.port()), (None, 3));
+    assert_eq!((observation.flows[1].thread, observation.flows[1].remote.port()), (None, 3));
     assert!(
-        seen.missing.iter().any(|words| words.contains("the processes of 1 busy flows were not found")),
+        observation
+            .missing
+            .iter()
+            .any(|words| words.contains("the processes of 1 busy flows were not found")),
         "{:?}",
-        seen.missing
+        observation.missing
     );
 }
 
 #[test]
-fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
+fn of_several_threads_the_one_that_waits_owns_the_flow() {
     let host = host();
     host.put("proc/7/task/8/stat", &stat("reader", 10, 3));
     host.put("proc/7/task/9/stat", &stat("reader", 10, 2));
@@ -90,11 +97,12 @@ fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
         watch.look(&host)
     };
     look(&mut watch, 0);
-    let seen = look(&mut watch, 1 << 40);
+    let observation = look(&mut watch, 1 << 40);
     assert!(
-        seen.threads.is_empty() && seen.missing.iter().any(|words| words.contains("left alone")),
+        observation.threads.is_empty()
+            && observation.missing.iter().any(|words| words.contains("left alone")),
         "{:?}",
-        seen.missing
+        observation.missing
     );
     host.put("proc/7/task/8/syscall", &format!("{read} 0x3 0x0"));
     assert_eq!(look(&mut watch, 2 << 40).threads[0].thread, 8);
@@ -107,8 +115,12 @@ fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
 #[test]
 fn missing_kernel_data_is_reported_and_the_rest_works() {
     let host = FakeHost::default();
-    let seen = watch().look(&host);
-    assert!(seen.missing.iter().any(|words| words.contains("no interface eth0")), "{:?}", seen.missing);
+    let observation = watch().look(&host);
+    assert!(
+        observation.missing.iter().any(|words| words.contains("no interface eth0")),
+        "{:?}",
+        observation.missing
+    );
     // No sock_diag, no interrupts, no address.
     let mut host = self::host();
     host.remove("proc/irq/50/smp_affinity_list");
@@ -123,13 +135,16 @@ fn missing_kernel_data_is_reported_and_the_rest_works() {
     without.addresses = std::mem::take(&mut host.addresses);
     let mut watch = watch();
     watch.look(&without);
-    let seen = watch.look(&without);
-    let said = seen.missing.join("\n");
-    assert!(said.contains("inet_diag") && said.contains("steered in software"), "{said}");
+    let observation = watch.look(&without);
+    let missing = observation.missing.join("\n");
+    assert!(missing.contains("inet_diag") && missing.contains("steered in software"), "{missing}");
     if cfg!(target_endian = "little") {
-        assert_eq!((seen.flows.len(), seen.flows[0].thread, seen.flows[0].received), (1, Some(0), None));
+        assert_eq!(
+            (observation.flows.len(), observation.flows[0].thread, observation.flows[0].received),
+            (1, Some(0), None)
+        );
     }
-    assert!(matches!(seen.queues[0].setting, Setting::Rps { .. }));
+    assert!(matches!(observation.queues[0].setting, Setting::Rps { .. }));
     without.addresses.clear();
     assert!(watch.look(&without).missing.iter().any(|words| words.contains("has no address")));
 }

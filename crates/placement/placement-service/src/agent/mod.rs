@@ -173,19 +173,19 @@ impl Agent {
     }
 
     fn work(mut self) {
-        let mut said = String::new();
+        let mut reported = String::new();
         let mut round = None;
         while !self.control_plane.ending().is_set() {
             let Err(problem) = self.round(&mut round) else {
-                if !said.is_empty() {
+                if !reported.is_empty() {
                     (self.log)("the agent works again");
-                    said.clear();
+                    reported.clear();
                 }
                 continue;
             };
-            if problem != said {
+            if problem != reported {
                 (self.log)(&format!("the agent failed and tries again: {problem}"));
-                said = problem;
+                reported = problem;
             }
             // Start over, because the service may have been recreated.
             round = None;

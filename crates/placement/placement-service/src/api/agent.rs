@@ -106,7 +106,7 @@ pub(crate) async fn made(
 }
 
 /// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
-/// whatever its ID.
+/// even if it has the same ID.
 #[utoipa::path(get, path = "/v1/agents/{host}/database", operation_id = "show_database_identity", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = String), (status = "4XX", body = Problem)))]
 pub(crate) async fn database(
@@ -156,9 +156,9 @@ pub(crate) async fn change(
             }
             AgentChange::BeginMove { vm, target } => {
                 own(vm)?;
-                let there = d.store.vm(vm)?.placement;
+                let current = d.store.vm(vm)?.placement;
                 let described = d.store.host(&host)?.host;
-                if let Some(what) = there.and_then(|there| target.mismatch(&there, &described)) {
+                if let Some(what) = current.and_then(|current| target.mismatch(&current, &described)) {
                     return Err(StoreError::Conflict { host: host.clone(), what });
                 }
                 d.store.begin_move(vm, &target).map(Some)

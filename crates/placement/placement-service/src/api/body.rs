@@ -69,12 +69,12 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, 
         return Err(HttpProblem::field(&path, "appears twice".into()));
     }
     parse_strictly(bytes).or_else(|refusal| {
-        let whole = || {
+        let parsed = || {
             let mut value: Value = serde_json::from_slice(bytes).ok()?;
             let changed = make_whole(&mut value);
             changed.then(|| parse_strictly(value.to_string().as_bytes()).ok())?
         };
-        whole().ok_or(refusal)
+        parsed().ok_or(refusal)
     })
 }
 
@@ -152,9 +152,9 @@ fn make_whole(value: &mut Value) -> bool {
     match value {
         Value::Number(number) if number.is_f64() => {
             // Up to 2^53, every integer is represented exactly.
-            let whole = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
-            let Some(whole) = whole else { return false };
-            *value = (whole as i64).into();
+            let integer = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
+            let Some(integer) = integer else { return false };
+            *value = (integer as i64).into();
             true
         }
         Value::Array(all) => all.iter_mut().fold(false, |changed, v| make_whole(v) | changed),
@@ -222,8 +222,11 @@ mod tests {
     #[test]
     fn a_list_instead_of_a_string_is_reported_with_its_field() {
         let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64, "cpu": ["range"] });
-        let (status, said) = refused::<Request>(&body);
-        assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
+        let (status, message) = refused::<Request>(&body);
+        assert!(
+            status == 422 && message.contains(r#""cpu""#) && !message.contains("not JSON"),
+            "{status}: {message}"
+        );
         let error = parse::<Request>(b"{\"name\": ]").unwrap_err().0;
         assert_eq!(error.kind, ProblemKind::NotJson);
     }
@@ -281,15 +284,15 @@ mod tests {
                 ]),
             ),
         ] {
-            let (status, said) = refused::<Request>(&body);
+            let (status, message) = refused::<Request>(&body);
             assert!(
-                status == 422 && said.contains(&format!(r#""{path}""#)) && said.contains("not a list"),
-                "{said}"
+                status == 422 && message.contains(&format!(r#""{path}""#)) && message.contains("not a list"),
+                "{message}"
             );
         }
         let node = json!({ "id": 0, "cores": ["0"], "memory": [[4, 64]] });
-        let (_, said) = refused::<Host>(&json!({ "name": "h", "nodes": [node], "distances": [[10]] }));
-        assert!(said.contains("nodes[0].memory[0]"), "{said}");
+        let (_, message) = refused::<Host>(&json!({ "name": "h", "nodes": [node], "distances": [[10]] }));
+        assert!(message.contains("nodes[0].memory[0]"), "{message}");
         let good = with("groups", json!([{ "group": "g", "relation": "affinity", "level": "host" }]));
         assert_eq!(parse::<Request>(good.to_string().as_bytes()).unwrap().groups.len(), 1);
     }

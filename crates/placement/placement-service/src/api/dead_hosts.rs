@@ -54,10 +54,10 @@ pub(crate) async fn evacuate(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-    Body(said): Body<Evacuate>,
+    Body(request): Body<Evacuate>,
 ) -> Result<Json<Evacuation>, HttpProblem> {
     caller.must_be(&super::hosts::OPERATORS)?;
-    if !said.fenced {
+    if !request.fenced {
         let problem = "must be true: power the host off, or cut it off from its disks and networks, and say so. \
             Otherwise its virtual machines may run twice and destroy their disks";
         return Err(HttpProblem::field("fenced", problem.into()));

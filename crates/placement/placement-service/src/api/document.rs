@@ -48,19 +48,19 @@ fn bounded(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
         Schema::Object(object) => {
-            let whole = match &object.schema_type {
+            let is_integer = match &object.schema_type {
                 SchemaType::Type(kind) => *kind == Type::Integer,
                 SchemaType::Array(kinds) => kinds.contains(&Type::Integer),
                 SchemaType::AnyValue => false,
             };
-            let most: Option<usize> = match object.format {
+            let max: Option<usize> = match object.format {
                 Some(SchemaFormat::KnownFormat(KnownFormat::Int32)) => Some(u32::MAX as usize),
                 Some(SchemaFormat::KnownFormat(KnownFormat::Int64)) => Some(u64::MAX as usize),
                 _ => None,
             };
-            if let Some(most) = most.filter(|_| whole && object.minimum.is_some()) {
+            if let Some(max) = max.filter(|_| is_integer && object.minimum.is_some()) {
                 object.format = None;
-                object.maximum.get_or_insert(most.into());
+                object.maximum.get_or_insert(max.into());
             }
             object.properties.values_mut().for_each(bounded);
         }

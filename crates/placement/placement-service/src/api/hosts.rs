@@ -158,10 +158,10 @@ pub(crate) async fn defragment(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-    QueryParams(most): QueryParams<MoveLimit>,
+    QueryParams(limit): QueryParams<MoveLimit>,
 ) -> Result<Json<Defragmentation>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    let moves = most.moves.unwrap_or(10).clamp(1, 100);
+    let moves = limit.moves.unwrap_or(10).clamp(1, 100);
     let name = host.clone();
     let vms = state
         .with(move |d| {

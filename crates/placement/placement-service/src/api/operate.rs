@@ -72,12 +72,12 @@ pub(crate) async fn explain(
         return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
     }
     let host = how.host.filter(|_| caller.role != Role::Tenant);
-    let said = state.worker.ask(move |allocator| {
+    let explanation = state.worker.ask(move |allocator| {
         let known = host.as_ref().is_none_or(|h| allocator.scheduler().inventory().usage(h).is_some());
         known.then(|| allocator.scheduler().explain(&request, host.as_deref(), limit))
     });
-    let said = said.await?.ok_or_else(|| HttpProblem::unknown("host of this name"))?;
-    said.map(Json).map_err(|fields| HttpProblem::fields("the request is invalid", fields))
+    let explanation = explanation.await?.ok_or_else(|| HttpProblem::unknown("host of this name"))?;
+    explanation.map(Json).map_err(|fields| HttpProblem::fields("the request is invalid", fields))
 }
 
 /// Scope of an audit.

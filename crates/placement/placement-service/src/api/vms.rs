@@ -155,7 +155,7 @@ pub(super) fn request_of(caller: &Caller, body: &[u8]) -> Result<Request, HttpPr
 /// Error for a request that does not fit on the only host. Says what the host lacks.
 async fn lacking(state: &Arc<ServiceState>, request: Request) -> Result<HttpProblem, HttpProblem> {
     let explained = state.worker.ask(move |allocator| allocator.scheduler().explain(&request, None, 1));
-    let reason = explained.await?.ok().and_then(|said| said.hosts.first()?.reason());
+    let reason = explained.await?.ok().and_then(|explanation| explanation.hosts.first()?.reason());
     let detail = reason.unwrap_or_else(|| "it does not fit on the only host".into());
     Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
 }
@@ -340,11 +340,11 @@ async fn no_target(
     forbidden: Option<Placement>,
 ) -> Result<HttpProblem, HttpProblem> {
     let name = host.clone();
-    let said = state.with(move |d| {
+    let answer = state.with(move |d| {
         let group = forbidden.map(|place| forbidding_group(&*d.store, &vm, &place)).transpose()?;
         Ok((group.flatten(), d.store.host(&name)?.status))
     });
-    let (group, status) = said.await?;
+    let (group, status) = answer.await?;
     if let Some(why) = group {
         return Ok(HttpProblem::new(ProblemKind::ForbiddenByGroup, format!("nothing was moved: {why}")));
     }

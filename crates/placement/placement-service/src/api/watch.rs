@@ -44,8 +44,8 @@ impl WatchSlot {
     fn take(tenant: Option<&str>) -> Result<Self, HttpProblem> {
         let tenant = tenant.map(str::to_string);
         let mut watchers = watchers();
-        let busy = |most: usize| {
-            HttpProblem::new(ProblemKind::Busy, format!("{most} clients watch already; try again later"))
+        let busy = |limit: usize| {
+            HttpProblem::new(ProblemKind::Busy, format!("{limit} clients watch already; try again later"))
         };
         if watchers.values().sum::<usize>() >= MAX_WATCHERS {
             return Err(busy(MAX_WATCHERS));

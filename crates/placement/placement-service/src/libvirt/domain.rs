@@ -309,15 +309,15 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     })
 }
 
-/// Virtual CPUs below `most` that are not plugged in. Either the XML lists each one, or the first `current` are plugged
-/// in.
-fn offline(xml: &Element, most: u32) -> CpuSet {
+/// Virtual CPUs below `max_vcpus` that are not plugged in. Either the XML lists each one, or the first `current` are
+/// plugged in.
+fn offline(xml: &Element, max_vcpus: u32) -> CpuSet {
     if let Some(listed) = xml.child("vcpus") {
         let off = listed.all("vcpu").filter(|vcpu| vcpu.get("enabled") == Some("no"));
         return off.filter_map(|vcpu| vcpu.get("id")?.parse().ok()).collect();
     }
     let now = xml.child("vcpu").and_then(|vcpu| vcpu.get("current")?.parse().ok());
-    (now.unwrap_or(most)..most).collect()
+    (now.unwrap_or(max_vcpus)..max_vcpus).collect()
 }
 
 /// Affinity of each I/O thread; an empty set means any CPU.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bounds_cpu_time_is_seen_and_what_bounds_none_is_not() {
+    fn only_settings_that_limit_cpu_time_are_reported() {
         let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
         let with = |bounds: &str| {
             let xml = tree::parse(&text.replace("</cputune>", &format!("{bounds}</cputune>"))).unwrap();

@@ -105,10 +105,10 @@ mod tests {
         let backed = image(|bytes| bytes[15] = 104);
         let external = image(|bytes| bytes[79] = 4);
         let none = image(|bytes| bytes[0] = b'X');
-        for (said, (_, path)) in
+        for (reason, (_, path)) in
             [("backing file", &backed), ("external data file", &external), ("not a qcow2", &none)]
         {
-            assert!(check(path, "qcow2").unwrap_err().contains(said), "{said}");
+            assert!(check(path, "qcow2").unwrap_err().contains(reason), "{reason}");
         }
         let link = backed.0.path().join("link");
         std::os::unix::fs::symlink(&none.1, &link).unwrap();

@@ -102,11 +102,11 @@ fn evaluate(
 }
 
 fn advise(locality: &mut Locality, host: &Host) {
-    let most = |parts: Vec<(u32, f64)>| parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let largest = |parts: Vec<(u32, f64)>| parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let total: u64 = locality.memory_mib.values().sum();
     let memory =
-        most(locality.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
-    let threads = most(locality.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
+        largest(locality.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
+    let threads = largest(locality.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
     let (Some(memory), Some(threads)) = (memory, threads) else {
         locality.why = "its memory placement is not readable: run this as root on the host".into();
         return;

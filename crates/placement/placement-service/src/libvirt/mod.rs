@@ -131,10 +131,10 @@ impl Libvirt {
         let uuid = domain::uuid_of(xml);
         actual.transient = states.transient.iter().any(|one| one == uuid);
         if states.paused.iter().any(|one| one == uuid) {
-            let said = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
+            let state = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
             // It may have been resumed or stopped in the meantime.
-            actual.paused = said.ok().and_then(|said| {
-                let reason = said.trim().strip_prefix("paused")?.trim();
+            actual.paused = state.ok().and_then(|state| {
+                let reason = state.trim().strip_prefix("paused")?.trim();
                 Some(reason.trim_start_matches('(').trim_end_matches(')').to_string())
             });
         }
@@ -233,8 +233,8 @@ impl Hypervisor for Libvirt {
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let Some(xml) = self.xml(name)? else { return Ok(None) };
-        let said = self.virsh.run(&[LIST_STATES]).map_err(|f| f.error("list domains"))?;
-        self.actual(name, &xml, &States::read(&said).1).map(Some)
+        let states = self.virsh.run(&[LIST_STATES]).map_err(|f| f.error("list domains"))?;
+        self.actual(name, &xml, &States::read(&states).1).map(Some)
     }
 
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {

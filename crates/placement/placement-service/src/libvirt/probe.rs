@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_guest_under_software_emulation_runs() {
         match probe(PROGRAMS[0], "tcg", Duration::from_secs(60)).unwrap() {
-            Probe::NoProgram => eprintln!("left out: {} is not installed", PROGRAMS[0]),
+            Probe::NoProgram => eprintln!("skipped: {} is not installed", PROGRAMS[0]),
             found => assert_eq!(found, Probe::Works),
         }
     }
@@ -100,12 +100,12 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path.display().to_string()
         };
-        let said = |program: &str| match probe(program, "kvm", Duration::from_secs(1)).unwrap() {
+        let message = |program: &str| match probe(program, "kvm", Duration::from_secs(1)).unwrap() {
             Probe::Fails(why) => why,
             found => panic!("{found:?}"),
         };
-        assert!(said(&program("hangs", "exec sleep 100")).contains("hung for 1 s"));
-        assert!(said(&program("fails", "exit 1")).contains("did not start"));
+        assert!(message(&program("hangs", "exec sleep 100")).contains("hung for 1 s"));
+        assert!(message(&program("fails", "exit 1")).contains("did not start"));
         assert_eq!(probe("/there/is/none", "kvm", Duration::from_secs(1)).unwrap(), Probe::NoProgram);
     }
 }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_kept_to_the_letter_and_the_space_between_elements_is_none() {
+    fn text_is_kept_exactly_and_space_between_elements_is_dropped() {
         let tree = parse("<a>\n  <b> x <!-- y -->z </b>\n  <c>\n  </c>\n</a>\n").unwrap();
         assert_eq!((&*tree.text, &*tree.child("b").unwrap().text), ("", " x z "));
         assert_eq!(tree.child("c").unwrap().text, "");

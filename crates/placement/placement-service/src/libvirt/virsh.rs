@@ -37,20 +37,20 @@ impl Fault {
         }
     }
 
-    fn says(&self, words: &[&str]) -> bool {
+    fn mentions(&self, words: &[&str]) -> bool {
         matches!(self, Self::Said(text) if words.iter().any(|w| text.contains(w)))
     }
 
     pub fn no_domain(&self) -> bool {
-        self.says(&["failed to get domain", "Domain not found", "no domain with matching"])
+        self.mentions(&["failed to get domain", "Domain not found", "no domain with matching"])
     }
 
     pub fn is_running(&self) -> bool {
-        self.says(&["already active", "already running"])
+        self.mentions(&["already active", "already running"])
     }
 
     pub fn is_not_running(&self) -> bool {
-        self.says(&["domain is not running"])
+        self.mentions(&["domain is not running"])
     }
 
     /// Converts to the trait's error: `Unreachable` if libvirt is unreachable, otherwise `Refused`.
@@ -62,7 +62,7 @@ impl Fault {
             "Failed to connect",
             "End of file while reading",
         ];
-        if self.says(&away) || matches!(self, Self::Gone(_)) {
+        if self.mentions(&away) || matches!(self, Self::Gone(_)) {
             return HypervisorError::Unreachable(self.text());
         }
         HypervisorError::Refused { what: what.into(), why: self.text() }
@@ -92,35 +92,35 @@ impl Virsh {
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
-        let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
+        let failed = |why: String| Fault::Gone(format!("virsh: {why}"));
         if self.ending.has_passed() {
-            return Err(gone(format!("{} was not run because the service is stopping", words[0])));
+            return Err(failed(format!("{} was not run because the service is stopping", words[0])));
         }
-        let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
+        let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
             // Fails if the child does not read its input; it then reports an error itself.
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
         let ended = wait(&mut child, patience, &self.ending);
-        let (Ok(out), Ok(said)) = (readers.0.join(), readers.1.join()) else {
-            return Err(gone("its output cannot be read".into()));
+        let (Ok(out), Ok(stderr)) = (readers.0.join(), readers.1.join()) else {
+            return Err(failed("its output cannot be read".into()));
         };
         drop(writer.map(std::thread::JoinHandle::join));
-        match ended.map_err(|e| gone(e.to_string()))? {
-            None if self.ending.has_passed() => Err(gone(format!("{} did not finish in time", words[0]))),
-            None => Err(gone(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
+        match ended.map_err(|e| failed(e.to_string()))? {
+            None if self.ending.has_passed() => Err(failed(format!("{} did not finish in time", words[0]))),
+            None => Err(failed(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
             Some(status) if status.success() => {
-                String::from_utf8(out).map_err(|_| gone("its output is not text".into()))
+                String::from_utf8(out).map_err(|_| failed("its output is not text".into()))
             }
             Some(status) => {
-                let said = String::from_utf8_lossy(&said);
-                let lines: Vec<&str> = said
+                let stderr = String::from_utf8_lossy(&stderr);
+                let lines: Vec<&str> = stderr
                     .lines()
                     .map(|l| l.trim_start_matches("error: ").trim())
                     .filter(|l| !l.is_empty())
                     .collect();
-                Err(if lines.is_empty() { gone(status.to_string()) } else { Fault::Said(lines.join(": ")) })
+                Err(if lines.is_empty() { failed(status.to_string()) } else { Fault::Said(lines.join(": ")) })
             }
         }
     }
@@ -186,19 +186,19 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(20));
         let mut virsh = Virsh::new("test:///default");
         virsh.set_shutdown_deadline(&ending);
-        let said = virsh.run(&["version"]).unwrap_err();
-        assert!(said.text().contains("was not run"), "{said:?}");
+        let message = virsh.run(&["version"]).unwrap_err();
+        assert!(message.text().contains("was not run"), "{message:?}");
     }
 
     #[test]
     fn errors_of_virsh_are_classified() {
-        let said = |text: &str| Fault::Said(text.into());
-        assert!(said("failed to get domain 'x'").no_domain());
+        let fault = |text: &str| Fault::Said(text.into());
+        assert!(fault("failed to get domain 'x'").no_domain());
         assert!(matches!(
-            said("failed to connect to the hypervisor").error("list"),
+            fault("failed to connect to the hypervisor").error("list"),
             HypervisorError::Unreachable(_)
         ));
-        assert!(matches!(said("internal error: no").error("list"), HypervisorError::Refused { .. }));
-        assert!(said("Requested operation is not valid: domain is not running").is_not_running());
+        assert!(matches!(fault("internal error: no").error("list"), HypervisorError::Refused { .. }));
+        assert!(fault("Requested operation is not valid: domain is not running").is_not_running());
     }
 }

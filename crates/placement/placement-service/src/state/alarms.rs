@@ -30,7 +30,7 @@ impl ServiceState {
             };
         }
         let host = host.to_string();
-        self.worker.tell(move |allocator| {
+        self.worker.submit(move |allocator| {
             allocator.scheduler().set_load(&host, &load);
         });
         Ok(())

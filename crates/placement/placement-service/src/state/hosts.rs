@@ -24,7 +24,7 @@ pub(crate) struct LostResources {
     /// Lost CPUs that are dedicated to a virtual machine.
     pub own_cpus: CpuSet,
     /// One sentence per lost resource.
-    pub said: Vec<String>,
+    pub problems: Vec<String>,
     /// When a virtual machine was last moved off a lost CPU.
     pub moved: Option<Instant>,
 }
@@ -87,7 +87,7 @@ impl HostState {
                 silent.as_secs()
             )
         });
-        let lost = self.lost.iter().flat_map(|lost| &lost.said);
+        let lost = self.lost.iter().flat_map(|lost| &lost.problems);
         let undescribed = self.undescribed.iter().map(|(_, why, _)| why);
         self.problems.iter().chain(lost).chain(undescribed).cloned().chain(silent).collect()
     }

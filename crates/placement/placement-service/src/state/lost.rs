@@ -54,7 +54,7 @@ impl ServiceState {
         let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
         self.set_down(name)?;
         self.store.raise_alarm(name, None, UNDESCRIBED_ALARM, 1.0)?;
-        if before.is_none_or(|(_, said, _)| said != why) {
+        if before.is_none_or(|(_, reason, _)| reason != why) {
             (self.log)(&format!("{name}: {why}"));
             let (host, kind) = (Some(name.clone()), "undescribed".to_string());
             self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text: why })?;
@@ -104,25 +104,25 @@ impl ServiceState {
     }
 
     fn note_lost(&self, found: &Host, kept: Option<RetainedHost>) -> Result<(), StoreError> {
-        let said: Vec<String> = kept.as_ref().map(|k| k.lost.clone()).unwrap_or_default();
+        let problems: Vec<String> = kept.as_ref().map(|k| k.lost.clone()).unwrap_or_default();
         let name = &found.name;
         let before = self.host(name, |h| {
             let before = h.lost.take();
             h.lost = kept.map(|kept| LostResources {
                 found: Arc::new(found.clone()),
                 own_cpus: kept.own_cpus,
-                said: kept.lost,
+                problems: kept.lost,
                 moved: before.as_ref().and_then(|b| b.moved),
             });
-            before.map(|b| b.said).unwrap_or_default()
+            before.map(|b| b.problems).unwrap_or_default()
         });
-        if said.is_empty() {
+        if problems.is_empty() {
             // An earlier process may have raised the alarm.
             return self.store.clear_alarm(name, None, LOST_ALARM).map(drop);
         }
-        self.store.raise_alarm(name, None, LOST_ALARM, said.len() as f64)?;
-        if said != before {
-            let text = said.join("; ");
+        self.store.raise_alarm(name, None, LOST_ALARM, problems.len() as f64)?;
+        if problems != before {
+            let text = problems.join("; ");
             (self.log)(&format!("{name}: {text}"));
             let (host, kind) = (Some(name.clone()), "lost".to_string());
             self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text })?;
@@ -195,7 +195,7 @@ impl ServiceState {
         let Some(lost) = self.host(name, |h| h.lost.clone()) else { return Ok(()) };
         let stored = self.store.host(name)?.host;
         let kept = self.retain(&lost.found, &stored)?;
-        if kept.host != stored || kept.lost != lost.said {
+        if kept.host != stored || kept.lost != lost.problems {
             return self.describe(&lost.found);
         }
         if lost.own_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) {
@@ -216,7 +216,7 @@ impl ServiceState {
             let all: Vec<u32> = lost.found.nodes.iter().map(|n| n.id).collect();
             let (host, request, place, id) = (name.to_string(), vm.request, vm.placement, vm.id);
             let (send, decided) = std::sync::mpsc::channel();
-            self.worker.tell(move |allocator| {
+            self.worker.submit(move |allocator| {
                 let scheduler = allocator.scheduler();
                 // Close to its memory if possible.
                 let near = scheduler.decide_on(&request, &host, &own, &place);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn services_of_one_database_hear_one_machine_for_a_host() {
+    fn services_of_one_database_accept_one_machine_for_a_host() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let (one, two) = (state(&store, true), state(&store, true));
@@ -298,8 +298,11 @@ mod tests {
             (h.undescribed, h.heard, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
         };
         assert_eq!(undrained(&silent), HostStatus::Down);
-        let said = state.host("h", |h| h.all_problems());
-        assert!(said.len() == 1 && said[0].contains("has not reported here for 31 s"), "{said:?}");
+        let problems = state.host("h", |h| h.all_problems());
+        assert!(
+            problems.len() == 1 && problems[0].contains("has not reported here for 31 s"),
+            "{problems:?}"
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl ServiceState {
         let now = self.began.elapsed().as_secs();
         let switcher = self.host(name, |h| h.switcher.clone());
         let (send, planned) = std::sync::mpsc::channel();
-        self.worker.tell(move |allocator| {
+        self.worker.submit(move |allocator| {
             let _ = send.send(switcher.plan(now, &host, &vms, &vm_cpus, allocator.scheduler()));
         });
         // If the scheduler is too busy to plan, the next report tries again.

@@ -63,8 +63,8 @@ fn a_virtual_machine_from_its_request_to_its_end() {
     assert_eq!(service.hypervisor.domains()["longma-1"].pins.vcpus.len(), 6, "with its new size");
     assert_eq!(title(admin.post::<Vm>("/v1/vms/db/resize", None, &size(2))).0, 409, "it runs");
 
-    let gone: Vm = admin.delete("/v1/vms/db").unwrap();
-    assert_eq!(gone.intent, Intent::Delete);
+    let deleted: Vm = admin.delete("/v1/vms/db").unwrap();
+    assert_eq!(deleted.intent, Intent::Delete);
     until("nothing is left", || service.hypervisor.domains().is_empty());
     until("its name is free", || admin.get::<Vm>("/v1/vms/db").is_err());
     assert_eq!(
@@ -95,7 +95,7 @@ fn one_key_is_one_virtual_machine() {
 }
 
 #[test]
-fn a_whole_number_is_one_however_it_is_written() {
+fn an_integer_is_accepted_in_any_notation() {
     let service = service();
     let body = |vcpus: &str| format!(r#"{{"name":"a","vcpus":{vcpus},"memory_mib":64.0}}"#);
     assert_eq!(service.admin_status("POST", "/v1/vms", &body("2.5")), 422);
@@ -145,7 +145,7 @@ fn lists_come_page_by_page_and_events_as_they_happen() {
 }
 
 #[test]
-fn a_drained_host_takes_nothing_and_the_explanation_says_so() {
+fn a_drained_host_accepts_nothing_and_the_explanation_states_it() {
     let service = service();
     let admin = &service.admin;
     let body = json!({ "name": "a", "vcpus": 4, "memory_mib": 1024, "cpu": "exclusive" });

@@ -84,7 +84,7 @@ fn a_dead_hosts_virtual_machines_start_elsewhere_and_it_is_removed() {
 }
 
 #[test]
-fn what_fits_nowhere_else_can_be_deleted_by_force() {
+fn a_virtual_machine_that_fits_nowhere_can_be_deleted_by_force() {
     let service = with_a_silent_host(&["a"]);
     let admin = &service.admin;
     assert_eq!(kind(admin.delete::<Vm>("/v1/vms/a?force=true")), ProblemKind::Conflict, "not declared dead");
@@ -94,8 +94,8 @@ fn what_fits_nowhere_else_can_be_deleted_by_force() {
     assert_eq!(kind(admin.delete::<()>("/v1/hosts/h1")), ProblemKind::Conflict, "a virtual machine is on it");
     let tenant = service.client("t", "tenant", Some("default"));
     assert_eq!(kind(tenant.delete::<Vm>("/v1/vms/a?force=true")), ProblemKind::NotAllowed);
-    let gone: Vm = admin.delete("/v1/vms/a?force=true").unwrap();
-    assert_eq!(gone.state, VmState::Deleted);
+    let deleted: Vm = admin.delete("/v1/vms/a?force=true").unwrap();
+    assert_eq!(deleted.state, VmState::Deleted);
     assert!(admin.get::<VmPage>("/v1/vms").unwrap().items.is_empty());
     assert_eq!(admin.get::<Tenants>("/v1/tenants").unwrap().items[0].vms, 0, "its quota is free");
     admin.delete::<()>("/v1/hosts/h1").unwrap();

@@ -96,7 +96,7 @@ fn the_watchers_of_one_tenant_do_not_exclude_others() {
 }
 
 #[test]
-fn what_an_agent_says_does_not_order_an_operators_terminal() {
+fn texts_of_an_agent_cannot_control_an_operators_terminal() {
     let (service, agent) = apart();
     let text = format!("\x1b[2J{}\n", "x".repeat(100_000));
     let finding = Finding {
@@ -159,7 +159,7 @@ fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
 }
 
 #[test]
-fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
+fn an_invalid_template_is_refused_before_resources_are_reserved() {
     let service = service();
     for xml in
         ["<domain>", "<network/>", "<!DOCTYPE d [<!ENTITY e SYSTEM '/etc/passwd'>]><domain>&e;</domain>", ""]
@@ -174,7 +174,7 @@ fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
 
 /// Group rules by node also apply after the first placement. The error names the group and the conflicting member.
 #[test]
-fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
+fn a_rebind_forbidden_by_a_group_names_the_group_and_the_member() {
     let service = service();
     let groups = json!([{ "group": "apart", "relation": "anti-affinity", "level": "node" },
         { "group": "near", "relation": "affinity", "level": "host" }]);
@@ -222,9 +222,9 @@ fn an_agent_with_another_hosts_token_gets_a_clear_error() {
     );
     // The agent retries until the test process ends.
     std::thread::spawn(|| agent.run());
-    let said = || logged.lock().unwrap().join("; ");
-    until("it says why", || said().contains("this token is for another host's agent"));
-    assert!(!said().contains("database"), "{}", said());
+    let messages = || logged.lock().unwrap().join("; ");
+    until("it says why", || messages().contains("this token is for another host's agent"));
+    assert!(!messages().contains("database"), "{}", messages());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_scheme_is_a_scheme_in_lower_case_too() {
 }
 
 #[test]
-fn what_a_refusal_repeats_does_not_order_a_terminal() {
+fn refusals_quote_no_control_characters() {
     let service = service();
     let path = format!("/v1/vms/{}", longma_placement_service::client::part("\x1b[31mX"));
     let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();
@@ -253,14 +253,14 @@ fn impossible_values_are_reported_with_their_names() {
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Running);
     let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
-    let said = resized.unwrap_err().to_string();
-    assert!(said.contains("is running; this needs one that is stopped"), "{said}");
+    let message = resized.unwrap_err().to_string();
+    assert!(message.contains("is running; this needs one that is stopped"), "{message}");
     service.admin.post::<Vm>("/v1/vms/web/stop", None, &json!({})).unwrap();
     until("it is stopped", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Stopped);
     service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
     let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
-    let said = resized.unwrap_err().to_string();
-    assert!(said.contains("it is draining"), "{said}");
+    let message = resized.unwrap_err().to_string();
+    assert!(message.contains("it is draining"), "{message}");
     assert_eq!(status(&service.admin.get::<Value>("/v1/vms?host=h9")), 404);
     let tenant = service.client("a", "tenant", Some("a"));
     assert_eq!(status(&tenant.get::<Value>("/v1/vms?host=h9")), 200, "it learns of no host");

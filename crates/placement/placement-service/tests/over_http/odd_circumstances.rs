@@ -91,9 +91,9 @@ fn a_virtual_machine_leaves_an_offline_cpu_which_stays_reserved() {
     until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
     let before = own_cpus(&service, "db");
     let node = service.admin.get::<Vm>("/v1/vms/db").unwrap().placement.unwrap().cells[0].node;
-    let gone = before[0];
-    set_online(folder.path(), &(0..8).filter(|cpu| *cpu != gone).collect());
-    until("it left the CPU", || !own_cpus(&service, "db").contains(&gone));
+    let offline = before[0];
+    set_online(folder.path(), &(0..8).filter(|cpu| *cpu != offline).collect());
+    until("it left the CPU", || !own_cpus(&service, "db").contains(&offline));
     let now: Vm = service.admin.get("/v1/vms/db").unwrap();
     assert_eq!(now.placement.unwrap().cells[0].node, node, "near its memory, where CPUs were free");
     let pins = service.hypervisor.domains()["longma-1"].pins.clone();
@@ -129,8 +129,8 @@ fn without_free_cpus_the_alarm_lasts_until_the_cpu_returns() {
     set_online(folder.path(), &(0..8).filter(|cpu| *cpu != before[1]).collect());
     until("an alarm is raised", || standing(&service, "host-lost").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
-    let said = format!("CPU {} of node", before[1]);
-    assert!(view.problems.iter().any(|p| p.starts_with(&said)), "{:?}", view.problems);
+    let problem = format!("CPU {} of node", before[1]);
+    assert!(view.problems.iter().any(|p| p.starts_with(&problem)), "{:?}", view.problems);
     assert!(
         service.admin.post::<Vm>("/v1/vms", None, &body("c", 1)).is_err(),
         "the last CPU is not given away"
@@ -199,7 +199,7 @@ fn an_agent_sends_heartbeats_during_long_operations() {
 }
 
 #[test]
-fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
+fn an_agent_on_a_copied_machine_is_refused_while_the_first_runs() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let token = service.token("g", "agent", Some("far"));
     let (first, second) = (FakeHypervisor::new(), FakeHypervisor::new());
@@ -222,7 +222,7 @@ fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
     assert!(second.domains().is_empty(), "the same disk twice");
     assert!(first.domains()["longma-1"].running);
     service.admin.delete::<Vm>("/v1/vms/a").unwrap();
-    until("the first goes on", || first.domains().is_empty());
+    until("the first agent continues", || first.domains().is_empty());
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_moved_database_raises_an_alarm_and_rejects_changes() {
     assert_eq!(ask("lost"), 503);
     until("the alarm is raised", || standing(&service, "database-moved").is_some());
     assert_eq!(service.admin_status("GET", "/healthz", ""), 503);
-    assert_eq!(service.admin_status("GET", "/v1/vms/before", ""), 200, "reading goes on");
+    assert_eq!(service.admin_status("GET", "/v1/vms/before", ""), 200, "reads still work");
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("placement.db was moved, deleted or replaced"), "{logged}");
     std::fs::rename(&away, &file).unwrap();

@@ -131,7 +131,7 @@ fn problems_have_a_kind_for_programs() {
 }
 
 #[test]
-fn with_one_host_the_answer_says_what_it_lacks() {
+fn with_one_host_the_answer_names_the_missing_resource() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     agent_of(&service, "h1");
     let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 9_000_000 });

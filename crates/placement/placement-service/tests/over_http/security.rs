@@ -67,7 +67,7 @@ fn without_a_token_every_route_is_rejected() {
 }
 
 #[test]
-fn roles_may_do_theirs_and_no_more() {
+fn each_role_may_do_exactly_its_operations() {
     let service = service();
     let tenant = service.client("a", "tenant", Some("acme"));
     let operator = service.client("o", "operator", None);
@@ -87,9 +87,9 @@ fn roles_may_do_theirs_and_no_more() {
     for path in ["/v1/vms", "/v1/vms/1", "/v1/tenants", "/v1/watch"] {
         assert_eq!(refused(agent.get::<Value>(path)), 403, "{path}");
     }
-    let wanted = NewToken { name: "x".into(), role: "admin".into(), scope: None };
+    let token = NewToken { name: "x".into(), role: "admin".into(), scope: None };
     for client in [&tenant, &operator, &agent] {
-        assert_eq!(refused(client.post::<Value>("/v1/tokens", None, &wanted)), 403);
+        assert_eq!(refused(client.post::<Value>("/v1/tokens", None, &token)), 403);
         assert_eq!(refused(client.delete::<Value>("/v1/tokens/a")), 403);
         assert_eq!(refused(client.put("/v1/tenants/acme/quota", &json!({}))), 403);
         assert_eq!(refused(client.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())), 403);
@@ -100,7 +100,7 @@ fn roles_may_do_theirs_and_no_more() {
 }
 
 #[test]
-fn a_tenant_sees_and_changes_its_own_only() {
+fn a_tenant_sees_and_changes_only_its_own_virtual_machines() {
     let service = service();
     let (acme, evil) =
         (service.client("a", "tenant", Some("acme")), service.client("e", "tenant", Some("evil")));
@@ -152,7 +152,7 @@ fn a_tenant_cannot_reach_files_of_the_host() {
 }
 
 #[test]
-fn an_agent_has_to_do_with_its_own_host_only() {
+fn an_agent_may_access_only_its_own_host() {
     let service = service();
     let vm: Vm = service.admin.post("/v1/vms", None, &web("a")).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
@@ -409,7 +409,7 @@ fn allow_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-    limit.maximum.map_or(usize::MAX, |most| most as usize)
+    limit.maximum.map_or(usize::MAX, |max| max as usize)
 }
 
 #[test]

@@ -85,8 +85,8 @@ pub fn service_in(folder: tempfile::TempDir, wishes: Wishes) -> Service {
 impl Service {
     /// Creates a token.
     pub fn token(&self, name: &str, role: &str, scope: Option<&str>) -> String {
-        let wanted = NewToken { name: name.into(), role: role.into(), scope: scope.map(str::to_string) };
-        self.admin.post::<MadeToken>("/v1/tokens", None, &wanted).unwrap().token
+        let request = NewToken { name: name.into(), role: role.into(), scope: scope.map(str::to_string) };
+        self.admin.post::<MadeToken>("/v1/tokens", None, &request).unwrap().token
     }
 
     /// A client with a new token.

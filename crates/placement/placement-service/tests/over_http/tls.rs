@@ -62,7 +62,7 @@ fn a_local_client_uses_the_certificates_name() {
 }
 
 #[test]
-fn a_chain_is_followed_from_wherever_it_is_trusted() {
+fn a_certificate_chain_is_accepted_from_any_trusted_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let [root_key, middle_key, key] = [(); 3].map(|()| KeyPair::generate().unwrap());
     let root = authority("root").self_signed(&root_key).unwrap();

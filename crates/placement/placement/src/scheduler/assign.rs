@@ -160,21 +160,22 @@ fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -
     let shape = &host.shape.nodes[node];
     let mut taken: Bits = host.nodes[node].taken;
     let mut own = DedicatedCpus::default();
-    let mut whole = shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
+    let mut free_cores =
+        shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
     let mut wanted = cell.vcpus as usize;
     while wanted > 0 && demand.smt != SmtPolicy::Avoid {
-        let Some(core) = whole.clone().next() else { break };
+        let Some(core) = free_cores.clone().next() else { break };
         if usize::from(core.1) > wanted {
             break;
         }
-        whole.next();
+        free_cores.next();
         let places = core.0..core.0 + core.1;
         own.cpus.extend(places.clone().map(|at| shape.cpus[usize::from(at)]));
         places.for_each(|at| taken.set(at.into(), true));
         wanted -= usize::from(core.1);
     }
     if demand.smt == SmtPolicy::Avoid {
-        for core in whole.by_ref().take(wanted) {
+        for core in free_cores.by_ref().take(wanted) {
             own.cpus.push(shape.cpus[usize::from(core.0)]);
             own.idle.extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
             (core.0..core.0 + core.1).for_each(|at| taken.set(at.into(), true));

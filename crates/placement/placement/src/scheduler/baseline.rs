@@ -133,13 +133,13 @@ impl Fitting {
 /// Index of the least or the greatest free capacity; the first one if there are several. CPUs and memory are each
 /// normalized to the range of the values and summed.
 fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> Option<usize> {
-    let most = free.clone().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
-    let least = free.clone().fold(most, |m, f| (m.0.min(f.0), m.1.min(f.1)));
-    let part = |value: f32, least: f32, most: f32| {
-        if most > least { (value - least) / (most - least) } else { 0.0 }
+    let max = free.clone().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
+    let min = free.clone().fold(max, |m, f| (m.0.min(f.0), m.1.min(f.1)));
+    let part = |value: f32, min: f32, max: f32| {
+        if max > min { (value - min) / (max - min) } else { 0.0 }
     };
     let sign = if most_left { 1.0 } else { -1.0 };
-    let weights = free.map(|f| sign * (part(f.0, least.0, most.0) + part(f.1, least.1, most.1)));
+    let weights = free.map(|f| sign * (part(f.0, min.0, max.0) + part(f.1, min.1, max.1)));
     weights.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|best| best.0)
 }
 

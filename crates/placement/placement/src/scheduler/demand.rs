@@ -57,8 +57,8 @@ impl Demand {
         match request.virtual_nodes {
             Some(cells) => vec![demand(cells)],
             None => {
-                let most = request.vcpus.min(MAX_VIRTUAL_NODES);
-                [1, 2, 4, 8, 16].into_iter().filter(|n| *n <= most).map(demand).collect()
+                let max_nodes = request.vcpus.min(MAX_VIRTUAL_NODES);
+                [1, 2, 4, 8, 16].into_iter().filter(|n| *n <= max_nodes).map(demand).collect()
             }
         }
     }
@@ -80,7 +80,7 @@ impl Demand {
 
     pub fn cell(&self, at: u32) -> CellDemand {
         let n = u64::from(self.cells);
-        let part = |whole: u64| whole / n + u64::from(u64::from(at) < whole % n);
+        let part = |total: u64| total / n + u64::from(u64::from(at) < total % n);
         let unit = self.unit_mib();
         CellDemand {
             vcpus: part(self.vcpus.into()) as u32,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn common_sizes_are_not_rounded_and_odd_ones_become_few() {
+    fn common_sizes_are_not_rounded_and_others_are_grouped() {
         let rounded = |mib| Demand::of(&Request::new("a", 1, mib), Overhead::default())[0].kind().mib;
         for mib in [512, 1792, 3584, 4096, 6144, 7168, 8192, 14336, 65536, 114_688] {
             assert_eq!(rounded(mib), mib);

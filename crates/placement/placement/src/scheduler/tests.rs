@@ -69,7 +69,7 @@ fn a_large_request_spreads_over_near_nodes() {
 }
 
 #[test]
-fn a_request_without_virtual_nodes_gets_as_few_as_will_do() {
+fn a_request_without_virtual_nodes_gets_the_fewest_that_suffice() {
     let mut scheduler = scheduler(&[hygon("h")]);
     assert_eq!(scheduler.place(&Request::new("a", 16, 8192)).unwrap().cells.len(), 1);
     assert_eq!(scheduler.place(&Request::new("b", 16, 40_000)).unwrap().cells.len(), 2);
@@ -163,7 +163,7 @@ fn a_device_is_local_and_given_once() {
 }
 
 #[test]
-fn an_explanation_says_what_is_missing_where() {
+fn an_explanation_names_missing_resources_by_host() {
     let mut scheduler = scheduler(&[small("h0", 2, 4), small("h1", 2, 4)]);
     scheduler.set_status("h1", HostStatus::Draining);
     let mut request = Request::new("a", 2, 20_000);
@@ -244,9 +244,9 @@ pub(super) fn check_promises(hosts: &[Host], placements: &[Placement], percent: 
             let cpus = node.cpus();
             let free =
                 cpus.iter().filter(|c| !host.reserved.contains(*c) && !owners.contains_key(&(name, *c)));
-            let most = free.count() as u64 * percent / 100;
+            let limit = free.count() as u64 * percent / 100;
             let carried = shared.get(&(name, node.id)).copied().unwrap_or(0);
-            assert!(carried <= most, "node {} of {name} carries {carried} of {most}", node.id);
+            assert!(carried <= limit, "node {} of {name} carries {carried} of {limit}", node.id);
             for pool in &node.memory {
                 let used = memory.get(&(name, node.id, pool.page_kib)).copied().unwrap_or(0);
                 assert!(used <= pool.mib, "node {} of {name} holds {used} of {} MiB", node.id, pool.mib);
@@ -487,7 +487,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_with_too_few_shared_cpus_says_whether_the_ratio_or_the_cpus_are_too_few() {
+fn a_refusal_for_shared_cpus_states_whether_the_ratio_or_the_cpus_are_too_low() {
     let reason = |scheduler: &Scheduler, vcpus: u32| {
         let request = Request { virtual_nodes: Some(1), ..Request::new("a", vcpus, 64) };
         let explained = scheduler.explain(&request, None, 1).unwrap();

@@ -64,10 +64,10 @@ pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
     let sums = sums.ok_or_else(|| StoreError::Database("a tenant's totals are missing".into()))?;
     let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
     let sums = [("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)];
-    for (what, (most, would)) in sums {
-        if let Some(most) = most.filter(|most| would > *most) {
-            let (most, would) = (most.max(0) as u64, would as u64);
-            return Err(StoreError::Quota { tenant: request.tenant.clone(), what, most, would });
+    for (what, (limit, would)) in sums {
+        if let Some(limit) = limit.filter(|limit| would > *limit) {
+            let (limit, would) = (limit.max(0) as u64, would as u64);
+            return Err(StoreError::Quota { tenant: request.tenant.clone(), what, limit, would });
         }
     }
     Ok(())

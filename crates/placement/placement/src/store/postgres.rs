@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 use tokio_postgres::error::Severity;
 
-/// "Lpla": the advisory lock of write transactions. One per database, whatever the schema.
+/// "Lpla": the advisory lock of write transactions. One per database, for all schemas.
 const WRITE_LOCK_ID: i64 = 0x4c70_6c61;
 /// Timeout for connecting to the server and for sending data.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,8 +74,8 @@ fn with_causes(error: &dyn Error) -> String {
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            Some(said) => {
-                let kind = match said.code().code() {
+            Some(database_error) => {
+                let kind = match database_error.code().code() {
                     // Serialization failure, deadlock, lock timeout.
                     "40001" | "40P01" | "55P03" => Kind::Busy,
                     "53100" => Kind::Full,
@@ -86,7 +86,10 @@ impl From<tokio_postgres::Error> for Failure {
                     code if code.starts_with("23") => Kind::Constraint,
                     _ => Kind::Other,
                 };
-                Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
+                Failure {
+                    kind,
+                    text: format!("{} ({})", database_error.message(), database_error.code().code()),
+                }
             }
             None => Failure {
                 kind: if is_unreachable(&error) { Kind::Unreachable } else { Kind::Other },
@@ -110,7 +113,7 @@ fn is_unreachable(error: &tokio_postgres::Error) -> bool {
 
 /// Returns whether the server closes the connection after this error.
 fn ends_session(error: &tokio_postgres::Error) -> bool {
-    let severity = error.as_db_error().and_then(|said| said.parsed_severity());
+    let severity = error.as_db_error().and_then(|database_error| database_error.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 

@@ -153,10 +153,10 @@ impl Store for SqlStore {
         self.change(move |db| tables::put_host(db, &host, overcommit_percent))
     }
 
-    fn hosts_after(&self, name: &str, most: usize) -> Result<Vec<StoredHost>> {
+    fn hosts_after(&self, name: &str, count: usize) -> Result<Vec<StoredHost>> {
         let db = self.read();
         let sql = "SELECT body, status, seen_at, agent FROM hosts WHERE name > ?1 ORDER BY name LIMIT ?2";
-        db.rows(sql, values![name, limit(most)])?.iter().map(read_host).collect()
+        db.rows(sql, values![name, limit(count)])?.iter().map(read_host).collect()
     }
 
     fn seen(&self) -> Result<Vec<(String, i64)>> {
@@ -263,7 +263,7 @@ impl Store for SqlStore {
         self.change(move |db| dead_hosts::remove_host(db, &host))
     }
 
-    fn events(&self, after: i64, most: usize) -> Result<Vec<Event>> {
+    fn events(&self, after: i64, count: usize) -> Result<Vec<Event>> {
         let db = self.read();
         let sql = "SELECT number, at, vm, hosts.name, kind, text FROM events
             LEFT JOIN hosts ON hosts.id = events.host WHERE number > ?1 ORDER BY number LIMIT ?2";
@@ -277,7 +277,7 @@ impl Store for SqlStore {
                 text: r.get(5)?,
             })
         };
-        db.rows(sql, values![after, limit(most)])?.iter().map(event).collect()
+        db.rows(sql, values![after, limit(count)])?.iter().map(event).collect()
     }
 
     fn record(&self, event: &Event) -> Result<()> {
@@ -314,7 +314,7 @@ impl Store for SqlStore {
         })
     }
 
-    fn alarms(&self, standing_only: bool, most: usize) -> Result<Vec<Alarm>> {
+    fn alarms(&self, standing_only: bool, count: usize) -> Result<Vec<Alarm>> {
         let db = self.read();
         let sql = "SELECT host, node, kind, value, raised_at, cleared_at FROM alarms
             WHERE cleared_at IS NULL OR NOT ?1 ORDER BY number DESC LIMIT ?2";
@@ -328,7 +328,7 @@ impl Store for SqlStore {
                 cleared_at: r.get(5)?,
             })
         };
-        db.rows(sql, values![standing_only, limit(most)])?.iter().map(alarm).collect()
+        db.rows(sql, values![standing_only, limit(count)])?.iter().map(alarm).collect()
     }
 
     fn put_token(&self, token: &Token) -> Result<()> {

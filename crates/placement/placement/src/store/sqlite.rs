@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_what_is_there_writes_nothing() {
+    fn opening_an_existing_database_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         drop(SqlStore::open_file(&path).unwrap());
@@ -259,16 +259,16 @@ mod tests {
             let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
             let quota = crate::store::Quota::default();
             store.set_quota("a", &quota).unwrap();
-            let (there, away) = (folder.path().join(name), folder.path().join("away"));
-            std::fs::rename(&there, &away).unwrap();
+            let (original, away) = (folder.path().join(name), folder.path().join("away"));
+            std::fs::rename(&original, &away).unwrap();
             let refused = store.set_quota("b", &quota).unwrap_err();
-            let StoreError::Unreachable(said) = &refused else { panic!("{refused:?}") };
-            assert!(said.contains(name) && said.contains("moved, deleted or replaced"), "{said}");
+            let StoreError::Unreachable(message) = &refused else { panic!("{refused:?}") };
+            assert!(message.contains(name) && message.contains("moved, deleted or replaced"), "{message}");
             assert_eq!(store.is_in_place(), Err(refused));
-            assert_eq!(store.tenants().unwrap().len(), 1, "reading goes on");
-            std::fs::write(&there, "another one").unwrap();
+            assert_eq!(store.tenants().unwrap().len(), 1, "reads still work");
+            std::fs::write(&original, "another one").unwrap();
             assert!(store.set_quota("b", &quota).is_err(), "another file of the name");
-            std::fs::rename(&away, &there).unwrap();
+            std::fs::rename(&away, &original).unwrap();
             store.set_quota("b", &quota).unwrap();
             assert_eq!(store.is_in_place(), Ok(()));
         }
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_database_refuses_with_nothing_half_done_and_goes_on_when_there_is_room() {
+    fn a_full_database_refuses_changes_as_a_whole_and_recovers_with_free_space() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
@@ -360,18 +360,18 @@ mod tests {
             }
         }
         assert!(!kept.is_empty() && refused > 100, "{} kept, {refused} refused", kept.len());
-        let there = |store: &SqlStore| {
+        let names = |store: &SqlStore| {
             let vms = store.vms(&VmQuery::default()).unwrap();
             vms.into_iter().map(|vm| (vm.id, vm.request.name)).collect::<Vec<_>>()
         };
-        assert_eq!(there(&store), kept, "exactly the acknowledged changes are stored");
+        assert_eq!(names(&store), kept, "exactly the acknowledged changes are stored");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         drop(store);
         let store = SqlStore::open_file(&path).unwrap();
         for reservation in wanted {
             store.reserve(reservation).wait().unwrap();
         }
-        assert_eq!(there(&store).len(), 400);
+        assert_eq!(names(&store).len(), 400);
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
     }
 }

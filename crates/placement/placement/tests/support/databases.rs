@@ -17,7 +17,7 @@ pub fn on_each(test: impl Fn(&Database)) {
     test(&Database::File(tempfile::tempdir().unwrap()));
     match std::env::var("LONGMA_TEST_POSTGRES") {
         Ok(server) => test(&Database::on(&server)),
-        Err(_) => eprintln!("left out: PostgreSQL: LONGMA_TEST_POSTGRES names no server"),
+        Err(_) => eprintln!("skipped: PostgreSQL: LONGMA_TEST_POSTGRES names no server"),
     }
 }
 

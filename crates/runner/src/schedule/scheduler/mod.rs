@@ -267,7 +267,7 @@ impl Scheduler {
         (self.lock().roster.image(), linux::Scheduler::now(self))
     }
 
-    /// Returns when all other runnable threads are between two instructions, whatever time that takes.
+    /// Returns when all other runnable threads are between two instructions, which may take any time.
     pub(crate) fn drain(&self, thread: ThreadNumber) {
         self.lock().draining = Some(thread.0);
         self.pass(thread);

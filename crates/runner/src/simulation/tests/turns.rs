@@ -140,8 +140,8 @@ fn additions_to_a_shared_word_are_transfers_after_a_microsecond() {
         space.memory().read(DATA, &mut sum).unwrap();
         let sum = u64::from_le_bytes(sum);
         // Transfers take 16.8 ns. Before the first one, each core completes at most one addition a nanosecond.
-        let most = (now.iter().max().unwrap().ps() - begun) / 16_000 + 2 * 200;
-        assert!(sum <= most, "{kind:?}: {sum} additions, {most} at most");
+        let limit = (now.iter().max().unwrap().ps() - begun) / 16_000 + 2 * 200;
+        assert!(sum <= limit, "{kind:?}: {sum} additions, {limit} at most");
         println!("{kind:?}: {sum} additions");
     }
 }

@@ -152,8 +152,8 @@ impl Buffer {
         let mut used = sum(&self.waiting) + self.leaving.iter().map(|(_, parts)| sum(parts)).sum::<u64>();
         let mut free = at;
         while used + bytes > parameters.buffer_bytes {
-            let Some((left, gone)) = self.leaving.pop_front() else { break };
-            (free, used) = (free.max(left), used - sum(&gone));
+            let Some((left, freed)) = self.leaving.pop_front() else { break };
+            (free, used) = (free.max(left), used - sum(&freed));
         }
         free
     }

@@ -4,7 +4,7 @@
 //! node.
 
 /// The keys and values of a leaf, or the keys and addresses of an interior node, in ascending order. The first key of
-/// an interior node acts as minus infinity whatever its value is.
+/// an interior node acts as minus infinity, regardless of its value.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Body {
     pub entries: Vec<(u64, u64)>,

@@ -13,7 +13,7 @@ pub(super) struct Ptr {
     pub log: Option<Block>,
 }
 
-/// Keys and pointers in ascending order. The first key acts as minus infinity whatever its value is.
+/// Keys and pointers in ascending order. The first key acts as minus infinity, regardless of its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub entries: Vec<(u64, Ptr)>,

@@ -54,14 +54,14 @@ fn begin(block: &mut [u8], kind: u32, count: usize) {
     block[4..8].copy_from_slice(&(count as u32).to_le_bytes());
 }
 
-fn count(block: &[u8], kind: u32, most: usize) -> Result<usize, String> {
+fn count(block: &[u8], kind: u32, max: usize) -> Result<usize, String> {
     let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
     if word(0) != kind {
         return Err(format!("expected a node of kind {kind:#x}, but found {:#x}", word(0)));
     }
     match word(4) as usize {
-        count if count <= most => Ok(count),
-        count => Err(format!("{count} entries exceed the node's capacity of {most}")),
+        count if count <= max => Ok(count),
+        count => Err(format!("{count} entries exceed the node's capacity of {max}")),
     }
 }
 

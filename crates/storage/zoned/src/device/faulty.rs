@@ -253,12 +253,12 @@ impl FaultyDevice {
         data: &[u8],
         bytes: usize,
     ) -> Result<(), DeviceError> {
-        let mut there = vec![0; data.len()];
-        self.live.read(block, &mut there)?;
+        let mut current = vec![0; data.len()];
+        self.live.read(block, &mut current)?;
         let front = bytes.min(data.len());
-        there[..front].copy_from_slice(&data[..front]);
-        self.live.write(block, &there)?;
-        memory.note(Change::write(block, &there));
+        current[..front].copy_from_slice(&data[..front]);
+        self.live.write(block, &current)?;
+        memory.note(Change::write(block, &current));
         Ok(())
     }
 

@@ -125,7 +125,8 @@ impl Cut {
         let count = self.pending.len();
         let newest_first = move || (0..count).rev();
         let lost = newest_first().map(|one| self.image(|i| if i == one { Fate::Lost } else { Fate::Whole }));
-        let there = newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
+        let present =
+            newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
         let torn = newest_first().map(move |one| {
             let which = SplitMix64::new(seed ^ one as u64).next_u64();
             self.image(|i| if i == one { Fate::Torn(which) } else { Fate::Whole })
@@ -137,7 +138,13 @@ impl Cut {
         let random_faults = (0..rng).map(move |n| self.random_image(seed.wrapping_add(n as u64)));
         let all = std::iter::once_with(|| self.image_with_all());
         let nothing = (count > 0).then(|| self.image_with_none()).into_iter();
-        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(random_faults).take(limit)
+        all.chain(nothing)
+            .chain(lost)
+            .chain(present)
+            .chain(torn)
+            .chain(every)
+            .chain(random_faults)
+            .take(limit)
     }
 
     /// Applies the next change of the device.
@@ -310,12 +317,12 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
             let (kind, sectors) = (rng.next_u64() % 3, data.len() / SECTOR_BYTES);
             let border = (rng.next_u64() % (sectors as u64 + 1)) as usize;
             for (sector, bytes) in data.chunks(SECTOR_BYTES).enumerate() {
-                let there = match kind {
+                let is_written = match kind {
                     0 => sector < border,
                     1 => sector >= border,
                     _ => rng.next_u64().is_multiple_of(2),
                 };
-                if there {
+                if is_written {
                     image.store(zone, start + sector * SECTOR_BYTES, bytes);
                 }
             }

@@ -192,12 +192,12 @@ mod tests {
     fn an_intact_older_node_is_not_accepted() {
         let older = Header { block: LARGEST, generation: 6, bytes: 60, ..Header::default() };
         let newer = Header { generation: LARGEST, ..older };
-        let (mut there, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);
-        older.seal(&mut there);
+        let (mut stored, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);
+        older.seal(&mut stored);
         newer.seal(&mut meant);
         assert_eq!(Header::open_verified(&meant, Kind::Leaf, LARGEST, checksum(&meant)), Ok(newer));
-        assert_eq!(Header::open(&there, Kind::Leaf, LARGEST), Ok(older));
-        let refused = Header::open_verified(&there, Kind::Leaf, LARGEST, checksum(&meant)).unwrap_err();
+        assert_eq!(Header::open(&stored, Kind::Leaf, LARGEST), Ok(older));
+        let refused = Header::open_verified(&stored, Kind::Leaf, LARGEST, checksum(&meant)).unwrap_err();
         assert!(refused.contains("checkpoint 6"), "{refused}");
     }
 

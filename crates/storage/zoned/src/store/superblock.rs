@@ -157,8 +157,8 @@ impl Superblock {
         let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let mut written = false;
         for block in places.superblock[(self.generation % 2) as usize] {
-            let there = copy_at(&io.device, block).ok().flatten();
-            if there.as_ref() != Some(self) {
+            let stored = copy_at(&io.device, block).ok().flatten();
+            if stored.as_ref() != Some(self) {
                 self.write_copy(io, block)?;
                 written = true;
             }
@@ -245,12 +245,12 @@ impl Superblock {
                 "its map uses features that this longma does not support ({features:#x}): open it with the newer longma that wrote it"
             ));
         }
-        let (there, expected) =
+        let (stored, expected) =
             ([0, 1, 2, 3, 4].map(|field| word(OWN_WORDS + field)), fields(&device.geometry()));
-        if there != expected {
+        if stored != expected {
             let what = format!(
                 "its map was created for another device geometry (block bytes, zone blocks, zone capacity, conventional and sequential \
-                 zones {there:?}, but this device has {expected:?})"
+                 zones {stored:?}, but this device has {expected:?})"
             );
             return unsuitable(what);
         }

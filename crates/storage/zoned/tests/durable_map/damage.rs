@@ -45,8 +45,8 @@ fn a_flipped_bit_in_the_journal_stops_opening_wherever_it_is() {
             let Err(error) = Store::open(Arc::clone(&image), OPTIONS) else {
                 panic!("block {block}, bit {bit}: it opened");
             };
-            let said = error.to_string();
-            assert!(said.contains(&format!("block {}", first + block)), "{said}");
+            let message = error.to_string();
+            assert!(message.contains(&format!("block {}", first + block)), "{message}");
             let problems = Store::check(image).unwrap().problems;
             assert!(problems.iter().any(|problem| problem.block == Some(first + block)), "{problems:?}");
         }
@@ -243,8 +243,8 @@ fn a_panic_inside_the_writer_stops_the_map_until_it_is_opened_again() {
     }
     drop(store);
     let store = open(device, OPTIONS);
-    let there = rows(&store.snapshot(), longma_zoned::KeyRange::ALL, longma_zoned::Direction::Ascending);
-    assert_eq!(there, [(b"before".to_vec(), b"the panic".to_vec())]);
+    let content = rows(&store.snapshot(), longma_zoned::KeyRange::ALL, longma_zoned::Direction::Ascending);
+    assert_eq!(content, [(b"before".to_vec(), b"the panic".to_vec())]);
     store.put(b"after", b"it").unwrap();
 }
 
@@ -281,8 +281,8 @@ fn a_map_of_another_version_is_refused_with_advice() {
             device.write(Block(block), &node).unwrap();
         }
         let error = Store::open(Arc::clone(&device), OPTIONS).err().unwrap();
-        let said = error.to_string();
-        assert!(matches!(error, Error::Unsuitable { .. }) && said.contains(says), "{said}");
-        assert!(said.contains("`longma zoned load --hex`"), "{said}");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Unsuitable { .. }) && message.contains(says), "{message}");
+        assert!(message.contains("`longma zoned load --hex`"), "{message}");
     }
 }

@@ -135,8 +135,8 @@ struct Campaign {
 
 impl Campaign {
     fn unchanged(&self, bytes: &[u8], what: &str) -> Result<(), String> {
-        let there = fs::read(&self.path).unwrap();
-        match there.iter().zip(bytes).position(|(a, b)| a != b) {
+        let content = fs::read(&self.path).unwrap();
+        match content.iter().zip(bytes).position(|(a, b)| a != b) {
             None => Ok(()),
             Some(at) => Err(format!("{what} wrote at byte {at}")),
         }

@@ -231,23 +231,23 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     let store = Store::open(device.clone(), options).unwrap();
     store.load((0..RECORDS).map(|number| (key(number), [1; 92]))).unwrap();
     let before = device.counts();
-    let (mut rng, mut most) = (Rng::new(8), 0);
+    let (mut rng, mut max_resident) = (Rng::new(8), 0);
     for _ in 0..600 {
         let mut batch = Batch::new();
         (0..100).for_each(|_| _ = batch.put(&key(rng.below(RECORDS)), &[2; 92]));
         store.apply(&batch).unwrap();
-        most = most.max(store.statistics().resident_bytes);
+        max_resident = max_resident.max(store.statistics().resident_bytes);
     }
     store.sync().unwrap();
     let statistics = store.statistics();
     let written = |counts: Counts| counts.conventional_blocks_written + counts.sequential_blocks_written;
     let blocks = written(device.counts()) - written(before);
-    println!("{blocks} blocks, at most {most} bytes in memory, {statistics:?}");
+    println!("{blocks} blocks, at most {max_resident} bytes in memory, {statistics:?}");
     assert!(statistics.leaves_remade > 0 && statistics.logs_remade > 0);
     // Each of the 60,000 updates changes one of about 1,500 leaves: less than one block written per three updates.
     assert!(3 * blocks < RECORDS, "{blocks} blocks");
     // The changes take at most half of the limit in addition, and twice that while a checkpoint is being written.
-    assert!(most < 2 * options.cache_bytes, "{most} bytes");
+    assert!(max_resident < 2 * options.cache_bytes, "{max_resident} bytes");
 }
 
 /// Inserts records in random order until the fraction `part` of the usable blocks is in use or the map is full. Returns

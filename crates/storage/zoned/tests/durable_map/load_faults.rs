@@ -88,12 +88,12 @@ fn run(seed: u64) {
             Err(error) => {
                 let is_undone = matches!(error, Error::Full { .. } | Error::Unsorted { .. });
                 store = settle(&device, store, options);
-                let there: Model = store.iter().map(|row| row.unwrap().to_pair()).collect();
+                let content: Model = store.iter().map(|row| row.unwrap().to_pair()).collect();
                 assert!(
-                    there == model || (!is_undone && there == changed),
+                    content == model || (!is_undone && content == changed),
                     "a partial load remained: {error}"
                 );
-                model = there;
+                model = content;
             }
         }
     }

@@ -21,7 +21,7 @@ fn no_power_cut_or_fault_loses_data_silently() {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
     };
     let (wanted, first) = (number("LONGMA_ZONED_FAULTS", 1_000), number("LONGMA_ZONED_SEED", 1));
-    let (mut faced, mut told) = (Encountered::default(), Instant::now());
+    let (mut faced, mut reported) = (Encountered::default(), Instant::now());
     for seed in first.. {
         let mut rng = Rng::new(seed);
         let length = 200 + rng.below(3_000);
@@ -30,9 +30,9 @@ fn no_power_cut_or_fault_loses_data_silently() {
             Ok(run) => faced.add(&run),
             Err(_) => panic!("run {seed}: LONGMA_ZONED_SEED={seed} LONGMA_ZONED_FAULTS=1 does it again"),
         }
-        if told.elapsed() > Duration::from_secs(20) {
+        if reported.elapsed() > Duration::from_secs(20) {
             println!("run {seed}: {} power cuts and faults so far", faced.faults());
-            told = Instant::now();
+            reported = Instant::now();
         }
         if faced.faults() >= wanted {
             break;

@@ -98,7 +98,7 @@ fn a_repair_keeps_readable_data_and_lists_the_rest() {
 #[test]
 fn a_repair_skips_damaged_batches_and_applies_all_later_ones() {
     let (pristine, batches) = filled(Records::Fixed);
-    let said = |image: &Arc<MemoryDevice>| match Store::open(Arc::clone(image), busy(50_000, 20_000)) {
+    let opened = |image: &Arc<MemoryDevice>| match Store::open(Arc::clone(image), busy(50_000, 20_000)) {
         Err(Error::JournalDamaged { lost, later, .. }) => (lost, later),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it opened"),
@@ -118,7 +118,7 @@ fn a_repair_skips_damaged_batches_and_applies_all_later_ones() {
             // The block is from before the last checkpoint, or behind a record.
             continue;
         }
-        let (lost, later) = said(&image);
+        let (lost, later) = opened(&image);
         let [only] = &lost[..] else { panic!("{lost:?}") };
         assert_eq!(only.last, Some(only.first));
         middle += u32::from(later > 0);

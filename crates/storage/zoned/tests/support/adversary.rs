@@ -390,10 +390,10 @@ impl World<'_> {
     fn look_at_all(&mut self, opened: bool) {
         let Some(store) = self.store.take() else { return };
         let names: BTreeSet<_> = self.ever.keys().cloned().collect();
-        let (mut there, mut errors) = (Vec::new(), 0);
+        let (mut content, mut errors) = (Vec::new(), 0);
         for key in &names {
             match store.get(key) {
-                Ok(value) => there.push((key, value)),
+                Ok(value) => content.push((key, value)),
                 Err(error) => {
                     errors += 1;
                     self.expect_damage(&error);
@@ -411,7 +411,7 @@ impl World<'_> {
             }
         }
         let is_it = |state: &Model| {
-            there.iter().all(|(key, value)| state.get(*key) == value.as_ref())
+            content.iter().all(|(key, value)| state.get(*key) == value.as_ref())
                 && (!whole
                     || (state.len() == rows.len() && state.iter().eq(rows.iter().map(|(k, v)| (k, v)))))
                 && (whole || rows.iter().all(|(key, value)| state.get(key) == Some(value)))
@@ -428,7 +428,7 @@ impl World<'_> {
                 self.states.len() - self.acknowledged,
                 self.damaged,
                 store.len(),
-                there
+                content
                     .iter()
                     .filter(|(key, value)| self.newest().get(*key) != value.as_ref())
                     .collect::<Vec<_>>()

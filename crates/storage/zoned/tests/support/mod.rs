@@ -64,18 +64,18 @@ impl Records {
     }
 }
 
-/// A random batch of up to `most` changes to `keys` keys, also applied to the model. `deletions` is the percentage of
-/// deletions.
+/// A random batch of up to `max_changes` changes to `keys` keys, also applied to the model. `deletions` is the
+/// percentage of deletions.
 pub fn batch(
     rng: &mut Rng,
     records: Records,
     keys: u64,
-    most: u64,
+    max_changes: u64,
     deletions: u64,
     model: &mut Model,
 ) -> Batch {
     let mut batch = Batch::new();
-    for _ in 0..=rng.below(most) {
+    for _ in 0..=rng.below(max_changes) {
         let any = rng.below(keys);
         if rng.below(100) < deletions {
             let key = records.key(any);

@@ -44,7 +44,7 @@ impl Emitter<'_> {
                 self.leave_mapping();
                 self.push_return(back);
                 self.linked_jump(target, true);
-                self.come_back(back, next);
+                self.return_point(back, next);
             }
             End::IndirectCall { next: back } => {
                 self.jump_target(instruction);
@@ -57,7 +57,7 @@ impl Emitter<'_> {
                 self.a.op1(Code::Call_rm64, entry);
                 self.a.place(landing);
                 self.stubs.push(Stub::CallMiss { label: miss, landing });
-                self.come_back(back, next);
+                self.return_point(back, next);
             }
             End::Return => {
                 self.copy(TARGET, 1);
@@ -158,7 +158,7 @@ impl Emitter<'_> {
     }
 
     /// Emits the code after a call, to which the called function returns in the canonical mapping.
-    fn come_back(&mut self, back: u64, next: Option<u64>) {
+    fn return_point(&mut self, back: u64, next: Option<u64>) {
         self.positions.push((self.a.position() as u32, back));
         self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ_size(Register::RSP, 8, 1));
         match self.label_of(back) {

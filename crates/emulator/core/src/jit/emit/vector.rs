@@ -293,11 +293,11 @@ impl Emitter<'_> {
     }
 
     /// Replaces an element of `d` with one of `j` through a general register.
-    fn move_element(&mut self, i: &Instruction, pick: Code, insert: Code, most: i32) {
+    fn move_element(&mut self, i: &Instruction, pick: Code, insert: Code, last_index: i32) {
         let from = self.vector_read(i.j, A);
-        self.a.op3(pick, Register::EAX, from, i.imm & most);
+        self.a.op3(pick, Register::EAX, from, i.imm & last_index);
         let old = self.vector_read(i.d, A);
-        self.a.op4(insert, old, old, Register::EAX, i.imm >> 4 & most);
+        self.a.op4(insert, old, old, Register::EAX, i.imm >> 4 & last_index);
         self.vector_write(i.d, old);
     }
 

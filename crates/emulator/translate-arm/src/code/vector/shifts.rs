@@ -152,9 +152,9 @@ impl Lowering<'_> {
         self.assembler.three(La::VandV, by, by, limit);
         if is_signed {
             // Clamp the amount: a shift by at least the lane width yields the sign.
-            let most = self.constant(i64::from(lane - 1));
+            let last_bit = self.constant(i64::from(lane - 1));
             let replicate = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD][size];
-            self.assembler.two(replicate, limit, most);
+            self.assembler.two(replicate, limit, last_bit);
             let least = [La::VminBu, La::VminHu, La::VminWu, La::VminDu][size];
             let arithmetic = [La::VsraB, La::VsraH, La::VsraW, La::VsraD][size];
             self.assembler.three(least, right, right, limit);

@@ -292,9 +292,9 @@ impl Medium for Frames {
         loop {
             let descriptor = self.received.consume()?;
             self.frame.clear();
-            let whole = descriptor.len <= FRAME_BYTES;
+            let fits = descriptor.len <= FRAME_BYTES;
             let read =
-                whole && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
+                fits && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
             // Return the aligned address of the frame: the kernel reports the address of the data, behind the headroom.
             self.fill.produce(descriptor.addr / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
             if !read {

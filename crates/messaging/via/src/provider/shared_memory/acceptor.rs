@@ -230,7 +230,7 @@ impl Listener {
             };
             let until = [deadline, next].into_iter().flatten().min();
             readable(&sockets, until);
-            // Stop although there may be more to receive, because peers could send without end. The next call
+            // Stop although there may be more to receive, because peers could send indefinitely. The next call
             // continues.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;

@@ -196,10 +196,10 @@ impl Contact {
     }
 
     fn give_up_some(&self, regions: &mut Vec<Arc<PeerRegion>>, which: impl Fn(&RegionExport) -> bool) {
-        let gone: Vec<_> = regions.extract_if(.., |region| which(&region.export)).collect();
-        if !gone.is_empty() {
+        let released: Vec<_> = regions.extract_if(.., |region| which(&region.export)).collect();
+        if !released.is_empty() {
             self.changes.fetch_add(1, Ordering::Release);
-            give_up(gone);
+            give_up(released);
         }
     }
 

@@ -380,8 +380,8 @@ pub(super) enum Unread {
     Files,
 }
 
-/// Removes up to `most` messages without files from a socket that has been shut down. Stops at a message with files.
-pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
+/// Removes up to `limit` messages without files from a socket that has been shut down. Stops at a message with files.
+pub(super) fn take_unread(socket: RawFd, limit: usize) -> Unread {
     // With SO_PASSCRED, an empty message can be distinguished from the end of the stream.
     let yes = 1i32;
     let length = size_of::<i32>() as libc::socklen_t;
@@ -395,7 +395,7 @@ pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
     // Space for the credentials, but not for files. SAFETY: only arithmetic.
     let room_bytes = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
     let mut room = ControlBuffer([0; 1040]);
-    for _ in 0..most {
+    for _ in 0..limit {
         match take(socket, libc::MSG_PEEK, &mut room, room_bytes) {
             Ok(seen) if seen.flags & libc::MSG_CTRUNC != 0 => return Unread::Files,
             Ok(seen) if seen.length == 0 && seen.header.msg_controllen == 0 => return Unread::Nothing,

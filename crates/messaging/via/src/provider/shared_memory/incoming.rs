@@ -32,12 +32,12 @@ pub(super) struct Arriving {
 unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
     let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
     for slice in slices {
-        let held = slice.length as usize;
-        if skip >= held {
-            skip -= held;
+        let slice_bytes = slice.length as usize;
+        if skip >= slice_bytes {
+            skip -= slice_bytes;
             continue;
         }
-        let count = (held - skip).min(length - done);
+        let count = (slice_bytes - skip).min(length - done);
         // SAFETY: the range is inside the slice and inside what the caller guarantees.
         unsafe { copy(from.add(done), slice.address.add(skip), count) };
         (skip, done) = (0, done + count);
@@ -223,14 +223,14 @@ impl SharedLink {
             unsafe { scatter(slices, arriving.received, self.peer.their_arena().add(offset), count) };
         }
         arriving.received += count;
-        let whole = arriving.received == arriving.length;
-        if whole && !arriving.dropped {
+        let is_complete = arriving.received == arriving.length;
+        if is_complete && !arriving.dropped {
             target.end(Status::DONE);
         }
-        if !whole {
+        if !is_complete {
             self.arriving = Some(arriving);
         }
-        self.next(count.next_multiple_of(64), whole);
+        self.next(count.next_multiple_of(64), is_complete);
         Ok(())
     }
 
@@ -334,8 +334,8 @@ impl SharedLink {
         // can hold the read.
         unsafe { scatter(slices, reading.received, self.peer.their_arena().add(offset), message.length) };
         reading.received += message.length;
-        reading.whole = reading.received == reading.length;
-        let more = !reading.whole;
+        reading.is_complete = reading.received == reading.length;
+        let more = !reading.is_complete;
         self.next(message.length.next_multiple_of(64), true);
         if more && self.inn.peek().is_none() {
             // There is space again for the rest of the data. Notify the peer, because its program may not be polling.

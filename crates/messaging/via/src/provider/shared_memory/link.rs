@@ -42,7 +42,7 @@ pub(super) struct Reading {
     pub(super) length: u32,
     pub(super) received: u32,
     /// Whether all data has arrived. A read of zero bytes also needs an answer.
-    pub(super) whole: bool,
+    pub(super) is_complete: bool,
 }
 
 /// The state of an RDMA read of the peer that is being answered.
@@ -243,7 +243,7 @@ impl SharedLink {
         let mut last = None;
         while let Some(first) = self.pending.front() {
             let complete = match (&first.read, first.position) {
-                (Some(reading), _) => reading.whole,
+                (Some(reading), _) => reading.is_complete,
                 (None, Some(position)) => self.out.is_consumed(position),
                 (None, None) => false,
             };

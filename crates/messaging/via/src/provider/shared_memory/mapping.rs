@@ -74,9 +74,9 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
 /// hold as long as it likes. For the same reason, a peer's file is only queried for its seals, which takes no lock.
 fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error> {
     // RLIMIT_FSIZE applies to memory files. Exceeding it would raise SIGXFSZ, which kills the process.
-    if let Some(most) = limit(libc::RLIMIT_FSIZE as _).filter(|most| length as u64 > *most) {
+    if let Some(max_bytes) = limit(libc::RLIMIT_FSIZE as _).filter(|max_bytes| length as u64 > *max_bytes) {
         return Err(Error::Resource(format!(
-            "a memory file of {length} bytes exceeds RLIMIT_FSIZE (ulimit -f), {most} bytes"
+            "a memory file of {length} bytes exceeds RLIMIT_FSIZE (ulimit -f), {max_bytes} bytes"
         )));
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;

@@ -270,18 +270,18 @@ impl Monitor {
         if peer.contact.process.has_ended() {
             after = TurnResult::Gone(EndReason::PeerExited);
         }
-        let mut gone = false;
+        let mut has_ended = false;
         if let TurnResult::Gone(reason) = after {
-            gone = true;
+            has_ended = true;
             peer.lose(reason);
             self.remove(peer);
         }
-        if (gone || look)
+        if (has_ended || look)
             && let Some(attention) = attention.upgrade()
         {
             attention.look(peer.vi);
         }
-        if gone {
+        if has_ended {
             peer.wake_ourselves();
         }
         after

@@ -48,12 +48,12 @@ fn flags_of(immediate: Option<u32>) -> u8 {
 unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
     let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
     for slice in slices {
-        let held = slice.length as usize;
-        if skip >= held {
-            skip -= held;
+        let slice_bytes = slice.length as usize;
+        if skip >= slice_bytes {
+            skip -= slice_bytes;
             continue;
         }
-        let count = (held - skip).min(length - done);
+        let count = (slice_bytes - skip).min(length - done);
         // SAFETY: the range is inside the slice and inside what the caller guarantees. The memory of a descriptor may
         // be shared with any process and may overlap the destination.
         unsafe { copy(slice.address.add(skip).cast_const(), to.add(done), count) };
@@ -159,7 +159,7 @@ impl SharedLink {
     }
 
     fn is_mapped_by_peer(&mut self, handle: u32) -> bool {
-        let now = (handle, self.peer.shown_changes());
+        let now = (handle, self.peer.export_changes());
         if self.last_mapped != now {
             if !self.peer.has_mapped(handle) {
                 return false;
@@ -287,7 +287,7 @@ impl SharedLink {
         self.out.push(head(Kind::ReadRequest, DataLocation::Slot, 0, 0), outgoing.length, 0, &words);
         self.reads += 1;
         let position = Some(self.out.position() - 1);
-        let read = Some(Reading { length: outgoing.length, received: 0, whole: false });
+        let read = Some(Reading { length: outgoing.length, received: 0, is_complete: false });
         self.pending.push_back(Pending { token: outgoing.token, position, in_memory: false, read });
         self.published();
         self.nudge();

@@ -49,8 +49,8 @@ pub(super) struct Peer {
     /// Why the monitor considers the connection lost.
     loss: OnceLock<EndReason>,
     /// Our regions that were exported or lent to the peer, by slot of `exports`.
-    shown: Mutex<Vec<ExportEntry>>,
-    shown_changes: AtomicU32,
+    exports: Mutex<Vec<ExportEntry>>,
+    export_changes: AtomicU32,
     serials: AtomicU32,
     /// The number of in-place messages sent, and the number that the peer has consumed in order; maintained by the
     /// link.
@@ -81,8 +81,8 @@ impl Peer {
             ours,
             theirs,
             loss: OnceLock::new(),
-            shown: Mutex::default(),
-            shown_changes: AtomicU32::new(0),
+            exports: Mutex::default(),
+            export_changes: AtomicU32::new(0),
             serials: AtomicU32::new(0),
             in_place_sent: AtomicU32::new(0),
             taken: AtomicU32::new(0),
@@ -155,7 +155,7 @@ impl Peer {
         }
         if sleep_state & PARKED != 0 {
             // If the socket is full, the messages in it already make the peer poll.
-            self.tell(&ControlMessage::Nudge, None);
+            self.send(&ControlMessage::Nudge, None);
         }
     }
 
@@ -166,11 +166,11 @@ impl Peer {
 
     // ---- our regions ------------------------------------------------------------------------------------------------
 
-    fn shown(&self) -> MutexGuard<'_, Vec<ExportEntry>> {
-        self.shown.lock().ignore_poison()
+    fn exports(&self) -> MutexGuard<'_, Vec<ExportEntry>> {
+        self.exports.lock().ignore_poison()
     }
 
-    fn tell(&self, message: &ControlMessage, file: Option<i32>) -> bool {
+    fn send(&self, message: &ControlMessage, file: Option<i32>) -> bool {
         send(self.contact.socket.as_raw_fd(), message, file).is_ok()
     }
 
@@ -206,23 +206,24 @@ impl Peer {
                 return self.contact.account.note(false, &reason);
             }
             self.enter(region.handle.0, |slot, serial| {
-                let told = self.tell(&ControlMessage::Export(export(slot, serial)), Some(file.as_raw_fd()));
-                if told {
+                let is_sent =
+                    self.send(&ControlMessage::Export(export(slot, serial)), Some(file.as_raw_fd()));
+                if is_sent {
                     self.ours().exports[slot].store(region.handle.0, Ordering::Release);
                 }
-                told
+                is_sent
             });
         } else if self.contact.single_copy {
             let Some(file) = pages.file_number() else { return };
             self.enter(region.handle.0, |slot, serial| {
-                self.tell(&ControlMessage::Lend { export: export(slot, serial), file }, None)
+                self.send(&ControlMessage::Lend { export: export(slot, serial), file }, None)
             });
         }
     }
 
     /// Reserves a slot for a region and keeps it if `tell` returns true.
     fn enter(&self, handle: u32, tell: impl FnOnce(usize, u32) -> bool) {
-        let mut shown = self.shown();
+        let mut shown = self.exports();
         // A region that is offered again while it waits to be revoked reuses its slot, and the revocation is cancelled.
         let again = shown.iter().position(|shown| shown.revoking.is_some() && shown.handle == handle);
         let slot = again.or_else(|| shown.iter().position(|shown| shown.handle == 0)).unwrap_or(shown.len());
@@ -238,12 +239,12 @@ impl Peer {
 
     /// Revokes a region. A well-behaved peer sees this before its next transfer.
     pub(super) fn hide(&self, handle: u32) {
-        let mut shown = self.shown();
+        let mut shown = self.exports();
         let places = shown.iter_mut().enumerate();
         for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.revoking.is_none()) {
             *place = ExportEntry::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
-            self.shown_changes.fetch_add(1, Ordering::Release);
+            self.export_changes.fetch_add(1, Ordering::Release);
             // A message may refer to the region: the peer keeps its mapping until it has consumed all in-place messages
             // sent so far.
             *place = ExportEntry {
@@ -258,7 +259,7 @@ impl Peer {
     /// Sends the revocations for which the socket had no space. Called when the peer has shown that it is alive.
     pub(super) fn retry_revocations(&self) {
         if self.is_revoking.load(Ordering::SeqCst) {
-            self.complete_revocations(&mut self.shown());
+            self.complete_revocations(&mut self.exports());
         }
     }
 
@@ -269,7 +270,7 @@ impl Peer {
         self.is_revoking.store(true, Ordering::SeqCst);
         let taken = self.taken.load(Ordering::SeqCst);
         for place in shown.iter_mut().filter(|place| place.is_due(taken)) {
-            if !self.tell(&ControlMessage::Revoke { handle: place.handle }, None) {
+            if !self.send(&ControlMessage::Revoke { handle: place.handle }, None) {
                 break;
             }
             *place = ExportEntry::default();
@@ -293,13 +294,13 @@ impl Peer {
 
     /// Whether the peer has mapped our region.
     pub(super) fn has_mapped(&self, handle: u32) -> bool {
-        self.shown().iter().any(|shown| shown.handle == handle && shown.mapped)
+        self.exports().iter().any(|shown| shown.handle == handle && shown.mapped)
     }
 
     /// A counter of changes that may affect `has_mapped`.
     #[inline]
-    pub(super) fn shown_changes(&self) -> u32 {
-        self.shown_changes.load(Ordering::Acquire)
+    pub(super) fn export_changes(&self) -> u32 {
+        self.export_changes.load(Ordering::Acquire)
     }
 
     // ---- control messages -------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ impl Peer {
                 let is_it = |shown: &&mut ExportEntry| {
                     (shown.handle, shown.serial) == (handle, serial) && shown.revoking.is_none()
                 };
-                if let Some(place) = self.shown().iter_mut().find(is_it) {
+                if let Some(place) = self.exports().iter_mut().find(is_it) {
                     place.mapped = handle != 0;
                 }
                 Ok(())

@@ -63,10 +63,10 @@ impl ServerAddress {
         // Refer to the directory by descriptor: a long path would not fit, and the path may refer to another directory
         // by now.
         let path = format!("/proc/self/fd/{}/", opened.as_raw_fd());
-        let whole: Vec<u8> = path.bytes().chain(name.iter().copied()).collect();
+        let address: Vec<u8> = path.bytes().chain(name.iter().copied()).collect();
         let name =
             CString::new(name).map_err(|_| Error::InvalidParameter("the name contains a NUL byte".into()))?;
-        ServerAddress::at(&whole, Some((opened, name, directory.mode)))
+        ServerAddress::at(&address, Some((opened, name, directory.mode)))
     }
 
     fn at(name: &[u8], file: Option<(OwnedFd, CString, u32)>) -> Result<ServerAddress, Error> {
@@ -300,10 +300,10 @@ mod tests {
         }
         let opened = ServerAddress::own(&settings, b"name").unwrap().file.unwrap().0;
         let held = lock(&opened).unwrap();
-        let (told, waiter) = std::sync::mpsc::channel();
+        let (sender, waiter) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || {
             // SAFETY: takes no arguments and returns an integer.
-            told.send(unsafe { libc::pthread_self() }).unwrap();
+            sender.send(unsafe { libc::pthread_self() }).unwrap();
             ServerAddress::own(&settings, b"name").unwrap().listen(b"name").map(|_| ())
         });
         let waiter = waiter.recv().unwrap();

@@ -252,7 +252,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
         start_attacker(name, seed * 1_000_000)
     };
     let mut attackers: Vec<_> = (0..6).map(|_| next()).collect();
-    let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), 0);
+    let (mut random, mut kills) = (SplitMix64::new(1), 0);
     while goes_on() {
         std::thread::sleep(Duration::from_millis(50 + random.below(500)));
         // Kill a random attacker at any point and start another one.
@@ -313,11 +313,11 @@ fn six_attackers_at_once_neither_stop_the_server_nor_delay_an_honest_client() {
         assert!(served.taken_in > 1, "there was no attack");
         // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects
         // permanent delays.
-        let most = if seconds.is_some() { MAX_DELAY } else { 25 * MAX_DELAY };
+        let limit = if seconds.is_some() { MAX_DELAY } else { 25 * MAX_DELAY };
         let more = attacked.longest().saturating_sub(alone.longest());
-        assert!(more <= most, "an answer was held up for {more:?} longer than any without attackers");
+        assert!(more <= limit, "an answer was held up for {more:?} longer than any without attackers");
         let more = served.longest_turn.saturating_sub(apart.longest_turn);
-        assert!(more <= most, "a turn of the server took {more:?} longer than any without attackers");
+        assert!(more <= limit, "a turn of the server took {more:?} longer than any without attackers");
     });
     victim.check();
 }

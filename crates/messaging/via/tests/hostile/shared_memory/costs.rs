@@ -1,5 +1,5 @@
-//! Bounds on the work that a peer can cause in the program's thread, whatever it sends and however much it has
-//! exported. The tests measure the processor time of the thread, because the machine may be busy.
+//! Bounds on the work that a peer can cause in the program's thread by any messages and any number of exports. The
+//! tests measure the processor time of the thread, because the machine may be busy.
 //!
 //! Source: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
 
@@ -27,13 +27,13 @@ fn polling_for_requests_is_fast_however_many_messages_are_queued() {
         .map(|_| {
             let socket = connect_socket(&name).unwrap();
             let half = say_hello(&socket);
-            let said = (0..250)
+            let messages = (0..250)
                 .take_while(|slot| {
                     send(socket.as_raw_fd(), &ControlMessage::Export(page_at(*slot)), Some(file.as_raw_fd()))
                         .is_ok()
                 })
                 .count();
-            (socket, half, said)
+            (socket, half, messages)
         })
         .collect();
     assert!(flooders.iter().all(|flooder| flooder.2 > 30), "each peer has many messages queued");
@@ -99,7 +99,7 @@ fn an_honest_request_is_found_soon_among_flooding_peers() {
 }
 
 #[test]
-fn releasing_a_peer_is_fast_whatever_amount_of_its_memory_was_touched() {
+fn releasing_a_peer_is_fast_for_any_amount_of_touched_memory() {
     const LENGTH: u64 = 1 << 28;
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
@@ -177,7 +177,7 @@ fn a_refused_large_file_is_not_freed_by_the_refusing_process() {
 }
 
 #[test]
-fn releasing_a_peer_is_fast_whatever_the_size_of_its_exported_file() {
+fn releasing_a_peer_is_fast_for_any_size_of_its_exported_file() {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();

@@ -98,10 +98,10 @@ fn borrows(folder: &Path, program: &str) -> bool {
         again(&folder.join("plain"), &role).uid(NOBODY_UID).gid(NOBODY_UID).spawn().unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let lines = BufReader::new(peer.stdout.take().unwrap()).lines();
-    let said = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
+    let verdict = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
     peer.kill().unwrap();
     peer.wait().unwrap();
-    said.expect("the peer prints whether the region was borrowed") == "borrowed"
+    verdict.expect("the peer prints whether the region was borrowed") == "borrowed"
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it() {
     // SAFETY: takes no arguments and returns an integer.
     let is_root = unsafe { libc::geteuid() } == 0;
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
-        return eprintln!("left out: needs root");
+        return eprintln!("skipped: needs root");
     };
     assert!(borrows(folder.path(), ""), "a file that the peer owns and lends is borrowed");
     assert!(

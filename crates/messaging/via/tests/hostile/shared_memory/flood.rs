@@ -11,7 +11,7 @@ const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 const ROLE: &str = "LONGMA_VIA_FLOOD";
 const THIS: &str =
-    "provider::shared_memory::hostile::flood::events_of_one_peer_are_seen_soon_however_busy_the_others_are";
+    "provider::shared_memory::hostile::flood::events_of_one_peer_are_seen_soon_while_others_are_busy";
 
 /// The processor time of the busiest monitor thread. Time spent waiting for a processor is the machine's fault and not
 /// counted.
@@ -26,7 +26,7 @@ fn worked() -> Duration {
 }
 
 #[test]
-fn events_of_one_peer_are_seen_soon_however_busy_the_others_are() {
+fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
     if std::env::var_os(ROLE).is_none() {
         // Run in a separate process, without monitor threads of other tests.
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());

@@ -56,9 +56,9 @@ const GROWTH: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 #[test]
 fn a_memory_file_without_all_seals_is_refused_with_the_reason() {
     let (nic, name) = listening("unsealed");
-    let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    let all_seals = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     let left_out = [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL];
-    for seals in left_out.map(|seal| whole & !seal).into_iter().chain([0]) {
+    for seals in left_out.map(|seal| all_seals & !seal).into_iter().chain([0]) {
         let (socket, file) = (connect_socket(&name).unwrap(), memory(HALF_BYTES, seals));
         send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
         let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
@@ -165,8 +165,8 @@ fn accept() -> ControlMessage {
 
 #[test]
 fn a_server_that_locks_a_clients_file_or_its_own_delays_no_client() {
-    let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-    for (what, seals) in [("sealed", whole), ("open", GROWTH)] {
+    let all_seals = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    for (what, seals) in [("sealed", all_seals), ("open", GROWTH)] {
         let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, page| {
             let theirs = hear_out(socket).as_fd().try_clone_to_owned().unwrap();
             let own = memory(HALF_BYTES, seals);
@@ -177,7 +177,7 @@ fn a_server_that_locks_a_clients_file_or_its_own_delays_no_client() {
             // The client may have disconnected already.
             let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         });
-        assert_eq!(outcome.is_ok(), seals == whole, "{outcome:?}");
+        assert_eq!(outcome.is_ok(), seals == all_seals, "{outcome:?}");
     }
 }
 

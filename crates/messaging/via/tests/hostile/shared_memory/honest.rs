@@ -55,8 +55,8 @@ impl Halts {
         while !stop.load(Order::Acquire) {
             if looked.elapsed() > TICK {
                 let now = stolen_so_far();
-                let most = now.iter().zip(&stolen).map(|(now, before)| now - before).max().unwrap_or(0);
-                self.0.fetch_add(most * TICK.as_micros() as u64, Order::AcqRel);
+                let max_stolen = now.iter().zip(&stolen).map(|(now, before)| now - before).max().unwrap_or(0);
+                self.0.fetch_add(max_stolen * TICK.as_micros() as u64, Order::AcqRel);
                 (looked, stolen) = (Instant::now(), now);
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -104,7 +104,7 @@ fn this_thread() -> i32 {
 /// server's thread waited for a processor or the machine was stopped.
 #[derive(Default)]
 pub(super) struct Answers {
-    whole: Vec<u64>,
+    elapsed: Vec<u64>,
     net: Vec<u64>,
     /// The `net` times longer than half of `MAX_DELAY`, with traces.
     late: Vec<(u64, String)>,
@@ -136,9 +136,9 @@ impl fmt::Display for Answers {
             out,
             "{} answers; median, 99 %, 99.9 %, 99.99 %, longest in us, and how many over 10 ms: {:?}, {}; without waits for a \
              processor: {:?}, {}",
-            self.whole.len(),
-            percentiles(&self.whole),
-            late(&self.whole),
+            self.elapsed.len(),
+            percentiles(&self.elapsed),
+            late(&self.elapsed),
             percentiles(&self.net),
             late(&self.net),
         )?;
@@ -178,13 +178,13 @@ pub(super) fn run_honest_client(
                 }
             }
         };
-        let (whole, seen) = (begin.elapsed(), trace.answered());
+        let (elapsed, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
-        if whole > MAX_DELAY / 2 {
+        if elapsed > MAX_DELAY / 2 {
             let_halts_be_seen();
         }
-        let net = whole.saturating_sub(waited() - waited_before);
-        answers.whole.push(whole.as_micros() as u64);
+        let net = elapsed.saturating_sub(waited() - waited_before);
+        answers.elapsed.push(elapsed.as_micros() as u64);
         answers.net.push(net.as_micros() as u64);
         if let Some(seen) = seen.filter(|_| net > MAX_DELAY / 2) {
             answers.late.push((net.as_micros() as u64, seen));
@@ -224,12 +224,12 @@ pub(super) fn run_server(victim: &Victim, thread: &AtomicI32, halts: &Halts, sto
             victim.serve(vi, turn)
         });
         turn += 1;
-        let whole = begin.elapsed();
-        if whole > served.longest_turn {
-            if whole > MAX_DELAY / 2 {
+        let elapsed = begin.elapsed();
+        if elapsed > served.longest_turn {
+            if elapsed > MAX_DELAY / 2 {
                 let_halts_be_seen();
             }
-            let net = whole.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
+            let net = elapsed.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
             served.longest_turn = served.longest_turn.max(net);
         }
         std::thread::yield_now();

@@ -23,27 +23,12 @@ use super::rendezvous;
 use super::server_names::ServerAddress as Named;
 use super::settings::{Limits, Settings};
 use crate::*;
+use longma_random::SplitMix64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering as Order};
 use std::time::{Duration, Instant};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
-
-/// A random number generator with a seed, so that failures can be reproduced.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// An export of a readable page of the sender, in the given slot.
 fn page_at(slot: u32) -> RegionExport {
@@ -195,7 +180,7 @@ impl Hostile {
     }
 
     /// Writes a nearly valid message to a slot that is likely to be read.
-    fn write_message(&self, random: &mut Random, secrets: &[u64]) {
+    fn write_message(&self, random: &mut SplitMix64, secrets: &[u64]) {
         // SAFETY: our half, which consists of atomics.
         let side = unsafe { &*self.half.base().cast::<Side>() };
         let position = random.below(u64::from(SLOTS) * 3) as u32;
@@ -203,8 +188,18 @@ impl Hostile {
         let kind = random.below(9) as u8;
         let head =
             u32::from_le_bytes([kind, random.below(6) as u8, random.below(3) as u8, random.below(5) as u8]);
-        let lengths =
-            [0, 8, 48, 49, 4096, CHUNK_BYTES, CHUNK_BYTES + 1, ARENA_BYTES, u32::MAX, random.next() as u32];
+        let lengths = [
+            0,
+            8,
+            48,
+            49,
+            4096,
+            CHUNK_BYTES,
+            CHUNK_BYTES + 1,
+            ARENA_BYTES,
+            u32::MAX,
+            random.next_u64() as u32,
+        ];
         slot.head.store(head, Order::Relaxed);
         slot.length.store(lengths[random.below(lengths.len() as u64) as usize], Order::Relaxed);
         let (address, handle, length) =
@@ -219,24 +214,24 @@ impl Hostile {
                 2 => secrets[random.below(secrets.len() as u64) as usize],
                 3 => random.below(u64::from(ARENA_BYTES) + 64),
                 4 => random.below(64) << 32 | u64::from(handle),
-                _ => random.next(),
+                _ => random.next_u64(),
             };
             word.store(value, Order::Relaxed);
         }
         slot.stamp.store(position / SLOTS + 1, Order::Release);
     }
 
-    fn work(&self, random: &mut Random, secrets: &[u64]) {
+    fn work(&self, random: &mut SplitMix64, secrets: &[u64]) {
         match random.below(16) {
             // Any word of its half, which is all that a peer can write.
             0 => self
                 .word(random.below(HALF_BYTES as u64 - 4) as usize)
-                .store(random.next() as u32, Order::Relaxed),
+                .store(random.next_u64() as u32, Order::Relaxed),
             1 | 2 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
             3 if random.below(64) == 0 => {
                 let message = match random.below(4) {
                     0 => ControlMessage::Nudge,
-                    1 => ControlMessage::Revoke { handle: random.next() as u32 },
+                    1 => ControlMessage::Revoke { handle: random.next_u64() as u32 },
                     2 => ControlMessage::ExportsDone,
                     _ => ControlMessage::Reject { reason: String::new(), again: false },
                 };
@@ -296,7 +291,7 @@ fn suffer(seed: u64, level: Reliability, time: Duration) {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let hostile = connect(&name, level);
-            let mut random = Random(seed | 1);
+            let mut random = SplitMix64::new(seed);
             while !stop.load(Order::Relaxed) {
                 (0..32).for_each(|_| hostile.work(&mut random, &secrets));
                 std::thread::yield_now();

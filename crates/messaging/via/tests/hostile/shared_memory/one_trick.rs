@@ -89,8 +89,8 @@ fn exported_regions_are_mapped_only_up_to_the_limit() {
     let peak = status.lines().find(|line| line.starts_with("VmPeak")).unwrap();
     let peak: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
     // Subtract the initial size: the address sanitizer alone reserves about 20 TiB.
-    let most = (peak << 10).saturating_sub(before);
-    assert!(most <= 8 << 40, "{} TiB of address space taken at a time", most >> 40);
+    let growth_bytes = (peak << 10).saturating_sub(before);
+    assert!(growth_bytes <= 8 << 40, "{} TiB of address space taken at a time", growth_bytes >> 40);
 }
 
 #[test]
@@ -102,13 +102,13 @@ fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 4096, &[page.address(), 4096]);
     std::thread::scope(|scope| {
-        let (told, heard) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let vi = &target.vi;
         scope.spawn(move || {
             let completion = vi.receive_wait(SOON);
-            let _ = told.send(completion.is_ok_and(|completion| completion.status.is_error()));
+            let _ = sender.send(completion.is_ok_and(|completion| completion.status.is_error()));
         });
-        let failed = heard.recv_timeout(Duration::from_secs(5));
+        let failed = receiver.recv_timeout(Duration::from_secs(5));
         page.release();
         assert_eq!(failed, Ok(true), "the message neither arrived nor failed");
     });
@@ -202,9 +202,9 @@ fn a_descriptor_with_a_slow_close_blocks_no_other_peer_read_or_unread() {
 /// The number of descriptors of this process that refer to the pipe.
 fn count(pipe: &std::io::PipeReader) -> usize {
     let link = |fd: String| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
-    let wanted = link(pipe.as_raw_fd().to_string()).unwrap();
+    let target = link(pipe.as_raw_fd().to_string()).unwrap();
     let names = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name());
-    names.filter(|name| link(name.to_string_lossy().into_owned()) == Some(wanted.clone())).count()
+    names.filter(|name| link(name.to_string_lossy().into_owned()) == Some(target.clone())).count()
 }
 
 /// Sends messages with 253 pipes each until the socket is full or closed. Returns their number.
@@ -220,7 +220,7 @@ fn unexpected_descriptors_are_not_received_in_any_number() {
     let target = target("many-files");
     let (pipe, writer) = std::io::pipe().unwrap();
     drop(writer);
-    let mut most = 0;
+    let mut max_open = 0;
     for bytes in [
         ControlMessage::Revoke { handle: 7 }.write(),
         ControlMessage::ExportsDone.write(),
@@ -234,18 +234,18 @@ fn unexpected_descriptors_are_not_received_in_any_number() {
         assert!(sent > 0);
         hostile.await_end();
         target.vi.disconnect().unwrap();
-        most = most.max(count(&pipe));
+        max_open = max_open.max(count(&pipe));
         let mismatch = connect_socket(&target.name).unwrap();
         assert!(fill(&mismatch, &bytes, &pipe) > 0);
         let waits = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
         assert!(waits.is_err());
-        most = most.max(count(&pipe));
+        max_open = max_open.max(count(&pipe));
     }
-    assert_eq!(most, 1, "besides our own end, descriptors received from peers were kept");
+    assert_eq!(max_open, 1, "besides our own end, descriptors received from peers were kept");
 }
 
 #[test]
-fn a_user_with_descriptors_waiting_to_be_closed_can_send_no_more_and_open_no_connections() {
+fn a_user_with_descriptors_to_be_closed_can_neither_send_more_nor_connect() {
     let target = target("unclosed");
     let limits = Limits { user_connections: 4, ..Limits::default() };
     let provider = SharedMemory::open_with(Settings { limits, ..Settings::default() }).unwrap();

@@ -106,14 +106,14 @@ fn lie_in_memory(name: &str) {
     word(&mapping).store(SECRET, Order::SeqCst);
     hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     let end = Instant::now() + Duration::from_secs(1);
-    let mut told = false;
-    while Instant::now() < end && !told {
-        told = matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { handle: 7, .. }));
+    let mut is_mapped = false;
+    while Instant::now() < end && !is_mapped {
+        is_mapped = matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { handle: 7, .. }));
         std::thread::sleep(Duration::from_millis(1));
     }
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 16_384, &[0x1000, 16_384 | 7 << 32]);
-    println!("\ntold {told}");
+    println!("\ntold {is_mapped}");
     std::thread::sleep(Duration::from_secs(20));
 }
 
@@ -144,13 +144,13 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
         .unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines
+    let verdict = lines
         .find(|line| line.starts_with("told"))
         .expect("the client reports whether it was told of the mapping");
     let completion = vi.receive_wait(SOON).expect("the message arrives or fails");
     client.kill().unwrap();
     client.wait().unwrap();
-    (told == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)
+    (verdict == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn another_users_memory_is_read_directly_only_if_both_sides_allow_it() {
     assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
     assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
     if own != 0 {
-        return eprintln!("left out: the rest needs root");
+        return eprintln!("skipped: the rest needs root");
     }
     assert_eq!(takes_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
     assert_eq!(takes_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));

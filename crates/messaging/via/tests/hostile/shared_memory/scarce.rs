@@ -53,8 +53,8 @@ fn use_up_files(left: usize) -> Vec<OwnedFd> {
 }
 
 #[test]
-fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone() {
-    if !in_own_process("failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone") {
+fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_removed() {
+    if !in_own_process("failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_removed") {
         return;
     }
     let nic = Nic::open().unwrap();
@@ -88,8 +88,8 @@ fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry() {
-    if !in_own_process("a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry") {
+fn without_a_descriptor_for_monitoring_the_peer_must_retry() {
+    if !in_own_process("without_a_descriptor_for_monitoring_the_peer_must_retry") {
         return;
     }
     let nic = Nic::open().unwrap();

@@ -54,12 +54,12 @@ fn parse_mergeable(received: &Received) -> Option<MergeableSegment> {
     let header = bytes.get(..HEADERS)?;
     let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
     let sound = received.sums == r::IP_SUMMED.mask() | r::TCP_SUMMED.mask();
-    let whole = u64::from(u16::from_be_bytes([ip[2], ip[3]])) == (bytes.len() - ETHERNET) as u64;
+    let has_all_bytes = u64::from(u16::from_be_bytes([ip[2], ip[3]])) == (bytes.len() - ETHERNET) as u64;
     let in_parts = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
     let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !in_parts && ip[9] == 6;
     let only_data = tcp[12] == 0x50 && tcp[13] & !PSH == ACK && bytes.len() > HEADERS;
     let data = (bytes.len() - HEADERS) as u64;
-    (sound && whole && is_plain && only_data).then(|| MergeableSegment {
+    (sound && has_all_bytes && is_plain && only_data).then(|| MergeableSegment {
         header: header.to_vec(),
         data,
         sums: received.sums,
@@ -216,9 +216,9 @@ impl MacState {
         }
         for (number, (descriptor, bytes)) in merge.held.iter().enumerate().rev() {
             let is_last = number + 1 == count;
-            let whole = if is_last { merge.bytes } else { *bytes };
+            let total_bytes = if is_last { merge.bytes } else { *bytes };
             let ends = if is_last { r::LAST.mask() | merge.sums } else { 0 };
-            let status = r::FIRST.with(u64::from(number == 0)) | ends | length(whole);
+            let status = r::FIRST.with(u64::from(number == 0)) | ends | length(total_bytes);
             seen = seen.max(self.write_status(*descriptor, status, bus)?);
         }
         Ok(seen)
@@ -264,7 +264,7 @@ mod tests {
         let descriptor = Descriptor { address: 0, buffer: 0, control: 2048, status: 0 };
         let mut merge = Merge::begin(segment(u32::MAX - 49));
         merge.add(&segment(u32::MAX - 49), descriptor, Time::ZERO);
-        assert!(merge.is_followed_by(&segment(50)), "numbers go round");
+        assert!(merge.is_followed_by(&segment(50)), "sequence numbers wrap around");
         assert!(!merge.is_followed_by(&segment(51)));
         let mut other = segment(50);
         other.header[ETHERNET + IP + 1] ^= 1;

@@ -14,7 +14,7 @@ impl Moderation {
     fn next(&self) -> Option<Time> {
         let wanted = self.causes & self.enable != 0 && !self.asserted;
         let line = wanted.then_some(self.allowed_at);
-        [self.tell_at, line].into_iter().flatten().min()
+        [self.interrupt_at, line].into_iter().flatten().min()
     }
 }
 
@@ -28,8 +28,8 @@ impl MacState {
     /// Processes pending interrupt events.
     pub(super) fn moderate(&mut self, bus: &mut dyn Bus) {
         for queue in 0..self.queues.len() {
-            if self.queues[queue].moderation.tell_at.is_some_and(|at| at <= self.now) {
-                self.tell_when_seen(queue, bus);
+            if self.queues[queue].moderation.interrupt_at.is_some_and(|at| at <= self.now) {
+                self.report_when_visible(queue, bus);
             }
             self.set_line(queue, bus);
         }
@@ -45,25 +45,25 @@ impl MacState {
             false => Duration::from_ns(moderation.rx_delay_ns).unwrap_or(Duration::from_ps(u64::MAX)),
         };
         let at = later(later(self.now, wait), spec.interrupt_delay);
-        moderation.tell_at = Some(moderation.tell_at.map_or(at, |before| before.min(at)));
+        moderation.interrupt_at = Some(moderation.interrupt_at.map_or(at, |before| before.min(at)));
         self.moderate(bus);
     }
 
     /// Reports received frames once software can see them. Closes the queue's large frame.
-    fn tell_when_seen(&mut self, queue: usize, bus: &mut dyn Bus) {
+    fn report_when_visible(&mut self, queue: usize, bus: &mut dyn Bus) {
         let later = match self.busy_merging(queue) {
             Some(at) => Some(at),
             None => self.close(queue, bus),
         };
         match later.filter(|at| *at > self.now) {
-            Some(at) => self.queues[queue].moderation.tell_at = Some(at),
-            None => self.tell(queue, bus),
+            Some(at) => self.queues[queue].moderation.interrupt_at = Some(at),
+            None => self.raise_interrupt(queue, bus),
         }
     }
 
-    fn tell(&mut self, queue: usize, bus: &mut dyn Bus) {
+    fn raise_interrupt(&mut self, queue: usize, bus: &mut dyn Bus) {
         let moderation = &mut self.queues[queue].moderation;
-        (moderation.frames, moderation.tell_at) = (0, None);
+        (moderation.frames, moderation.interrupt_at) = (0, None);
         self.cause(queue, r::INT_RX.mask(), bus);
     }
 

@@ -153,18 +153,18 @@ impl MacState {
     fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
         let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
-        let whole = payload(frame).len() as u64;
-        if self.rx_offset + count < whole {
+        let frame_bytes = payload(frame).len() as u64;
+        if self.rx_offset + count < frame_bytes {
             self.rx_offset += count;
             self.rx_step = DmaState::Moving { at, descriptor, status: first | length(count) };
             return;
         }
         let bad = frame.payload().is_err();
-        let told = if bad { r::ERROR.mask() | r::CRC.mask() } else { *sums };
+        let errors = if bad { r::ERROR.mask() | r::CRC.mask() } else { *sums };
         self.counters.rx_good += u64::from(!bad);
         self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
         self.drop_first();
-        let status = first | r::LAST.mask() | told | length(whole);
+        let status = first | r::LAST.mask() | errors | length(frame_bytes);
         self.rx_step = DmaState::Moving { at, descriptor, status };
     }
 

@@ -293,7 +293,8 @@ pub(super) struct Moderation {
     /// Received frames that have not been reported.
     pub frames: u64,
     /// When they are reported at the latest.
-    pub tell_at: Option<Time>,
+    #[serde(rename = "tell_at")]
+    pub interrupt_at: Option<Time>,
     pub asserted: bool,
     /// Earliest time of the next assertion.
     pub allowed_at: Time,

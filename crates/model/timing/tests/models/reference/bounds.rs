@@ -70,14 +70,14 @@ fn done(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> Vec<u64> {
 
 /// Returns whether `less` is no better than `more` within the tolerance. Prints the largest gain of each `property`.
 fn no_better(property: &'static str, less: u64, more: u64) -> bool {
-    static MOST: Mutex<BTreeMap<&str, (u64, f64)>> = Mutex::new(BTreeMap::new());
+    static LARGEST_GAINS: Mutex<BTreeMap<&str, (u64, f64)>> = Mutex::new(BTreeMap::new());
     if more > less {
         let gain = (more - less, (more - less) as f64 / less as f64);
-        let mut most = MOST.lock().unwrap();
-        let most = most.entry(property).or_default();
-        if gain.0 > most.0 || gain.0 > NOISE.0 && gain.1 > most.1 {
+        let mut largest = LARGEST_GAINS.lock().unwrap();
+        let largest = largest.entry(property).or_default();
+        if gain.0 > largest.0 || gain.0 > NOISE.0 && gain.1 > largest.1 {
             println!("{property}: {} cycles better, of {less}", gain.0);
-            *most = (gain.0.max(most.0), gain.1.max(most.1));
+            *largest = (gain.0.max(largest.0), gain.1.max(largest.1));
         }
     }
     less + NOISE.0 + less / NOISE.1 >= more

@@ -49,7 +49,7 @@ pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
     found
 }
 
-fn told(stages: &[Stages]) -> Vec<[u64; 4]> {
+fn stage_times(stages: &[Stages]) -> Vec<[u64; 4]> {
     let all = |it: &Stages| [it.dispatched, it.issued, it.done, it.retired].map(|when| when.unwrap());
     stages.iter().map(all).collect()
 }
@@ -59,13 +59,13 @@ proptest! {
 
     #[test]
     fn the_in_order_model_matches_the_reference(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
-        let expected = told(&in_order::run(sizes, &shape.run().0));
+        let expected = stage_times(&in_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::InOrder, sizes, &shape), expected);
     }
 
     #[test]
     fn the_out_of_order_model_matches_the_reference(shape in shapes(PIPELINED), sizes in sizes()) {
-        let expected = told(&out_of_order::run(sizes, &shape.run().0));
+        let expected = stage_times(&out_of_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::OutOfOrder, sizes, &shape), expected);
     }
 }

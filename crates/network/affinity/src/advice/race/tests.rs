@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;
 
 /// Defaults of `longma affinity advise`.
-const MOST: usize = 12;
+const MAX_CANDIDATES: usize = 12;
 const REPEATS: u32 = 5;
 
 /// Measurements so far.
@@ -38,7 +38,7 @@ impl Measurement {
 fn choice(places: &[CpuLocation], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(places, &nic(Some(nic_node)), &crate::pairs::all_pairs(&cpus));
-    let (mut race, mut so_far) = (Race::new(&ranking, MOST, REPEATS), Measurement::default());
+    let (mut race, mut so_far) = (Race::new(&ranking, MAX_CANDIDATES, REPEATS), Measurement::default());
     while let Some(round) = race.next(&so_far.analysis(places)) {
         assert!(!round.pairs.is_empty());
         for pair in round.pairs {
@@ -130,7 +130,7 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_ninety_five_in_a_hundre
     const HOSTS: usize = 200;
     let mut runner = TestRunner::deterministic();
     let noise = proptest::collection::vec(-0.04..0.04f64, 997);
-    let (mut lost, mut most) = (Vec::new(), 0);
+    let (mut lost, mut max_runs) = (Vec::new(), 0);
     for _ in 0..HOSTS {
         let (host, noise) = (modelled(), noise.clone()).new_tree(&mut runner).unwrap().current();
         let mut drawn = noise.iter().cycle();
@@ -138,13 +138,13 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_ninety_five_in_a_hundre
             host.gbps(pair) * (1.0 + drawn.next().unwrap())
         });
         lost.push(1.0 - host.gbps(pair) / host.best());
-        most = most.max(runs);
+        max_runs = max_runs.max(runs);
     }
     lost.sort_by(f64::total_cmp);
     let right = lost.iter().filter(|lost| **lost <= 0.05).count();
     let at = |percent: usize| lost[percent * HOSTS / 100 - 1] * 100.0;
     println!(
-        "within 5 % of the best pair on {right} of {HOSTS} modelled hosts, with at most {most} runs; lost: 50 %: {:.1} %, 90 %: {:.1} %, \
+        "within 5 % of the best pair on {right} of {HOSTS} modelled hosts, with at most {max_runs} runs; lost: 50 %: {:.1} %, 90 %: {:.1} %, \
          95 %: {:.1} %, 100 %: {:.1} %",
         at(50),
         at(90),
@@ -177,8 +177,11 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_hosts_that_were_swept_i
     let mut lost: Vec<f64> = text.lines().map(lost).collect();
     lost.sort_by(f64::total_cmp);
     let right = lost.iter().filter(|lost| **lost <= 0.05).count();
-    let most = lost.last().unwrap() * 100.0;
-    println!("within 5 % of the best pair on {right} of {} hosts; lost at most {most:.1} %", lost.len());
+    let largest_loss = lost.last().unwrap() * 100.0;
+    println!(
+        "within 5 % of the best pair on {right} of {} hosts; lost at most {largest_loss:.1} %",
+        lost.len()
+    );
     assert!(right * 100 >= 95 * lost.len(), "{right} of {}", lost.len());
 }
 
@@ -187,7 +190,7 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_hosts_that_were_swept_i
 fn the_choice_is_close_to_the_best_pair_of_synthetic_sweeps() {
     const SWEEPS: usize = 200;
     let mut runner = TestRunner::deterministic();
-    let vector = |count: usize, most: f64| proptest::collection::vec(-most..most, count);
+    let vector = |count: usize, magnitude: f64| proptest::collection::vec(-magnitude..magnitude, count);
     // The best class varies; pairs of a class differ by 1 %, and runs of a pair by 4 %.
     let sweeps = (proptest::array::uniform3(5.0..40.0f64), vector(64, 0.01), vector(320, 0.04));
     let places = topology(2, 1, 4, 1);
@@ -220,10 +223,10 @@ fn the_choice_is_close_to_the_best_pair_of_synthetic_sweeps() {
 }
 
 #[test]
-fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_it_says() {
+fn a_race_starts_with_each_kind_ends_with_the_best_and_stays_within_its_number_of_runs() {
     let places = topology(2, 1, 4, 1);
     let ranking = candidates(&places, &nic(Some(0)), &crate::pairs::all_pairs(&(0..8).collect::<Vec<_>>()));
-    let mut race = Race::new(&ranking, MOST, REPEATS);
+    let mut race = Race::new(&ranking, MAX_CANDIDATES, REPEATS);
     let first = race.next(&Measurement::default().analysis(&places)).unwrap();
     let kinds: BTreeSet<_> = first.pairs.iter().map(|pair| classify(&places, *pair).unwrap()).collect();
     assert_eq!((kinds.len(), first.pairs.len(), first.repeats), (3, 12, 1));

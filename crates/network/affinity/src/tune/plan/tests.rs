@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// A random model with a random placement.
-fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {
+fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Placing)> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=6, 1u32..=2);
-    let queues = proptest::collection::vec((any::<u32>(), any::<bool>(), 0.0..0.8f64, 0u8..8), 1..=most);
-    let threads = proptest::collection::vec((any::<u32>(), 0.0..0.9f64, 0u8..8), 1..=most);
-    let links = proptest::collection::vec((any::<usize>(), any::<usize>(), 0.01..1.0f64), 1..=2 * most);
+    let queues = proptest::collection::vec((any::<u32>(), any::<bool>(), 0.0..0.8f64, 0u8..8), 1..=max_len);
+    let threads = proptest::collection::vec((any::<u32>(), 0.0..0.9f64, 0u8..8), 1..=max_len);
+    let links = proptest::collection::vec((any::<usize>(), any::<usize>(), 0.01..1.0f64), 1..=2 * max_len);
     let other = proptest::collection::vec(0.0..1.0f64, 8);
     (shape, queues, threads, links, other, any::<u32>()).prop_map(
         |(shape, queues, threads, links, other, nic)| {

@@ -9,8 +9,9 @@ impl NodeWeigher for NodeInUse {
         "node-in-use"
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
-        let whole = c.state.shared == 0 && c.state.free_cpus == c.shape.usable && c.state.used_mib == [0; 4];
-        if whole { 0.0 } else { 1.0 }
+        let is_unused =
+            c.state.shared == 0 && c.state.free_cpus == c.shape.usable && c.state.used_mib == [0; 4];
+        if is_unused { 0.0 } else { 1.0 }
     }
     fn weight(&self, weights: &Weights) -> f32 {
         weights.node_in_use

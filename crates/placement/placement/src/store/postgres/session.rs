@@ -84,8 +84,8 @@ impl Session {
                 let statements =
                     queries.iter().zip(statements).map(|(query, known)| answer(client, known, query));
                 // `join` polls its first future first, so `words` is sent before the statements.
-                let (said, some) = join(execute(client, words.take()), join_all(statements)).await;
-                said?;
+                let (result, some) = join(execute(client, words.take()), join_all(statements)).await;
+                result?;
                 answers.extend(some.into_iter().collect::<Result<Vec<_>, _>>()?);
             }
             execute(client, words).await.map(|()| answers)

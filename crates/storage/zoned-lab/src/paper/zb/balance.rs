@@ -108,8 +108,8 @@ impl<D: ZonedDevice> ZbTree<D> {
         index: usize,
         body: Arc<Body>,
     ) -> Result<bool> {
-        let most = self.space.fanout.body;
-        let worth = (1..).map(|shift| most >> shift).take_while(|&left| left > 0);
+        let max = self.space.fanout.body;
+        let worth = (1..).map(|shift| max >> shift).take_while(|&left| left > 0);
         if !worth.into_iter().any(|left| left == body.entries.len()) {
             return Ok(false);
         }
@@ -120,7 +120,7 @@ impl<D: ZonedDevice> ZbTree<D> {
                 continue;
             }
             let other = self.read_body(level, ptr.addr)?;
-            if body.entries.len() + other.entries.len() >= most {
+            if body.entries.len() + other.entries.len() >= max {
                 continue;
             }
             let (left, right) = (index.min(neighbour), index.max(neighbour));

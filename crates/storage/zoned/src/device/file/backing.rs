@@ -43,8 +43,8 @@ impl Backing {
                 "is {kind}, not a regular file: give a file created by `longma zoned format`, or a zoned block device"
             ))),
         };
-        if let Ok(there) = std::fs::metadata(path) {
-            must_be_regular(&there)?;
+        if let Ok(existing) = std::fs::metadata(path) {
+            must_be_regular(&existing)?;
         }
         // The path may have been replaced after the check. `O_NONBLOCK` keeps the open from blocking and has no effect
         // on regular files.

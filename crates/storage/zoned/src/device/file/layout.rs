@@ -488,8 +488,8 @@ mod tests {
                 Header::decode(&Header { identity: 1, geometry, is_allocated: false }.encode()).unwrap_err();
             assert!(what.contains(&format!("{} zones", geometry.zones())), "{what}");
             let fewer = Geometry { conventional_zones: 1, sequential_zones: MAX_ZONES - 1, ..geometry };
-            let most = Header { identity: 1, geometry: fewer, is_allocated: true };
-            assert_eq!(Header::decode(&most.encode()), Ok((most, VERSION, true)));
+            let largest = Header { identity: 1, geometry: fewer, is_allocated: true };
+            assert_eq!(Header::decode(&largest.encode()), Ok((largest, VERSION, true)));
         }
     }
 

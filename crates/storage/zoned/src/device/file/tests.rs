@@ -190,9 +190,9 @@ fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_
         store.flip_bit(Block(place), 5).unwrap();
         let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
         assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "closed: {closed}");
-        let mut there = [0; 2 * BLOCK];
-        device.read(start, &mut there).unwrap();
-        assert_eq!(there[..2], [7 ^ 1 << 5, 7]);
+        let mut written = [0; 2 * BLOCK];
+        device.read(start, &mut written).unwrap();
+        assert_eq!(written[..2], [7 ^ 1 << 5, 7]);
     }
 }
 

@@ -189,13 +189,13 @@ impl Writer {
         let each = (data.map(|zone| zone.written).sum::<u64>() / garbage).min(16);
         self.reclaim.debt += changed * shared.io.node_blocks() * each * percent / 100;
         self.reclaim.debt = self.reclaim.debt.min(MAX_BLOCKS.max(2 * capacity));
-        let mut most = MAX_BLOCKS;
-        while self.reclaim.debt > 0 && most > 0 {
+        let mut blocks_left = MAX_BLOCKS;
+        while self.reclaim.debt > 0 && blocks_left > 0 {
             let CollectStep::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low, false)? else {
                 break;
             };
             self.reclaim.debt = self.reclaim.debt.saturating_sub(blocks);
-            most = most.saturating_sub(blocks);
+            blocks_left = blocks_left.saturating_sub(blocks);
         }
         Ok(())
     }
@@ -275,10 +275,11 @@ impl Writer {
             };
             (0..zones.len()).filter(able)
         };
-        let most = zones.iter().filter(|zone| zone.role != Role::Unusable).map(|zone| zone.resets).max()?;
+        let max_resets =
+            zones.iter().filter(|zone| zone.role != Role::Unusable).map(|zone| zone.resets).max()?;
         let idle = candidates().min_by_key(|&index| zones[index].resets)?;
         let for_wear = reserve > 0
-            && zones[idle].resets + WEAR_SPREAD < most
+            && zones[idle].resets + WEAR_SPREAD < max_resets
             && self.reclaim.counts.victims % 8 == 7
             && self.space.available() > reserve + 2 * zones[idle].capacity;
         let now = self.superblock.generation;

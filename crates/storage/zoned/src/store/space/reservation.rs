@@ -128,7 +128,7 @@ impl Writer {
         demand_of: impl Fn(&Self, bool) -> Result<Demand>,
     ) -> Result<()> {
         let (mut demand, mut is_measured) = (demand_of(self, true)?, false);
-        let (mut most, mut idle_rounds_left) = (0, MAX_IDLE_ROUNDS);
+        let (mut max_free, mut idle_rounds_left) = (0, MAX_IDLE_ROUNDS);
         // A deletion first tries to get as much space as an insert needs, because collection depends on it, but settles
         // for less.
         let mut reserve_rounds_left = if demand.puts { 0 } else { MAX_RESERVE_ROUNDS };
@@ -162,8 +162,8 @@ impl Writer {
             if let Some(beyond) = beyond {
                 return full(beyond);
             }
-            idle_rounds_left = if free > most { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
-            most = most.max(free);
+            idle_rounds_left = if free > max_free { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
+            max_free = max_free.max(free);
             let is_hopeless = idle_rounds_left == 0 || !self.collect_round(shared)?;
             match is_easy {
                 true => reserve_rounds_left = if is_hopeless { 0 } else { reserve_rounds_left - 1 },
@@ -287,9 +287,9 @@ impl Writer {
     /// An upper bound of a batch's demand, without reading the tree. Each change may dirty a leaf and its path, but in
     /// total at most the existing nodes and one split of each. Further splits need half a node of new records each.
     fn estimate<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
-        let there = self.space.nodes_used() + self.dirty;
+        let used = self.space.nodes_used() + self.dirty;
         let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
-        let nodes = (3 * batch.len() as u64).min(2 * there) + grown + 16;
+        let nodes = (3 * batch.len() as u64).min(2 * used) + grown + 16;
         let puts = batch.changes().any(|change| change.value != Value::Deleted);
         Demand { nodes, new_nodes: 0, extents, freed: 0, puts }
     }

@@ -197,8 +197,8 @@ impl Writer {
         drop(tree);
         // A record that falls between existing ones may dirty a leaf and the nodes above it, and split them; but never
         // more nodes than exist.
-        let there = self.space.nodes_used() + self.dirty;
-        self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * there))?;
+        let used = self.space.nodes_used() + self.dirty;
+        self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * used))?;
         self.advance_full_journal(shared)?;
         let before = (self.retired.len(), self.counts, self.dirty, self.pinned_bytes, self.log_slots_left);
         if let Err(error) = self.link_all(shared, staged) {

@@ -108,14 +108,14 @@ fn clamped(element: Element, imm: i32) -> Option<Steps> {
     // The immediate field may be wider than a bit number; the bit number is its value modulo the element width.
     let bits = imm as u32 & (element.bits - 1);
     if element.is_unsigned {
-        let most = u64::MAX >> (63 - bits);
-        return Some(vec![Splat(B, element.splat(most)), Two(lesser, D, J, B)]);
+        let max = u64::MAX >> (63 - bits);
+        return Some(vec![Splat(B, element.splat(max)), Two(lesser, D, J, B)]);
     }
-    let most = (1u64 << bits) - 1;
+    let max = (1u64 << bits) - 1;
     Some(vec![
-        Splat(B, element.splat(most)),
+        Splat(B, element.splat(max)),
         Two(lesser, A, J, B),
-        Splat(B, element.splat(!most)),
+        Splat(B, element.splat(!max)),
         Two(greater, D, A, B),
     ])
 }

@@ -172,8 +172,8 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
     };
     if !is_signed {
         // The host's pack instructions treat their sources as signed.
-        let most = u64::MAX >> (64 - to.bits + u32::from(!to.is_unsigned));
-        steps.extend([Splat(C, from.splat(most)), Two(lesser, A, A, C), Two(lesser, B, B, C)]);
+        let max = u64::MAX >> (64 - to.bits + u32::from(!to.is_unsigned));
+        steps.extend([Splat(C, from.splat(max)), Two(lesser, A, A, C), Two(lesser, B, B, C)]);
     }
     steps.push(Two(pack, D, A, B));
     Some(steps)
