@@ -152,7 +152,7 @@ fn the_same_operations_take_the_same_time() {
 fn a_device_of_stated_latencies_takes_them_for_every_command() {
     use longma_sim::Duration;
     // The link takes less than a nanosecond.
-        let us_of = |us: u64| Duration::from_ps(us * 1_000_000);
+    let us_of = |us: u64| Duration::from_ps(us * 1_000_000);
     let drive = drive(Parameters::answering(us_of(10), us_of(20), us_of(30)));
     fill(&drive, 1, 1 << 20);
     // Also what was written just before, which a drive with a write buffer would answer from there.
