@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks in headless Chromium that all charts of a report are drawn.
+"""Checks in headless Chromium that all charts of a report are drawn, their texts are legible, and no column is hidden.
 
-Uses the light and the dark theme, and fails if the page loads external resources.
+Uses the light and the dark theme and windows of a telephone, a tablet and a screen. Fails if the page loads external
+resources.
 
 Usage: tests/browser.py REPORT.html [--screenshot FILE.png]
 """
@@ -36,18 +37,28 @@ addEventListener("load", () => {
       first.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 }));
       tip = document.querySelector("#tip.shown")?.textContent ?? "";
     }
+    const texts = [...figure.querySelectorAll("svg text")];
+    const size = Math.min(...texts.map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a));
+    const outside = texts.filter((text) => {
+      const box = text.getBoundingClientRect();
+      return box.left < frame.left - 2 || box.right > frame.right + 2 || box.bottom > frame.bottom + 2;
+    }).map((text) => text.textContent);
     return { title: figure.querySelector("figcaption").textContent.trim(), wanted: Number(figure.dataset.marks ?? 0), marks: marks.length,
-      seen: seen.length, width: frame?.width ?? 0, height: frame?.height ?? 0, tip };
+      seen: seen.length, width: frame?.width ?? 0, height: frame?.height ?? 0, tip, size, outside };
   });
   const fetched = performance.getEntriesByType("resource").map((entry) => entry.name);
   const out = document.createElement("pre");
   out.id = "seen";
   out.textContent = JSON.stringify({ charts, fetched, wide: document.documentElement.scrollWidth > innerWidth,
+    hidden: [...document.querySelectorAll("th, td")].filter((cell) => getComputedStyle(cell).display === "none").length,
     paper: getComputedStyle(document.body).backgroundColor });
   document.body.append(out);
 });
 </script>
 """
+
+# Smaller text of charts is not legible.
+MIN_TEXT_PIXELS = 10
 
 
 def chromium():
@@ -70,7 +81,7 @@ def look(page, theme, width, screenshot):
         if not found:
             sys.exit(f"browser: the page's script did not run: {done.stderr[-2000:]}")
         if screenshot:
-            picture = screenshot.with_name(f"{screenshot.stem}-{theme}{screenshot.suffix}").resolve()
+            picture = screenshot.with_name(f"{screenshot.stem}-{theme}-{width}{screenshot.suffix}").resolve()
             run(f"--screenshot={picture}")
         return json.loads(html.unescape(found[1]))
 
@@ -82,8 +93,8 @@ def main():
     arguments = parser.parse_args()
     page = arguments.report.read_text()
     passed, wrong, papers = 0, [], set()
-    for theme, width in (("light", 1300), ("dark", 1300), ("light", 480)):
-        seen = look(page, theme, width, arguments.screenshot if width > 1000 else None)
+    for theme, width in (("light", 1400), ("dark", 1400), ("light", 800), ("light", 390)):
+        seen = look(page, theme, width, arguments.screenshot)
         papers.add(seen["paper"])
         if not seen["charts"]:
             wrong.append(f"{theme}: there is no chart")
@@ -91,8 +102,11 @@ def main():
             wrong.append(f"{theme}: something was fetched: {seen['fetched']}")
         if seen["wide"]:
             wrong.append(f"{theme}: the page is wider than a window of {width}")
+        if seen["hidden"]:
+            wrong.append(f"{theme}, {width} wide: {seen['hidden']} cells of tables are hidden")
         for chart in seen["charts"]:
             good = chart["marks"] == chart["wanted"] == chart["seen"] > 0 and chart["width"] > 100 and chart["height"] > 60 and chart["tip"]
+            good = good and chart["size"] >= MIN_TEXT_PIXELS and not chart["outside"]
             passed += bool(good)
             if not good:
                 wrong.append(f"{theme}, {width} wide: {chart}")

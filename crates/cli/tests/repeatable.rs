@@ -116,6 +116,7 @@ fn cycles_depend_on_the_stack_offset_but_not_on_folder_or_name() {
     fs::copy(guest("fft"), deep.join("fft")).unwrap();
     let by_path = run(&shallow, Path::new("/"), "A=b", "0");
     assert_eq!(run(Path::new("./fft"), folder.path(), "A=b", "0"), by_path);
+    assert_eq!(run(Path::new("../../../../../../fft"), &deep, "A=b", "0"), by_path);
     assert_eq!(run(&deep.join("fft"), &deep, "A=a value that takes more room", "0"), by_path);
     let lower: Vec<Value> =
         ["1024", "4096", "8192"].iter().map(|offset| run(&shallow, Path::new("/"), "A=b", offset)).collect();

@@ -139,6 +139,7 @@ fn table(campaign: &Campaign<'_>, analysis: &Analysis, drawn: &[Drawn]) -> Table
             settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
             values: drawn.iter().map(|(_, _, _, value)| value(result)).collect(),
             failure: None,
+            shortened: false,
         })
     };
     Table {

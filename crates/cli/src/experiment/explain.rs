@@ -90,7 +90,7 @@ fn campaign(
     let defaults = Options::default();
     let jobs = arguments.jobs.map_or(defaults.jobs, usize::from);
     let options = Options { jobs, retry_failed: arguments.retry_failed, ..defaults };
-    let bar = Bar::new(experiment);
+    let bar = Bar::new(experiment, (0, 1));
     let outcome = explanation.campaign.run(&arguments.which.store(), registry, &options, &bar, stop);
     bar.clear();
     Ok(outcome?)

@@ -11,16 +11,19 @@ mod run;
 pub(crate) mod status;
 
 use clap::{Subcommand, ValueEnum};
-use longma_lab::{Registry, Shard, Store};
+use longma_lab::{Experiment, Registry, Shard, Store};
 use serde_json::json;
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// Version of the models; part of every result's key.
 pub const VERSION: &str = env!("LONGMA_MODEL_VERSION");
+
+/// The directory of results if no other one is given.
+const DEFAULT_STORE: &str = "results";
 
 /// `longma experiment ...`
 #[derive(clap::Args)]
@@ -237,10 +240,25 @@ impl Which {
         Store::new(&self.store)
     }
 
-    /// A command for the user to copy that runs experiment `name` in the same form.
-    fn command(&self, name: &str) -> String {
-        let quick = if self.quick { " --quick" } else { "" };
-        format!("longma experiment run {name}{quick}")
+    /// A command for the user to copy that runs `experiment` in the same form, from the same file and into the same store.
+    fn command(&self, experiment: &Experiment) -> String {
+        let mut words = vec!["longma".to_string(), "experiment".into(), "run".into()];
+        let name = &experiment.parts().name;
+        // A name given as a path stays a path, because the name alone may mean another experiment.
+        let is_of = |given: &&String| experiment.path() == Path::new(given.as_str());
+        words.push(self.names.iter().find(is_of).unwrap_or(name).clone());
+        words.extend(self.quick.then(|| "--quick".into()));
+        words.extend(self.built_in.then(|| "--built-in".into()));
+        let default = Path::new(DEFAULT_STORE);
+        let folders = [
+            ("--folder", self.folder.as_deref()),
+            ("--paths-from", self.paths_from.as_deref()),
+            ("--store", Some(&*self.store).filter(|store| *store != default)),
+        ];
+        for (option, folder) in folders {
+            words.extend(folder.into_iter().flat_map(|f| [option.into(), f.display().to_string()]));
+        }
+        words.iter().map(|word| longma_text::quote_for_shell(word)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -254,4 +272,35 @@ pub(super) fn summary(outcome: &longma_lab::Outcome) -> serde_json::Value {
     let fault = |fault: &longma_lab::Fault| json!({ "key": fault.key, "point": fault.point, "error": fault.failure.message });
     let faults: Vec<_> = outcome.faults.iter().map(fault).collect();
     json!({ "ran": outcome.ran, "reused": outcome.reused, "failed": outcome.failed, "left": outcome.left, "host_faults": faults })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_to_copy_names_the_file_the_form_and_the_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("my experiment.toml");
+        let text = "format = 1\nname = \"mine\"\ntitle = \"t\"\nworkload = \"zoned\"\n[parameters]\ntree = \"zb\"\nworkload = \"W1\"\npairs = 1\n[metrics.reads]\nunit = \"nodes\"\n";
+        std::fs::write(&file, text).unwrap();
+        let experiment = Experiment::open(&file, &registry().unwrap()).unwrap();
+        let mut which = Which {
+            names: vec!["mine".into()],
+            all: false,
+            quick: false,
+            folder: None,
+            built_in: false,
+            store: DEFAULT_STORE.into(),
+            paths_from: None,
+        };
+        assert_eq!(which.command(&experiment), "longma experiment run mine");
+        which.names = vec![file.display().to_string()];
+        (which.quick, which.store, which.paths_from) = (true, "my results".into(), Some("/a".into()));
+        let wanted = format!(
+            "longma experiment run '{}' --quick --paths-from /a --store 'my results'",
+            file.display()
+        );
+        assert_eq!(which.command(&experiment), wanted);
+    }
 }

@@ -53,7 +53,7 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
         match counted {
             Ok(((all, quick), experiment)) => {
                 let parts = experiment.parts();
-                let published: usize = parts.published.iter().map(|p| p.values.len()).sum();
+                let published: usize = parts.published.iter().map(longma_lab::Published::count).sum();
                 let published_text = if published == 0 { "-".into() } else { published.to_string() };
                 rows.push(row([&name, &all.to_string(), &quick.to_string(), &published_text, &parts.title]));
                 objects.push(json!({ "name": name, "file": file, "built_in": built_in, "title": parts.title, "points": all, "quick_points": quick, "published": published }));
@@ -186,20 +186,21 @@ pub fn results_json(
 }
 
 fn verdict_words(verdict: &Verdict) -> String {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let values = if verdict.compared == 1 { "value" } else { "values" };
     let mut words = format!("{} published {values} compared", verdict.compared);
+    if verdict.points > verdict.compared {
+        let _ = write!(words, " with {} points", verdict.points);
+    }
     if let (1, Some(ratio)) = (verdict.compared, verdict.mean_ratio) {
         let _ = write!(words, ": ours is {ratio:.3} of it");
-    } else if let (Some(ratio), Some(mean), Some(largest)) =
-        (verdict.mean_ratio, verdict.mean_deviation, verdict.largest_deviation)
-    {
-        let _ = write!(
-            words,
-            ": ours is {ratio:.3} of them in the geometric mean, {} from them on average and {} at most",
-            percent(mean),
-            percent(largest)
-        );
+    } else if verdict.compared > 0 {
+        let _ = write!(words, ": {} within 10 % or their bounds", verdict.near);
+        if verdict.opposite > 0 {
+            let _ = write!(words, ", {} with the opposite sign", verdict.opposite);
+        }
+        if let (Some(largest), Some(place)) = (verdict.largest_deviation, &verdict.farthest) {
+            let _ = write!(words, "; the farthest is {:.1} % away ({place})", largest * 100.0);
+        }
     }
     if verdict.missing > 0 {
         let have = if verdict.missing == 1 { "has" } else { "have" };
@@ -223,16 +224,23 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         objects.push(comparison_json(&experiment, &comparisons, &verdict));
         let _ = writeln!(text, "{}", experiment.parts().title);
         if comparisons.is_empty() {
-            text.push_str("nothing was published to compare with\n\n");
+            let _ = writeln!(text, "{}\n", nothing_words(&experiment));
             continue;
         }
-        text.push_str(&comparison_rows(&comparisons, &is_far));
+        let whole = whole_form(&experiment, &comparisons, registry, &results)?;
+        text.push_str(&comparison_rows(&comparisons, whole.as_deref(), &is_far));
+        if whole.is_some() {
+            text.push_str(
+                "quick form: OURS is of shorter runs than the published values; WHOLE is of whole runs\n",
+            );
+        }
+        notes(&comparisons, &mut text);
         let _ = writeln!(text, "{}", verdict_words(&verdict));
         for (key, source) in &experiment.parts().sources {
             let _ = writeln!(text, "{key}: {}", source.title);
         }
         if verdict.missing > 0 {
-            let _ = writeln!(text, "`{}` runs what is missing", which.command(&experiment.parts().name));
+            let _ = writeln!(text, "`{}` runs what is missing", which.command(&experiment));
         }
         text.push('\n');
     }
@@ -240,36 +248,87 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
     printed.map(|_| status::ended(false, false, failed))
 }
 
-fn comparison_rows(comparisons: &[Comparison], is_far: &dyn Fn(&Comparison) -> bool) -> String {
-    let mut rows = vec![row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO"])];
-    for c in comparisons {
+/// Why there is nothing to compare.
+fn nothing_words(experiment: &Experiment) -> String {
+    let published: usize = experiment.parts().published.iter().map(longma_lab::Published::count).sum();
+    match published {
+        0 => "nothing was published to compare with".into(),
+        1 => "the one published value is of a point that the quick form leaves out".into(),
+        all => format!("the {all} published values are of points that the quick form leaves out"),
+    }
+}
+
+/// The value of the whole form beside each comparison, if any comparison is of a point that only the quick form has.
+fn whole_form(
+    experiment: &Experiment,
+    comparisons: &[Comparison],
+    registry: &Registry,
+    results: &Results,
+) -> Result<Option<Vec<Option<f64>>>, Box<dyn std::error::Error>> {
+    if !comparisons.iter().any(|one| one.shortened) {
+        return Ok(None);
+    }
+    let campaign = Campaign::plan(experiment, false, registry, VERSION)?;
+    let whole = set_beside(experiment, &Table::of(&campaign, results));
+    let same = |one: &Comparison, other: &Comparison| {
+        (one.entry, &one.metric, &one.point) == (other.entry, &other.metric, &other.point)
+    };
+    let value = |one: &Comparison| whole.iter().find(|other| same(one, other))?.ours;
+    Ok(Some(comparisons.iter().map(value).collect()))
+}
+
+/// The rows of the comparison. `whole` has the values of the whole form beside those of the quick form.
+fn comparison_rows(
+    comparisons: &[Comparison],
+    whole: Option<&[Option<f64>]>,
+    is_far: &dyn Fn(&Comparison) -> bool,
+) -> String {
+    let mut heading = row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO"]);
+    if whole.is_some() {
+        heading.push("WHOLE".into());
+    }
+    let mut rows = vec![heading];
+    for (index, c) in comparisons.iter().enumerate() {
         let ours = c.ours.map_or("-".into(), number);
         let far = if is_far(c) { " !" } else { "" };
-        let ratio = c.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}{far}"));
-        rows.push(row([
-            &c.point,
-            &c.metric,
-            &c.unit,
-            &c.source,
-            c.read,
-            &number(c.published),
-            &ours,
-            &ratio,
-        ]));
+        let ratio = match c.holds() {
+            Some(holds) => format!("{}{far}", if holds { "holds" } else { "fails" }),
+            None => c.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}{far}")),
+        };
+        let published = c.published.to_string();
+        let mut cells = row([&c.point, &c.metric, &c.unit, &c.source, c.read, &published, &ours, &ratio]);
+        cells.extend(whole.map(|whole| whole[index].map_or("-".into(), number)));
+        rows.push(cells);
     }
-    table(rows, 3)
+    table(rows, if whole.is_some() { 4 } else { 3 })
+}
+
+/// Appends the notes of the published values, each once.
+fn notes(comparisons: &[Comparison], text: &mut String) {
+    let mut last = None;
+    for c in comparisons.iter().filter(|c| c.note.is_some()) {
+        if last != Some(c.entry) {
+            let _ = writeln!(text, "{} {}: {}", c.metric, c.published, c.note.as_deref().unwrap_or_default());
+        }
+        last = Some(c.entry);
+    }
 }
 
 fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict: &Verdict) -> Value {
     let one = |c: &Comparison| {
-        json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published, "ours": c.ours,
-            "ratio": c.ratio(), "source": c.source, "read": c.read })
+        let (low, high) = c.published.bounds().unwrap_or_default();
+        json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published.value(),
+            "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "ratio": c.ratio(), "source": c.source,
+            "read": c.read, "note": c.note, "shortened": c.shortened })
     };
     json!({
         "experiment": experiment.parts().name,
         "values": comparisons.iter().map(one).collect::<Vec<_>>(),
         "compared": verdict.compared,
         "missing": verdict.missing,
+        "points": verdict.points,
+        "near": verdict.near,
+        "opposite": verdict.opposite,
         "mean_ratio": verdict.mean_ratio,
         "mean_deviation": verdict.mean_deviation,
         "largest_deviation": verdict.largest_deviation,
@@ -286,7 +345,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
         let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
         let table = Table::of(&campaign, &results);
         contradict |= results.contradict(&campaign);
-        let command = which.command(&experiment.parts().name);
+        let command = which.command(experiment);
         chapters.push(Chapter { campaign, table, command });
     }
     let page = page(&chapters, VERSION);

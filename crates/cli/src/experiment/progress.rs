@@ -1,18 +1,66 @@
-//! Progress bar of a campaign: the time left, and the best and the worst point so far. Hidden if standard error is not
-//! a terminal.
+//! Progress of a campaign on standard error. On a terminal a bar: the time left, and the best and the worst point so
+//! far. Otherwise lines: at the start and the end of each of several experiments, and every few seconds.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
 use longma_locks::IgnorePoison;
 use std::io::IsTerminal;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A progress bar on standard error.
+/// The interval of lines about finished points.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The progress of a campaign on standard error.
 pub struct Bar {
     bar: ProgressBar,
+    /// Lines in place of the bar.
+    lines: Option<Mutex<Lines>>,
     metric: Option<(String, Metric)>,
     seen: Mutex<Seen>,
+}
+
+/// Progress in lines.
+struct Lines {
+    /// The name of the experiment, with its number if there are several.
+    name: String,
+    /// Whether the start and the end are lines.
+    of_several: bool,
+    to_run: usize,
+    done: usize,
+    last: Instant,
+}
+
+impl Lines {
+    fn new(name: &str, (index, count): (usize, usize)) -> Self {
+        let of_several = count > 1;
+        let name = if of_several { format!("[{}/{count}] {name}", index + 1) } else { name.into() };
+        Self { name, of_several, to_run: 0, done: 0, last: Instant::now() }
+    }
+
+    /// The line at the start.
+    fn begin(&mut self, to_run: usize, reused: usize) -> Option<String> {
+        self.to_run = to_run;
+        let known = if reused > 0 { format!(", {reused} known") } else { String::new() };
+        self.of_several.then(|| format!("{}: {to_run} points to run{known}", self.name))
+    }
+
+    /// The line after a point, at most one in `LINE_INTERVAL`.
+    fn advance(&mut self, now: Instant, words: &str) -> Option<String> {
+        self.done += 1;
+        let is_due = now.saturating_duration_since(self.last) >= LINE_INTERVAL && self.done < self.to_run;
+        is_due.then(|| {
+            self.last = now;
+            let words = if words.is_empty() { String::new() } else { format!("  {words}") };
+            format!("{}: {} of {} points{words}", self.name, self.done, self.to_run)
+        })
+    }
+
+    /// The line at the end.
+    fn end(&self) -> Option<String> {
+        let is_told = self.of_several && self.done > 0;
+        is_told.then(|| format!("{}: {} of {} points done", self.name, self.done, self.to_run))
+    }
 }
 
 /// Counts of failures, and the points with the smallest and the largest value.
@@ -25,10 +73,12 @@ struct Seen {
 }
 
 impl Bar {
-    /// Creates a bar for `experiment`, hidden if standard error is not a terminal. It follows the experiment's first
-    /// metric.
-    pub fn new(experiment: &Experiment) -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    /// Creates the progress of `experiment`, which has the index `place.0` of `place.1` experiments. It follows the
+    /// experiment's first metric.
+    pub fn new(experiment: &Experiment, place: (usize, usize)) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let lines = (!is_terminal).then(|| Mutex::new(Lines::new(&experiment.parts().name, place)));
         let style = ProgressStyle::with_template(
             "{prefix:.bold} {bar:28.cyan/dim} {pos}/{len}  {elapsed} gone, {eta} left  {wide_msg}",
         )
@@ -36,17 +86,34 @@ impl Bar {
         bar.set_style(style);
         bar.set_prefix(experiment.parts().name.clone());
         let metric = experiment.metrics().first().map(|(name, metric)| (name.to_string(), (*metric).clone()));
-        Self { bar, metric, seen: Mutex::default() }
+        Self { bar, lines, metric, seen: Mutex::default() }
     }
 
-    /// Removes the bar from the terminal.
+    /// Removes the bar from the terminal, or prints the last line.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
+        self.line(|lines| lines.end());
+    }
+
+    /// Prints a line, if lines replace the bar and there is one.
+    fn line(&self, next: impl FnOnce(&mut Lines) -> Option<String>) {
+        let Some(lines) = &self.lines else { return };
+        if let Some(line) = next(&mut lines.lock().ignore_poison()) {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Counts a point, and shows `words` about the points so far.
+    fn advance(&self, words: String) {
+        self.line(|lines| lines.advance(Instant::now(), &words));
+        self.bar.set_message(words);
+        self.bar.inc(1);
     }
 }
 
 impl Observer for Bar {
-    fn begin(&self, to_run: usize, _reused: usize) {
+    fn begin(&self, to_run: usize, reused: usize) {
+        self.line(|lines| lines.begin(to_run, reused));
         self.bar.set_length(to_run as u64);
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
@@ -63,18 +130,17 @@ impl Observer for Bar {
                 seen.highest = Some((value, point.label()));
             }
         }
-        self.bar.set_message(seen.words(self.metric.as_ref()));
-        self.bar.inc(1);
+        self.advance(seen.words(self.metric.as_ref()));
     }
 
     fn fault(&self, _: &Point, _: &Failure) {
         let mut seen = self.seen.lock().ignore_poison();
         seen.faults += 1;
-        self.bar.set_message(seen.words(self.metric.as_ref()));
-        self.bar.inc(1);
+        self.advance(seen.words(self.metric.as_ref()));
     }
 
     fn elsewhere(&self, _: &Point) {
+        self.line(|lines| lines.advance(Instant::now(), ""));
         self.bar.inc(1);
     }
 
@@ -107,5 +173,24 @@ impl Seen {
             }
         }
         words.join("  ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_tell_the_start_and_the_end_of_each_experiment_and_seldom_a_point() {
+        let mut lines = Lines::new("tcp-receive", (1, 3));
+        assert_eq!(lines.begin(3, 2).unwrap(), "[2/3] tcp-receive: 3 points to run, 2 known");
+        let start = lines.last;
+        assert_eq!(lines.advance(start, "1 failed"), None);
+        let line = lines.advance(start + LINE_INTERVAL, "1 failed").unwrap();
+        assert_eq!(line, "[2/3] tcp-receive: 2 of 3 points  1 failed");
+        assert_eq!(lines.advance(start + 3 * LINE_INTERVAL, ""), None, "the end has a line of its own");
+        assert_eq!(lines.end().unwrap(), "[2/3] tcp-receive: 3 of 3 points done");
+        let mut alone = Lines::new("tcp-receive", (0, 1));
+        assert_eq!((alone.begin(3, 0), alone.end()), (None, None));
     }
 }

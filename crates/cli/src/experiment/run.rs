@@ -55,10 +55,10 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
     let (store, options) = (which.store(), how.options());
     let (mut text, mut objects) = (String::new(), Vec::new());
     let (mut host, mut wrong, mut failed) = (false, false, false);
-    for experiment in &experiments {
+    for (index, experiment) in experiments.iter().enumerate() {
         let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
         unknown_keys(&campaign, &options)?;
-        let bar = Bar::new(experiment);
+        let bar = Bar::new(experiment, (index, experiments.len()));
         let outcome = campaign.run(&store, registry, &options, &bar, &stop);
         bar.clear();
         let mut outcome = outcome?;

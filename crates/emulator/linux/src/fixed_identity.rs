@@ -64,9 +64,11 @@ impl FixedIdentity {
     }
 
     fn guest_name(&self, host: &Path, names: &[&str]) -> PathBuf {
-        let mut known = self.folders.iter().filter(|(name, _)| names.contains(name));
-        let shown = known.find_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
-        shown.unwrap_or_else(|| host.to_owned())
+        let known = self.folders.iter().filter(|(name, _)| names.contains(name));
+        let shown = known.filter_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
+        // The directory closest to the file: `/a/b/../fft` is in `/a/b/..`, and its path begins with `/a`, too.
+        let closest = shown.min_by_key(|shown| shown.components().count());
+        closest.unwrap_or_else(|| host.to_owned())
     }
 }
 
@@ -98,6 +100,19 @@ mod tests {
         assert_eq!(names.of_program(Path::new("/usr/lib/libc.so")), Path::new("/usr/lib/libc.so"));
         assert_eq!(names.of_work(Path::new("/home/u")), Path::new("/longma/here"));
         assert_eq!(names.of_work(Path::new("/tmp")), Path::new("/tmp"));
+    }
+
+    #[test]
+    fn a_program_has_the_same_name_by_whatever_path_it_is_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().canonicalize().unwrap();
+        let below = program.join("a/b");
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::write(program.join("fft"), "").unwrap();
+        for path in [program.join("fft"), below.join("../../fft"), below.join("./../../fft")] {
+            let names = FixedIdentity::new(&path, &below, false);
+            assert_eq!(names.of_program(&path), Path::new("/longma/program/fft"), "{}", path.display());
+        }
     }
 
     #[test]

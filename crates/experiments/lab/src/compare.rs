@@ -2,11 +2,32 @@
 
 use crate::experiment::{Experiment, Published};
 use crate::key::Key;
+use crate::number::number;
 use crate::table::{Row, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Deviations up to this count as near, relative to the published value.
+const NEAR: f64 = 0.1;
+
+/// What was published for a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected {
+    /// A value.
+    Value(f64),
+    /// A lower bound.
+    AtLeast(f64),
+    /// An upper bound.
+    AtMost(f64),
+    /// A range, both ends included.
+    Between(f64, f64),
+}
 
 /// A published value with the measured one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
+    /// Index of the entry in the experiment file. An entry may belong to several points.
+    pub entry: usize,
     /// Key of the point; `None` if it was not run.
     pub key: Option<Key>,
     /// Label of the point.
@@ -16,39 +37,111 @@ pub struct Comparison {
     /// Unit of the metric.
     pub unit: String,
     /// The published value.
-    pub published: f64,
+    pub published: Expected,
     /// The measured value; `None` if the point was not run or failed.
     pub ours: Option<f64>,
+    /// Whether the point belongs to the quick form only and so runs less than the whole experiment.
+    pub shortened: bool,
     /// Key of the source in the experiment file.
     pub source: String,
     /// How the value was obtained: "printed", "digitised" or "computed".
     pub read: &'static str,
+    /// The note of the entry.
+    pub note: Option<String>,
 }
 
-/// Summary of an experiment's comparisons.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Summary of an experiment's comparisons. A published value counts once, whatever the number of points with it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Number of published values with a measured one.
     pub compared: usize,
     /// Number of published values without one.
     pub missing: usize,
-    /// Geometric mean of measured over published values; `None` without comparisons.
+    /// Number of points with these values.
+    pub points: usize,
+    /// Number of published values that all their points agree with: within 10 %, or within the bounds.
+    pub near: usize,
+    /// Number of published values whose sign is the opposite at a point.
+    pub opposite: usize,
+    /// Measured over published value; `None` unless there is one comparison.
     pub mean_ratio: Option<f64>,
-    /// Mean of the absolute relative deviations.
+    /// Mean of the absolute relative deviations; `None` if the comparisons are of several metrics, or of several points
+    /// with one published value.
     pub mean_deviation: Option<f64>,
     /// Largest absolute relative deviation.
     pub largest_deviation: Option<f64>,
+    /// Where the largest deviation is: the metric and its point.
+    pub farthest: Option<String>,
+}
+
+impl Expected {
+    /// The value, or `None` for bounds.
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Expected::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The lower and the upper bound; `None` for a value.
+    pub fn bounds(self) -> Option<(Option<f64>, Option<f64>)> {
+        match self {
+            Expected::Value(_) => None,
+            Expected::AtLeast(low) => Some((Some(low), None)),
+            Expected::AtMost(high) => Some((None, Some(high))),
+            Expected::Between(low, high) => Some((Some(low), Some(high))),
+        }
+    }
+
+    /// The bound closest to `value` if the value is outside.
+    fn exceeded(self, value: f64) -> Option<f64> {
+        let (low, high) = self.bounds()?;
+        low.filter(|low| value < *low).or(high.filter(|high| value > *high))
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expected::Value(value) => f.write_str(&number(*value)),
+            Expected::AtLeast(low) => write!(f, ">= {}", number(*low)),
+            Expected::AtMost(high) => write!(f, "<= {}", number(*high)),
+            Expected::Between(low, high) => write!(f, "{} to {}", number(*low), number(*high)),
+        }
+    }
 }
 
 impl Comparison {
-    /// Measured over published value.
+    /// Measured over published value. `None` for bounds.
     pub fn ratio(&self) -> Option<f64> {
-        self.ours.filter(|_| self.published != 0.0).map(|ours| ours / self.published)
+        let published = self.published.value().filter(|published| *published != 0.0)?;
+        self.ours.map(|ours| ours / published)
     }
 
-    /// Absolute deviation relative to the published value.
+    /// Whether the measured value is within the published bounds. `None` for a value.
+    pub fn holds(&self) -> Option<bool> {
+        self.published.bounds()?;
+        self.ours.map(|ours| self.published.exceeded(ours).is_none())
+    }
+
+    /// Absolute deviation relative to the published value, or to the exceeded bound. `None` if that is 0.
     pub fn deviation(&self) -> Option<f64> {
-        self.ratio().map(|ratio| (ratio - 1.0).abs())
+        if self.holds() == Some(true) {
+            return Some(0.0);
+        }
+        let exceeded = self.ours.and_then(|ours| self.published.exceeded(ours));
+        let nearest = self.published.value().or(exceeded).filter(|value| *value != 0.0)?;
+        self.ours.map(|ours| (ours / nearest - 1.0).abs())
+    }
+
+    /// Whether the published value is met within 10 %, or the bound holds.
+    fn is_near(&self) -> bool {
+        self.holds().unwrap_or_else(|| self.deviation().is_some_and(|deviation| deviation <= NEAR))
+    }
+
+    /// Whether the measured value has the opposite sign of the published one.
+    fn is_opposite(&self) -> bool {
+        self.published.value().zip(self.ours).is_some_and(|(published, ours)| published * ours < 0.0)
     }
 }
 
@@ -57,14 +150,15 @@ impl Comparison {
 pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     let published = experiment.parts().published.iter().enumerate();
-    for (_, published) in published.filter(|(index, _)| !table.left_out.contains(index)) {
+    for (entry, published) in published.filter(|(index, _)| !table.left_out.contains(index)) {
         let rows: Vec<_> = table.rows.iter().filter(|row| is_at(published, table, row)).collect();
-        let order = experiment.metrics();
-        for (metric, _) in order.iter().filter(|(name, _)| published.values.contains_key(*name)) {
+        for (metric, _) in experiment.metrics() {
+            let Some(expected) = published.expected(metric) else { continue };
+            let one = |row: Option<&Row>| comparison((entry, published), expected, table, row, metric);
             if rows.is_empty() {
-                comparisons.push(comparison(published, table, None, metric));
+                comparisons.push(one(None));
             }
-            comparisons.extend(rows.iter().map(|row| comparison(published, table, Some(row), metric)));
+            comparisons.extend(rows.iter().map(|row| one(Some(row))));
         }
     }
     comparisons
@@ -75,38 +169,64 @@ pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
     published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
 }
 
-fn comparison(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
+fn comparison(
+    (entry, published): (usize, &Published),
+    expected: Expected,
+    table: &Table,
+    row: Option<&Row>,
+    metric: &str,
+) -> Comparison {
     let index = table.metric(metric);
     let at =
         || published.at.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
     Comparison {
+        entry,
         key: row.map(|row| row.key.clone()),
         point: row.map_or_else(at, |row| table.label(row)),
         metric: metric.into(),
         unit: index.map_or(String::new(), |index| table.metrics[index].unit.clone()),
-        published: published.values[metric].0,
+        published: expected,
         ours: row.and_then(|row| row.values[index?]),
+        shortened: row.is_some_and(|row| row.shortened),
         source: published.source.to_string(),
         read: published.read.word(),
+        note: published.note.clone(),
     }
 }
 
 impl Verdict {
     /// Summarizes `comparisons`.
     pub fn of(comparisons: &[Comparison]) -> Self {
-        let ratios: Vec<_> = comparisons.iter().filter_map(Comparison::ratio).collect();
-        let mean = |values: Vec<f64>| {
-            let count = values.len() as f64;
-            (count > 0.0).then(|| values.into_iter().sum::<f64>() / count)
+        let mut values: BTreeMap<(usize, &str), Vec<&Comparison>> = BTreeMap::new();
+        for comparison in comparisons {
+            values.entry((comparison.entry, &comparison.metric)).or_default().push(comparison);
+        }
+        let measured = |all: &&Vec<&Comparison>| all.iter().any(|one| one.ours.is_some());
+        let count = |wanted: &dyn Fn(&[&Comparison]) -> bool| {
+            values.values().filter(measured).filter(|all| wanted(all)).count()
         };
-        let positive = ratios.iter().filter(|ratio| **ratio > 0.0);
-        let deviations: Vec<_> = comparisons.iter().filter_map(Comparison::deviation).collect();
+        let is_near =
+            |all: &[&Comparison]| all.iter().filter(|one| one.ours.is_some()).all(|one| one.is_near());
+        let is_opposite = |all: &[&Comparison]| all.iter().any(|one| one.is_opposite());
+        let of_one_metric = comparisons.iter().map(|one| &one.metric).collect::<BTreeSet<_>>().len() < 2;
+        let is_plain = of_one_metric && values.values().all(|all| all.len() == 1);
+        let deviations: Vec<_> = comparisons.iter().filter_map(|one| Some((one.deviation()?, one))).collect();
+        let farthest = deviations.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        let mean = deviations.iter().map(|(deviation, _)| deviation).sum::<f64>() / deviations.len() as f64;
+        let compared = count(&|_| true);
         Self {
-            compared: ratios.len(),
-            missing: comparisons.len() - ratios.len(),
-            mean_ratio: mean(positive.map(|ratio| ratio.ln()).collect()).map(f64::exp),
-            largest_deviation: deviations.iter().copied().reduce(f64::max),
-            mean_deviation: mean(deviations),
+            compared,
+            missing: values.len() - compared,
+            points: comparisons.iter().filter(|one| one.ours.is_some()).count(),
+            near: count(&is_near),
+            opposite: count(&is_opposite),
+            mean_ratio: if let [one] = comparisons { one.ratio() } else { None },
+            mean_deviation: (is_plain && !deviations.is_empty()).then_some(mean),
+            largest_deviation: farthest.map(|(deviation, _)| *deviation),
+            farthest: farthest.map(|(_, one)| match one.point.is_empty() {
+                true => one.metric.clone(),
+                false => format!("{}, {}", one.metric, one.point),
+            }),
         }
     }
 }

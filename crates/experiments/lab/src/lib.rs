@@ -13,6 +13,7 @@ mod experiment;
 mod explain;
 mod export;
 mod failure;
+mod formula;
 mod key;
 mod machines;
 mod names;
@@ -25,10 +26,12 @@ mod report;
 mod setting;
 mod store;
 mod table;
+mod units;
+mod values;
 mod workload;
 
 pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard, State};
-pub use compare::{Comparison, Verdict, compare};
+pub use compare::{Comparison, Expected, Verdict, compare};
 pub use experiment::*;
 pub use explain::{
     Contribution, ExplainError, Explanation, Game, Gap, MAX_MECHANISMS, Place, Selection, Switch,

@@ -23,26 +23,41 @@ impl Names {
             names.values.insert(name.clone(), shown.values.clone().into_iter().collect());
         }
         let quick = file.quick.iter().flat_map(|quick| &quick.zip);
+        let mut needed = BTreeSet::new();
         for columns in file.zip.iter().chain(quick) {
-            names.find_represented(&columns.iter().collect::<Vec<_>>());
+            let (represented, others) = names.split(&columns.iter().collect::<Vec<_>>());
+            names.represented.extend(represented);
+            needed.extend(others);
         }
+        // The two forms of an experiment have the same columns.
+        names.represented.retain(|name| !needed.contains(name));
         names
     }
 
-    /// Finds the columns that another column represents. A column with a display name is never represented. Of the
-    /// remaining columns, all are represented if some column has a display name; otherwise only those with the same
-    /// values as an earlier column.
-    fn find_represented(&mut self, columns: &[(&String, &SweepColumn)]) {
+    /// Splits columns into those that other columns represent, and the rest. A column with a display name is never
+    /// represented. Of the remaining columns, those are represented whose values follow from those of the columns with
+    /// a display name, if there are any; otherwise those with the same values as an earlier column.
+    fn split(&self, columns: &[(&String, &SweepColumn)]) -> (Vec<String>, Vec<String>) {
         let named = |name: &str| self.values.contains_key(name);
         let any = columns.iter().any(|(name, _)| named(name));
         let repeated =
             |at: usize| columns[..at].iter().any(|(_, other)| other.values == columns[at].1.values);
-        let represented = columns.iter().enumerate().filter(|(at, (name, _))| {
-            let (named, repeated) = (named(name), repeated(*at));
-            !named && (any || repeated)
-        });
-        let represented: Vec<String> = represented.map(|(_, (name, _))| (*name).clone()).collect();
-        self.represented.extend(represented);
+        let telling: Vec<_> = columns.iter().filter(|(name, _)| named(name)).map(|(_, axis)| axis).collect();
+        let follows = |column: &SweepColumn| {
+            let mut known: BTreeMap<Vec<String>, &Setting> = BTreeMap::new();
+            column.values.iter().enumerate().all(|(row, value)| {
+                let told = telling.iter().filter_map(|axis| axis.values.get(row)).map(ToString::to_string);
+                *known.entry(told.collect()).or_insert(value) == value
+            })
+        };
+        let is_represented = |(at, (name, column)): (usize, &(&String, &SweepColumn))| {
+            !named(name) && (any && follows(column) || repeated(at))
+        };
+        let all =
+            columns.iter().enumerate().map(|(at, column)| (column.0.clone(), is_represented((at, column))));
+        let (represented, others): (Vec<_>, Vec<_>) = all.partition(|(_, represented)| *represented);
+        let only_names = |columns: Vec<(String, bool)>| columns.into_iter().map(|(name, _)| name).collect();
+        (only_names(represented), only_names(others))
     }
 
     /// Returns whether another parameter represents this one.

@@ -4,10 +4,12 @@
 use crate::experiment::{CheckedExperiment, Experiment, in_order};
 use crate::explain::{Explanation, Selection};
 use crate::failure::{Failure, FailureKind};
+use crate::formula::matches;
 use crate::pairwise;
 use crate::point::Point;
 use crate::points::PointError;
 use crate::read::{Problems, nearest};
+use crate::units::{Conversion, Unit};
 use crate::workload::{Measure, Registry, Rehearsal, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -183,9 +185,11 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems:
     if !is_whole || forms.is_empty() {
         return;
     }
-    for (name, metric) in in_order(&experiment.parts().metrics, |metric| metric.marks.at()) {
-        let sources = [Some(metric.source(name)), metric.per.as_deref()];
-        for source in sources.into_iter().flatten().filter(|source| !known.contains(source)) {
+    let metrics = &experiment.parts().metrics;
+    for (name, metric) in in_order(metrics, |metric| metric.marks.at()) {
+        let in_file = |source: &str| metric.formula.is_some() && metrics.contains_key(source);
+        let is_known = |source: &str| in_file(source) || known.iter().any(|name| matches(source, name));
+        for source in metric.sources(name).iter().filter(|source| !is_known(source)) {
             let message = format!("nothing measures `{source}`");
             let list = format!("`longma experiment metrics {}` lists all", experiment.parts().name);
             let near = nearest(source, known.iter().copied());
@@ -193,6 +197,69 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems:
             problems.error(metric.marks.at(), message, "this metric", help);
         }
     }
+    check_units(experiment, forms, problems);
+}
+
+/// Checks the units of the metrics, as far as those of the workload are known.
+fn check_units(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems: &mut Problems) {
+    let metrics = &experiment.parts().metrics;
+    let measured = |source: &str| {
+        let of_form = |form: &Rehearsed| {
+            let found = form.measures.values().find(|measure| matches(source, &measure.name));
+            Unit::parse(&found?.unit)
+        };
+        forms.iter().find_map(|(_, form)| of_form(form))
+    };
+    for (name, metric) in in_order(metrics, |metric| metric.marks.at()) {
+        let Some(to) = Unit::parse(&metric.unit) else { continue };
+        let refuse = |message: String, help: String, problems: &mut Problems| {
+            problems.error(metric.marks.at(), message, "this metric", help);
+        };
+        if let Some(formula) = metric.parsed() {
+            let unit_of = |source: &str| match metrics.get(source) {
+                Some(of_file) => Unit::parse(&of_file.unit),
+                None => measured(source),
+            };
+            match formula.unit(&unit_of) {
+                Err(message) => refuse(message, String::new(), problems),
+                Ok(Some(unit)) if !unit.is_like(&to) => {
+                    let message = format!("the formula of `{name}` does not give {}", metric.unit);
+                    refuse(message, "change the unit or the formula".into(), problems);
+                }
+                Ok(Some(unit)) if !formula.has_number() => {
+                    if let Conversion::By(factor) = unit.conversion(&to)
+                        && !is_close(factor, 1.0)
+                    {
+                        let message =
+                            format!("the formula of `{name}` gives another unit than {}", metric.unit);
+                        refuse(message, format!("multiply it by {factor:e}"), problems);
+                    }
+                }
+                Ok(_) => {}
+            }
+            continue;
+        }
+        let per = metric.per.as_deref().map_or(Some(Unit::one()), measured);
+        let Some((of, per)) = measured(metric.source(name)).zip(per) else { continue };
+        let scale = metric.scale.map_or(1.0, |scale| scale.0);
+        match of.times(&per, -1).conversion(&to) {
+            Conversion::Impossible => {
+                let message = format!("`{}` is not measured in {}", metric.source(name), metric.unit);
+                let list = format!("`longma experiment metrics {}` lists all", experiment.parts().name);
+                refuse(message, list, problems);
+            }
+            Conversion::By(factor) if !is_close(factor, scale) => {
+                let message = format!("the scale of `{name}` does not give {}", metric.unit);
+                refuse(message, format!("write `scale = {factor:e}`"), problems);
+            }
+            Conversion::By(_) | Conversion::Unknown => {}
+        }
+    }
+}
+
+/// Whether two factors are the same except for rounding.
+fn is_close(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-9
 }
 
 /// Position in the file of the parameter called `name`, or of its table.

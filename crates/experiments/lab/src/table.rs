@@ -2,10 +2,12 @@
 
 use crate::campaign::{Campaign, State};
 use crate::experiment::{Better, Metric};
+use crate::formula::matches;
 use crate::key::Key;
 use crate::names::Names;
 use crate::setting::Setting;
 use crate::store::{Record, Results};
+use crate::values::Values;
 use serde_json::{Map, Value, json};
 
 /// A metric as a column.
@@ -37,6 +39,8 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
     /// Why there are no values.
     pub failure: Option<String>,
+    /// Whether only the quick form has this point: it runs less than what published values are compared with.
+    pub shortened: bool,
 }
 
 /// The result table of an experiment.
@@ -65,14 +69,17 @@ impl Table {
         let parameters =
             campaign.points.first().map(|p| p.varied.iter().map(|(name, _)| name.clone()).collect());
         let run = campaign.points.iter().filter_map(|point| Some((point, results.get(&point.key)?)));
-        let rows: Vec<_> = run
-            .clone()
-            .map(|(point, record)| Row {
+        let values = Values::of(campaign.experiment, &campaign.points, results);
+        let numbered = campaign.points.iter().enumerate();
+        let recorded = numbered.filter_map(|(at, point)| Some((at, point, results.get(&point.key)?)));
+        let rows: Vec<_> = recorded
+            .map(|(at, point, record)| Row {
                 key: point.key.clone(),
                 machine: record.machine.clone(),
                 settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
-                values: metrics.iter().map(|(name, metric)| metric.value(name, record)).collect(),
+                values: metrics.iter().map(|(name, _)| values.value(at, name)).collect(),
                 failure: record.failure.as_ref().map(|failure| failure.message.clone()),
+                shortened: campaign.shortened.contains(&point.key),
             })
             .collect();
         let missing =
@@ -117,56 +124,46 @@ fn left_out(campaign: &Campaign<'_>) -> Vec<usize> {
 }
 
 impl Metric {
-    /// The workload's metric for this metric, which is called `name`.
-    pub fn source<'a>(&'a self, name: &'a str) -> &'a str {
-        self.of.as_deref().unwrap_or(name)
-    }
-
-    /// The value of this metric, called `name`, in a record.
-    pub fn value(&self, name: &str, record: &Record) -> Option<f64> {
-        let found = |source: &str| match source.strip_prefix("host.") {
-            Some(of_host) => record.host.get(of_host),
-            None => record.metrics.get(source),
-        };
-        let value = found(self.source(name))?;
-        let per = self.per.as_deref().map_or(Some(&1.0), found).filter(|per| **per != 0.0)?;
-        Some(value / per * self.scale.map_or(1.0, |scale| scale.0))
-    }
-
     fn column(&self, name: &str) -> Column {
         Column {
             name: name.into(),
             title: self.title(name).into(),
             unit: self.unit.clone(),
             better: self.better,
-            of_host: [Some(self.source(name)), self.per.as_deref()]
-                .into_iter()
-                .flatten()
-                .any(|source| source.starts_with("host.")),
+            of_host: self.sources(name).iter().any(|source| source.starts_with("host.")),
         }
     }
 }
 
-/// Metrics that no successful record contains.
+/// Sources of metrics that no successful record contains.
 fn unknown<'a>(
     metrics: &[(&str, &Metric)],
     records: impl Iterator<Item = &'a Record>,
 ) -> Vec<(String, String)> {
     let records: Vec<_> = records.filter(|record| record.failure.is_none()).collect();
     let Some(example) = records.first() else { return Vec::new() };
-    let absent =
-        metrics.iter().filter(|(name, metric)| records.iter().all(|r| metric.value(name, r).is_none()));
     let host = example.host.keys().map(|name| format!("host.{name}"));
     let names: Vec<_> = example.metrics.keys().cloned().chain(host).collect();
+    let in_file = |source: &str| metrics.iter().any(|(name, _)| *name == source);
+    let mut absent = Vec::new();
+    for (name, metric) in metrics {
+        let is_formula = metric.formula.is_some();
+        if !is_formula && records.iter().any(|record| metric.value(name, record).is_some()) {
+            continue;
+        }
+        let sources = metric.sources(name);
+        let missing =
+            |of: &&String| !names.iter().any(|name| matches(of, name)) && !(is_formula && in_file(of));
+        let source = match (sources.iter().find(missing), is_formula) {
+            (Some(source), _) => source.clone(),
+            (None, true) => continue,
+            (None, false) => metric.source(name).into(),
+        };
+        let help = crate::read::suggestion(&source, names.iter().map(String::as_str), "metric");
+        let message = format!("the workload does not measure `{source}`; {help}");
+        absent.push((source, message));
+    }
     absent
-        .map(|(name, metric)| {
-            let sources = [Some(metric.source(name)), metric.per.as_deref()];
-            let missing = sources.into_iter().flatten().find(|of| !names.iter().any(|name| name == of));
-            let source = missing.unwrap_or(metric.source(name));
-            let help = crate::read::suggestion(source, names.iter().map(String::as_str), "metric");
-            (source.into(), format!("the workload does not measure `{source}`; {help}"))
-        })
-        .collect()
 }
 
 /// A row as a JSON object: key, machine, varying parameters, metrics, failure.

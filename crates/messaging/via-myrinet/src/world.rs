@@ -172,6 +172,20 @@ impl World {
         }
     }
 
+    /// Puts a receive descriptor, posted before the VI was connected, into the queue that the NIC uses from now on.
+    /// Takes no simulated time.
+    pub fn place_receive(&mut self, station: usize, slot: usize, work: Work) {
+        let rings = &mut self.stations[station].vis[slot].receives;
+        if rings.has_big() || rings.free() == 0 {
+            rings.put_big(work);
+            rings.flag = true;
+            return;
+        }
+        rings.write();
+        rings.arrive(work);
+        rings.known_free = rings.free();
+    }
+
     fn post_physical(&mut self, station: usize, slot: usize, side: Side, work: Work) {
         if self.stations[station].vis[slot].rings(side).has_big() {
             return self.put_big(station, slot, side, work);

@@ -2,8 +2,14 @@
 //! components. Comparisons with published figures are experiments.
 
 use longma_topology::Machine;
-use longma_via::{Address, Descriptor, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes};
-use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
+use longma_via::provider::{Established, Incoming, Link, Memory, OutgoingRequest, Provider, RegionInfo};
+use longma_via::{
+    Address, Descriptor, Error, MemoryAttributes, MemoryHandle, MemoryRegion, Nic, NicAttributes,
+    Reliability, Vi, ViAttributes,
+};
+use longma_via_myrinet::{Fabric, Kind, Myrinet, Parameters, Settings};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A connected VI on each of two hosts, with one buffer each.
 struct Pair {
@@ -18,14 +24,29 @@ fn parameters() -> Parameters {
 
 fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
     let fabric = Fabric::new(parameters(), settings).unwrap();
-    let ends = [0, 1].map(|station| {
-        let nic = Nic::with_provider(Box::new(fabric.nic(station).unwrap()));
+    let providers = [0, 1].map(|station| Box::new(fabric.nic(station).unwrap()) as Box<dyn Provider>);
+    connected(fabric, providers, reliability, receives, 0)
+}
+
+/// Connects a VI of each provider. The server posts `early` of its receives before it accepts.
+fn connected(
+    fabric: Fabric,
+    providers: [Box<dyn Provider>; 2],
+    reliability: Reliability,
+    receives: usize,
+    early: usize,
+) -> Pair {
+    let ends = providers.map(|provider| {
+        let nic = Nic::with_provider(provider);
         let tag = nic.create_protection_tag().unwrap();
         let buffer = nic.allocate(102_400, MemoryAttributes::remote(tag)).unwrap();
         let vi = nic.create_vi(ViAttributes::new(tag).with_reliability(reliability), None, None).unwrap();
         (nic, vi, buffer)
     });
     let [(_, client, from), (nic, server, to)] = ends;
+    for _ in 0..early {
+        server.post_receive(&Descriptor::receive(&[to.segment(0, 102_400)])).unwrap();
+    }
     std::thread::scope(|scope| {
         scope.spawn(|| nic.connect_wait(&Address::local("test"), None).unwrap().accept(&server).unwrap());
         loop {
@@ -37,8 +58,8 @@ fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
         }
     });
     // In a single thread, so that the order of operations on both hosts is deterministic.
-    for (vi, buffer) in [(&client, &from), (&server, &to)] {
-        for _ in 0..receives {
+    for (vi, buffer, early) in [(&client, &from, 0), (&server, &to, early)] {
+        for _ in early..receives {
             vi.post_receive(&Descriptor::receive(&[buffer.segment(0, 102_400)])).unwrap();
         }
     }
@@ -218,5 +239,87 @@ fn blocking_calls_work_from_two_threads() {
                 assert!(pair.vis[0].receive_wait(limit).unwrap().is_success());
             }
         });
+    }
+}
+
+/// A modelled NIC whose host's operating system returns from the set-up of a connection late.
+struct Late(Myrinet, Duration);
+
+struct LateRequest(Box<dyn Incoming>, Duration);
+
+impl Provider for Late {
+    fn attributes(&self) -> &NicAttributes {
+        self.0.attributes()
+    }
+
+    fn known_hosts(&self) -> Vec<Vec<u8>> {
+        self.0.known_hosts()
+    }
+
+    fn listen(&self, local: &Address) -> Result<(), Error> {
+        self.0.listen(local)
+    }
+
+    fn stop_listening(&self, local: &Address) {
+        self.0.stop_listening(local);
+    }
+
+    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        Ok(Box::new(LateRequest(self.0.wait(local, deadline)?, self.1)))
+    }
+
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        let established = self.0.request(ask, deadline);
+        std::thread::sleep(self.1);
+        established
+    }
+
+    fn allocate(&self, length: usize) -> Result<Option<Arc<dyn Memory>>, Error> {
+        self.0.allocate(length)
+    }
+
+    fn registered(&self, region: &RegionInfo) {
+        self.0.registered(region);
+    }
+
+    fn deregistered(&self, handle: MemoryHandle) {
+        self.0.deregistered(handle);
+    }
+}
+
+impl Incoming for LateRequest {
+    fn remote(&self) -> &Address {
+        self.0.remote()
+    }
+
+    fn remote_attributes(&self) -> &ViAttributes {
+        self.0.remote_attributes()
+    }
+
+    fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
+        let link = self.0.accept(vi, attributes, tag);
+        std::thread::sleep(self.1);
+        link
+    }
+
+    fn reject(self: Box<Self>) {
+        self.0.reject();
+    }
+}
+
+#[test]
+fn simulated_times_do_not_depend_on_which_thread_connects_first() {
+    for kind in [Kind::Bvia, Kind::Myvia] {
+        let measured = [[0, 200], [200, 0]].map(|late| {
+            let fabric = Fabric::new(parameters(), Settings::of(kind)).unwrap();
+            let providers = [0, 1].map(|station| {
+                let nic = fabric.nic(station).unwrap();
+                Box::new(Late(nic, Duration::from_millis(late[station]))) as Box<dyn Provider>
+            });
+            let pair = connected(fabric, providers, Reliability::ReliableDelivery, 4, 2);
+            let begin = [0, 1].map(|station| pair.fabric.time(station).ps());
+            (begin, pair.latency_us(64, 3), pair.fabric.time(0).ps(), pair.fabric.counts(1))
+        });
+        assert_eq!(measured[0], measured[1], "{kind:?}: the server or the client was late");
     }
 }

@@ -32,6 +32,11 @@ fn us(drive: &ModelledDevice<MemoryDevice>, work: impl FnOnce()) -> f64 {
     (drive.now().ps() - before) as f64 / 1e6
 }
 
+/// The same in whole microseconds.
+fn whole_us(drive: &ModelledDevice<MemoryDevice>, work: impl FnOnce()) -> u64 {
+    us(drive, work).round() as u64
+}
+
 fn fill(drive: &ModelledDevice<MemoryDevice>, zone: u32, bytes: usize) {
     let data = vec![7; 256 * KIB];
     for _ in 0..bytes / data.len() {
@@ -141,4 +146,25 @@ fn the_same_operations_take_the_same_time() {
         drive.now()
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_device_of_stated_latencies_takes_them_for_every_command() {
+    use longma_sim::Duration;
+    // The link takes less than a nanosecond.
+    let us_of = |us: u64| Duration::from_ps(us * 1_000_000);
+    let drive = drive(Parameters::answering(us_of(10), us_of(20), us_of(30)));
+    fill(&drive, 1, 1 << 20);
+    // Also what was written just before, which a drive with a write buffer would answer from there.
+    for kib in [4, 8, 64] {
+        assert_eq!(whole_us(&drive, || fill_one(&drive, kib)), 20, "write of {kib} KiB");
+        let block = Block(drive.zone(ZoneNumber(0)).unwrap().write_pointer - kib as u64 / 4);
+        let read = whole_us(&drive, || drive.read(block, &mut vec![0; kib * KIB]).unwrap());
+        assert_eq!(read, 10, "read of {kib} KiB");
+    }
+    let mut buffers = vec![vec![0; 4 * KIB]; 3];
+    let reads = buffers.iter_mut().zip([0, 1, 2]).map(|(buffer, block)| Read { block: Block(block), buffer });
+    let mut reads: Vec<_> = reads.collect();
+    assert_eq!(whole_us(&drive, || drive.read_many(&mut reads).unwrap()), 10, "reads at once");
+    assert_eq!(whole_us(&drive, || drive.reset(ZoneNumber(1)).unwrap()), 30, "reset");
 }

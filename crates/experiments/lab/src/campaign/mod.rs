@@ -21,6 +21,8 @@ pub struct Campaign<'a> {
     pub points: Vec<Point>,
     /// Whether these are the points of the quick form.
     pub quick: bool,
+    /// Points that only the quick form has, because it runs less there.
+    pub shortened: BTreeSet<Key>,
 }
 
 /// Options of a campaign.
@@ -154,7 +156,14 @@ impl<'a> Campaign<'a> {
         registry: &Registry,
         version: &str,
     ) -> Result<Self, PointError> {
-        Ok(Self { experiment, points: experiment.points(quick, registry, version)?, quick })
+        let points = experiment.points(quick, registry, version)?;
+        let mut shortened = BTreeSet::new();
+        if quick {
+            let whole: BTreeSet<_> =
+                experiment.points(false, registry, version)?.into_iter().map(|point| point.key).collect();
+            shortened.extend(points.iter().map(|point| point.key.clone()).filter(|key| !whole.contains(key)));
+        }
+        Ok(Self { experiment, points, quick, shortened })
     }
 
     /// State of `point`.

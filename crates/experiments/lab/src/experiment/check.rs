@@ -2,13 +2,14 @@
 //! `part!` types check single values.
 
 use super::sweep::combinations;
-use super::{Axis, ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
+use super::{Axis, ExperimentFile, Explain, Figure, Plot, PlotKind, Published, Quick, Reading};
+use crate::formula::Formula;
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
 use crate::workload::{Kind, Registry, Workload};
 use longma_topology::Machine;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -44,6 +45,7 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
     machines(file, folder, problems);
     axes(file, problems);
+    check_formulas(file, problems);
     file.published.iter().for_each(|published| check_published(file, published, problems));
     file.plots.iter().for_each(|plot| check_plot(file, plot, problems));
     if let Some(explain) = &file.explain {
@@ -245,8 +247,24 @@ fn known_metrics(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems
 
 fn check_published(file: &ExperimentFile, published: &Published, problems: &mut Problems) {
     let marks = published.marks();
-    let names: Vec<_> = published.values.keys().map(|name| (name.as_str(), marks.key("values"))).collect();
-    known_metrics(file, &names, problems);
+    let kinds =
+        [("values", &published.values), ("at_least", &published.at_least), ("at_most", &published.at_most)];
+    let named = |(key, map): (&str, &'_ Map<Figure>)| -> Vec<(String, Range<usize>)> {
+        map.keys().map(|name| (name.clone(), marks.key(key))).collect()
+    };
+    let names: Vec<_> = kinds.into_iter().flat_map(named).collect();
+    let borrowed: Vec<_> = names.iter().map(|(name, at)| (name.as_str(), at.clone())).collect();
+    known_metrics(file, &borrowed, problems);
+    if names.is_empty() && marks.sound(&["values", "at_least", "at_most"]) {
+        let help = "add `values`, `at_least` or `at_most`".into();
+        problems.error(marks.at(), "nothing is published here".into(), "this entry", help);
+    }
+    let bounds =
+        published.at_least.iter().filter_map(|(name, low)| Some((name, low, published.at_most.get(name)?)));
+    for (name, ..) in bounds.filter(|(_, low, high)| low.0 > high.0) {
+        let message = format!("the lower bound of `{name}` is above its upper bound");
+        problems.error(marks.key("at_least"), message, "here", String::new());
+    }
     if marks.sound(&["source"]) && !file.sources.contains_key(&*published.source) {
         let help = suggestion(&published.source, file.sources.keys().map(String::as_str), "source");
         let message = format!("there is no source `{}`", &*published.source);
@@ -276,6 +294,75 @@ fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
     }
     let axes = file.sweep.get(name).into_iter().chain(file.zip.iter().filter_map(|zip| zip.get(name)));
     axes.flat_map(|axis| &axis.values).any(|taken| taken == value)
+}
+
+/// Checks the formulas, and that none is computed from itself.
+fn check_formulas(file: &ExperimentFile, problems: &mut Problems) {
+    let mut formulas: BTreeMap<&str, Formula> = BTreeMap::new();
+    for (name, metric) in &file.metrics {
+        let Some(text) = &metric.formula else { continue };
+        let at = metric.marks.key("formula");
+        if metric.of.is_some() || metric.per.is_some() || metric.scale.is_some() {
+            let help = "write them into the formula".into();
+            problems.error(at.clone(), "a formula has no `of`, `per` or `scale`".into(), "here", help);
+        }
+        match Formula::parse(text) {
+            Ok(formula) => {
+                check_parameters(file, &formula, &at, problems);
+                formulas.insert(name, formula);
+            }
+            Err(message) => problems.error(at, message, "this formula", String::new()),
+        }
+    }
+    for name in formulas.keys() {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![(*name).to_string()]);
+        while let Some(one) = next.pop() {
+            let Some(formula) = formulas.get(one.as_str()) else { continue };
+            next.extend(formula.metrics().into_iter().filter(|read| reached.insert(read.clone())));
+        }
+        if reached.contains(*name) {
+            let message = format!("`{name}` is computed from itself");
+            problems.error(file.metrics[*name].marks.key("formula"), message, "this formula", String::new());
+        }
+    }
+}
+
+/// Checks that the parameters of a formula vary and have the values that it names.
+fn check_parameters(file: &ExperimentFile, formula: &Formula, at: &Range<usize>, problems: &mut Problems) {
+    formula.visit(&mut |part| {
+        let (names, settings) = match part {
+            Formula::At(_, settings) => {
+                (settings.iter().map(|(name, _)| name).collect(), settings.as_slice())
+            }
+            Formula::Over(_, _, names) => (names.iter().collect::<Vec<_>>(), &[][..]),
+            _ => return,
+        };
+        for name in names.into_iter().filter(|name| !varying(file).contains(&name.as_str())) {
+            let help = suggestion(name, varying(file), "swept parameter");
+            problems.error(at.clone(), format!("`{name}` does not vary"), "this formula", help);
+        }
+        for (name, value) in settings {
+            let taken = values_of(file, name);
+            if !taken.is_empty() && !taken.contains(value) {
+                let help = suggestion(value, taken.iter().map(String::as_str), "value");
+                let message = format!("no point has `{name}` = {value}");
+                problems.error(at.clone(), message, "this formula", help);
+            }
+        }
+    });
+}
+
+/// The values of a varying parameter in both forms, as texts.
+fn values_of(file: &ExperimentFile, name: &str) -> BTreeSet<String> {
+    let quick = file.quick.iter();
+    if name == "machine" {
+        let machines = file.machines.iter().chain(quick.flat_map(|quick| &quick.machines));
+        return machines.map(|machine| machine.to_string()).collect();
+    }
+    let axes = file.sweep.iter().chain(file.zip.iter().flatten());
+    let axes = axes.chain(quick.flat_map(|quick| quick.sweep.iter().chain(quick.zip.iter().flatten())));
+    let of_name = axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| &axis.values);
+    of_name.map(ToString::to_string).collect()
 }
 
 fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {

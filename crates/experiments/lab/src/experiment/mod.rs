@@ -49,6 +49,8 @@ part! {
         per: Option<String>,
         /// Factor that converts the value to the unit.
         scale: Option<Figure>,
+        /// A formula over metrics, in place of `of`, `per` and `scale`: `at(time, tree = 'cow') / time`.
+        formula: Option<String>,
         /// Which direction is better.
         better: Option<Better>,
     }

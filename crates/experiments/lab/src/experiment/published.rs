@@ -1,6 +1,7 @@
 //! Published values of an experiment's points. `compare` compares them with the measured ones.
 
 use super::Figure;
+use crate::compare::Expected;
 use crate::point::Point;
 use crate::read::{Map, Marks, Name, choice, part};
 use crate::setting::Setting;
@@ -24,6 +25,11 @@ part! {
         at: Map<Setting>,
         /// The values by metric, in its unit.
         values: Map<Figure>,
+        /// Lower bounds by metric. With `at_most`, a range. An order of two values is a bound of 0 on a formula for their
+        /// difference.
+        at_least: Map<Figure>,
+        /// Upper bounds by metric.
+        at_most: Map<Figure>,
         /// How they were obtained.
         read: Reading,
         /// Where they were published.
@@ -36,6 +42,25 @@ part! {
 impl Published {
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
+    }
+
+    /// What was published for `metric`.
+    pub(crate) fn expected(&self, metric: &str) -> Option<Expected> {
+        let figure = |map: &Map<Figure>| map.get(metric).map(|figure| figure.0);
+        match (figure(&self.values), figure(&self.at_least), figure(&self.at_most)) {
+            (Some(value), _, _) => Some(Expected::Value(value)),
+            (None, Some(low), Some(high)) => Some(Expected::Between(low, high)),
+            (None, Some(low), None) => Some(Expected::AtLeast(low)),
+            (None, None, Some(high)) => Some(Expected::AtMost(high)),
+            (None, None, None) => None,
+        }
+    }
+
+    /// Number of published values.
+    pub fn count(&self) -> usize {
+        let maps = [&self.values, &self.at_least, &self.at_most];
+        let names: std::collections::BTreeSet<_> = maps.into_iter().flat_map(Map::keys).collect();
+        names.len()
     }
 
     /// Returns whether a published value belongs to this point.

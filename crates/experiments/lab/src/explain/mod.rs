@@ -12,7 +12,7 @@ use crate::points::PointError;
 use crate::setting::Setting;
 use crate::store::Results;
 use crate::workload::Registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Parameters with values, in order.
 type Settings = Vec<(String, Setting)>;
@@ -151,7 +151,9 @@ impl<'a> Explanation<'a> {
             }
             explained.push(Place { settings, points: from..points.len() });
         }
-        Ok(Self { campaign: Campaign { experiment, points, quick }, switches, places: explained })
+        let shortened = BTreeSet::new();
+        let campaign = Campaign { experiment, points, quick, shortened };
+        Ok(Self { campaign, switches, places: explained })
     }
 
     /// Metrics to explain, in the order of the file.

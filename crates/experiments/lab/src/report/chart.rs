@@ -8,7 +8,7 @@ use crate::number::number;
 use crate::point::Point;
 use crate::setting::Setting;
 use crate::table::Column;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// A value in a chart.
@@ -169,8 +169,8 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
     panels
 }
 
-/// Redundant parameters: those that vary together with one of the plot's axes, and those with the same value at all
-/// points.
+/// Redundant parameters: those that vary together with one of the plot's axes, those that another parameter represents,
+/// and those with the same value at all points. Without them, all points still have different places.
 fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
     let zips = chapter.campaign.experiment.parts().zip.iter();
@@ -181,7 +181,25 @@ fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
         |(name, value): &(String, Setting)| points.iter().all(|p| varied(p, name).as_ref() == Some(value));
     let constant =
         points.first().into_iter().flat_map(|point| point.varied.iter().filter(|v| is_constant(v)));
-    together.chain(constant.map(|(name, _)| name.as_str())).filter(|name| !is_axis(name)).collect()
+    let represented =
+        points.first().into_iter().flat_map(|point| &point.varied).map(|(name, _)| name.as_str());
+    let represented = represented.filter(|name| chapter.table.names.is_represented(name));
+    let candidates = together.chain(represented).chain(constant.map(|(name, _)| name.as_str()));
+    let places = |implied: &[&str]| {
+        let place = |point: &Point| -> Vec<String> {
+            let kept = point.varied.iter().filter(|(name, _)| !implied.contains(&name.as_str()));
+            kept.map(|(_, value)| value.to_string()).collect()
+        };
+        points.iter().map(place).collect::<BTreeSet<_>>().len()
+    };
+    let mut implied: Vec<&str> = Vec::new();
+    for name in candidates.filter(|name| !is_axis(name)) {
+        implied.push(name);
+        if places(&implied) < places(&[]) {
+            implied.pop();
+        }
+    }
+    implied
 }
 
 /// Position of a value in a plot.
@@ -215,8 +233,7 @@ fn place(
             |value| names.words(by, &value),
         ));
     }
-    let is_implied = |name: &str| implied.contains(&name) || names.is_represented(name);
-    let others = point.varied.iter().filter(|(name, _)| !used(name) && !is_implied(name));
+    let others = point.varied.iter().filter(|(name, _)| !used(name) && !implied.contains(&name.as_str()));
     rest.extend(others.map(|(name, value)| names.words(name, value)));
     let rest = rest.join(", ");
     let x = coordinate(point, metric, &plot.x, names);

@@ -69,6 +69,17 @@ pub(super) fn is_crowded(ticks: &[(f64, String)]) -> bool {
     ticks.windows(2).any(|pair| pair[0].0 + half(&pair[0].1) > pair[1].0 - half(&pair[1].1))
 }
 
+/// How far the label `words` below a frame reaches to the left and to the right of its tick.
+pub(super) fn extent(ticks: &[(f64, String)], words: &str) -> (f64, f64) {
+    if is_crowded(ticks) {
+        // The cosine of 35 degrees; a turned label ends 4 to the right of its tick.
+        (clip(words).chars().count() as f64 * LETTER * 0.82 - 4.0, 4.0)
+    } else {
+        let half = words.chars().count() as f64 * LETTER / 2.0;
+        (half, half)
+    }
+}
+
 /// Height needed for the labels below the frame.
 pub(super) fn room_below(ticks: &[(f64, String)]) -> f64 {
     let longest = ticks.iter().map(|(_, words)| clip(words).chars().count()).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Draws charts over one axis: lines and bars, both measured and published values.
 
 use super::chart::{Cell, Panel};
-use super::draw::{COLOURS, Frame, LETTER, below, grid, room_below, svg, text, tip};
+use super::draw::{COLOURS, Frame, LETTER, below, extent, grid, room_below, svg, text, tip};
 use super::put;
 use super::scale::{Scale, categories};
 use crate::experiment::{LogAxis, PlotKind};
@@ -22,13 +22,17 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, words)| (y.place(value), words)).collect();
     let widest = ticks.iter().map(|(_, words)| words.chars().count()).max().unwrap_or(0);
     let frame = Frame { left: 16.0 + widest as f64 * LETTER, ..frame };
+    let axis = |frame: Frame, out: &mut String| match is_bar {
+        true => bars(panel, frame, &y, out),
+        false => lines(panel, frame, &y, out),
+    };
+    let frame = with_room(frame, &axis(frame, &mut String::new()).1);
     let mut inside = String::new();
     grid(&mut inside, frame, &ticks);
     let what =
         if panel.what.is_empty() { panel.unit.clone() } else { format!("{} ({})", panel.what, panel.unit) };
     text(&mut inside, "axis", 2.0, 13.0, &what);
-    let (marks, x_ticks) =
-        if is_bar { bars(panel, frame, &y, &mut inside) } else { lines(panel, frame, &y, &mut inside) };
+    let (marks, x_ticks) = axis(frame, &mut inside);
     let (left, right, bottom) = (frame.left, frame.right, frame.bottom);
     put!(
         inside,
@@ -38,6 +42,17 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let height = HEIGHT + room_below(&x_ticks) + 20.0;
     text(&mut inside, "axis end", frame.right, height - 4.0, &panel.axes[0]);
     (svg(WIDTH, height, &panel.plot.title, &inside), marks)
+}
+
+/// The frame, smaller by what the labels below it would need outside of the drawing.
+fn with_room(frame: Frame, ticks: &[(f64, String)]) -> Frame {
+    let (mut left, mut right) = (0f64, 0f64);
+    for (x, words) in ticks {
+        let (before, after) = extent(ticks, words);
+        left = left.max(before - x);
+        right = right.max(x + after - WIDTH);
+    }
+    Frame { left: frame.left + left, right: frame.right - right, ..frame }
 }
 
 /// Positions of the values along the horizontal axis, with its ticks.

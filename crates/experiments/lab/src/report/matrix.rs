@@ -30,8 +30,9 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let columns = categories(panel.cells.iter().map(|c| &c.x));
     let rows = categories(panel.cells.iter().map(|c| &c.y));
     let has_published = panel.plot.kind == PlotKind::Heat && panel.cells.iter().any(|c| c.published);
-    let label =
-        rows.iter().map(|r| clip(&r.to_string()).chars().count()).max().unwrap_or(0) as f64 * LETTER + 14.0;
+    let title = panel.axes[1].chars().count();
+    let names = rows.iter().map(|row| clip(&row.to_string()).chars().count());
+    let label = names.chain([title]).max().unwrap_or(0) as f64 * LETTER + 14.0;
     let room = if has_published { 420.0 } else { 620.0 };
     let wide = (room / columns.len().max(1) as f64).clamp(16.0, 76.0);
     let tall =

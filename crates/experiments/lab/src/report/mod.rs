@@ -124,23 +124,24 @@ fn nearness(deviation: Option<f64>) -> &'static str {
 
 fn overview(chapters: &[Chapter<'_>], out: &mut String) {
     out.push_str("<section class=\"overview\"><h1>All experiments</h1><div class=\"wide\"><table class=\"list\"><thead><tr>");
-    out.push_str("<th>experiment<th class=n>points run<th class=n>failed<th class=n>published<th class=n>ours / published<th class=n>mean deviation</tr></thead>\n");
+    out.push_str("<th>experiment<th class=n>points run<th class=n>failed<th class=n>published<th class=n>within 10 %<th class=n>largest deviation</tr></thead>\n");
     for chapter in chapters {
         let experiment = chapter.campaign.experiment;
         let verdict = Verdict::of(&compare(experiment, &chapter.table));
         let failed = chapter.table.rows.iter().filter(|row| row.failure.is_some()).count();
         let (run, all) = (chapter.table.rows.len(), chapter.campaign.points.len());
-        let ratio = verdict.mean_ratio.map_or("–".into(), |ratio| format!("{ratio:.3}"));
+        let near = if verdict.compared == 0 { "–".into() } else { verdict.near.to_string() };
+        let quick = if chapter.campaign.quick { " <i class=\"form\">quick</i>" } else { "" };
         let published = match verdict.compared + verdict.missing {
             0 => "–".into(),
             all => format!("{} of {all}", verdict.compared),
         };
         put!(
             out,
-            "<tr><td>{}<td class=n>{run} of {all}<td class=n>{failed}<td class=n>{published}<td class=n>{ratio}<td class=\"n {}\">{}</tr>\n",
+            "<tr><td>{}{quick}<td class=n>{run} of {all}<td class=n>{failed}<td class=n>{published}<td class=n>{near}<td class=\"n {}\">{}</tr>\n",
             link(chapter),
-            nearness(verdict.mean_deviation),
-            percent(verdict.mean_deviation),
+            nearness(verdict.largest_deviation),
+            percent(verdict.largest_deviation),
         );
     }
     out.push_str("</table></div></section>\n");
@@ -151,10 +152,16 @@ fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
     let parts = experiment.parts();
     put!(
         out,
-        "<section class=\"chapter\" id=\"{}\"><h2>{}</h2>\n",
+        "<section class=\"chapter\" id=\"{}\"><h2>{}{}</h2>\n",
         escape(&parts.name),
-        escape(&parts.title)
+        escape(&parts.title),
+        if chapter.campaign.quick { " <i class=\"form\">quick form</i>" } else { "" },
     );
+    if !chapter.campaign.shortened.is_empty() {
+        out.push_str(
+            "<p class=\"note\">Runs of the quick form are shorter than those of the published values.</p>\n",
+        );
+    }
     if let Some(description) = &parts.description {
         put!(out, "<p class=\"about\">{}</p>\n", prose(description));
     }
@@ -226,21 +233,26 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
         out,
         "<details{open}><summary>Comparison with published values: {}</summary>\n",
         match verdict.compared {
-            1 => format!("one value, {} away", percent(verdict.mean_deviation)),
-            many => format!("{many} values, {} away on average", percent(verdict.mean_deviation)),
+            1 => format!("one value, {} away", percent(verdict.largest_deviation)),
+            many => format!("{} of {many} values within 10 % or their bounds", verdict.near),
         },
     );
-    out.push_str("<div class=\"wide\"><table class=\"published\"><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio</tr></thead>\n");
+    out.push_str("<div class=\"wide\"><table class=\"published\"><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio<th>note</tr></thead>\n");
     for c in comparisons {
         let ours = c.ours.map_or("–".into(), number);
-        let ratio = c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
+        let ratio = match c.holds() {
+            Some(holds) => if holds { "holds" } else { "fails" }.into(),
+            None => c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}")),
+        };
+        let quick = if c.shortened { " <i class=\"form\">quick</i>" } else { "" };
+        let note = c.note.as_deref().map(prose).unwrap_or_default();
         let (point, metric, unit, source) =
             (escape(&c.point), escape(&c.metric), escape(&c.unit), escape(&c.source));
         put!(
             out,
-            "<tr><td>{point}<td>{metric} ({unit})<td>{source}<td>{}<td class=n>{}<td class=n>{ours}<td class=\"n {}\">{ratio}</tr>\n",
+            "<tr><td>{point}<td>{metric} ({unit})<td>{source}<td>{}<td class=n>{}<td class=n>{ours}{quick}<td class=\"n {}\">{ratio}<td>{note}</tr>\n",
             c.read,
-            number(c.published),
+            escape(&c.published.to_string()),
             nearness(c.deviation()),
         );
     }

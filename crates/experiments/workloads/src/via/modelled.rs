@@ -137,3 +137,30 @@ impl Modelled {
         self.fabric.time(0).seconds()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::exchange::Measure;
+    use super::*;
+    use longma_via_myrinet::Kind;
+
+    #[test]
+    fn a_measurement_gives_the_same_times_beside_busy_threads() {
+        let machine = Machine::open("piii-myrinet").unwrap();
+        for kind in [Kind::Bvia, Kind::Myvia] {
+            let measure = || {
+                let level = Reliability::ReliableDelivery;
+                let modelled = Modelled::new(&machine, Settings::of(kind), 64, level).unwrap();
+                let order = Order { measure: Measure::Ping, bytes: 64, messages: 5, warm_up: 2, window: 1 };
+                (modelled.measure(order, &AtomicBool::new(false)).unwrap(), modelled.counts(1))
+            };
+            let alone = measure();
+            std::thread::scope(|scope| {
+                let busy: Vec<_> = (0..8).map(|_| scope.spawn(|| [measure(), measure()])).collect();
+                for found in busy.into_iter().flat_map(|thread| thread.join().unwrap()) {
+                    assert_eq!(found, alone, "{kind:?}");
+                }
+            });
+        }
+    }
+}

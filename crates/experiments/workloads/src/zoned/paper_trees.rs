@@ -34,13 +34,14 @@ const DISTRIBUTIONS: &[(&str, Distribution)] = &[
 const DISTRIBUTION_NAMES: &[&str] = &["zipfian", "uniform", "latest", "hotspot", "exponential"];
 
 /// Metrics: name, unit, meaning.
-const MEASURES: [(&str, &str, &str); 12] = [
+const MEASURES: [(&str, &str, &str); 13] = [
     ("reads", "nodes", "read from the device"),
     ("writes", "nodes", "written to the device"),
     ("workload_reads", "nodes", "read after the load"),
     ("workload_writes", "nodes", "written after the load"),
     ("conventional_writes", "nodes", "written in place"),
     ("resets", "resets", "of zones"),
+    ("workload_resets", "resets", "of zones after the load"),
     ("run_time_s", "s", "simulated, of the whole"),
     ("workload_time_s", "s", "simulated, after the load"),
     ("sequential_occupied", "share", "of the sequential zones in use"),
@@ -285,6 +286,7 @@ impl Setup {
         result("workload_writes", all.writes - load.writes);
         result("conventional_writes", all.conventional_writes);
         result("resets", all.resets);
+        result("workload_resets", all.resets - load.resets);
         result("run_time_s", tree.seconds());
         result("workload_time_s", tree.seconds() - load_time);
         let share = |(used, all): (u64, u64)| if all == 0 { 0.0 } else { used as f64 / all as f64 };

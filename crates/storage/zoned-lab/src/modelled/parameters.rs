@@ -83,7 +83,8 @@ impl Parameters {
         last_reset: u64::MAX, // wear-out is off by default
     };
 
-    /// A device with a constant latency per command, such as the kernel's null_blk: no flash, buffer or wear.
+    /// A device with a constant latency per command, such as the kernel's null_blk: no flash, buffer or wear. The read
+    /// latency is the firmware's, because what a write buffer holds is read without a die.
     pub const fn answering(read: Duration, write: Duration, reset: Duration) -> Self {
         Self {
             channels: 1,
@@ -92,12 +93,12 @@ impl Parameters {
             program_bytes: 1 << 20,
             channel_bytes_per_second: u64::MAX,
             link_bytes_per_second: u64::MAX / 8,
-            read_4k: read,
-            read_page: read,
+            read_4k: Duration::ZERO,
+            read_page: Duration::ZERO,
             program: Duration::ZERO,
             erase: reset,
-            firmware_read_4k: Duration::ZERO,
-            firmware_read: Duration::ZERO,
+            firmware_read_4k: read,
+            firmware_read: read,
             firmware_write: write,
             firmware_write_4k: Duration::ZERO,
             buffer_bytes: u64::MAX,
