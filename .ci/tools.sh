@@ -89,13 +89,13 @@ can_boot() { command -v qemu-system-x86_64 >/dev/null && command -v busybox >/de
 # The vector instructions are checked against QEMU 8.2 or later, if Debian's mirror has one.
 find_vector_qemu() {
     [ -n "${LONGMA_QEMU_VECTOR:-}" ] && return
-    local said
-    if said=$(timeout 600 tests/debian_package.py target/qemu qemu-user 2>&1) &&
+    local output
+    if output=$(timeout 600 tests/debian_package.py target/qemu qemu-user 2>&1) &&
         target/qemu/usr/bin/qemu-loongarch64 --version >/dev/null 2>&1; then
         export LONGMA_QEMU_VECTOR=$root/target/qemu/usr/bin/qemu-loongarch64
     else
-        say "no newer QEMU (${said##*$'\n'}): vector instructions are checked against formulas only"
-        notes+=("vector instructions were not checked against QEMU: ${said##*$'\n'}")
+        say "no newer QEMU (${output##*$'\n'}): vector instructions are checked against formulas only"
+        notes+=("vector instructions were not checked against QEMU: ${output##*$'\n'}")
     fi
 }
 

@@ -16,12 +16,12 @@ bad() {
     echo "experiments: $passed passed, 1 failed"
     exit 1
 }
-# says WORDS COMMAND...: the command must fail with an error that contains WORDS.
-says() {
-    local words=$1 said
+# fails_with WORDS COMMAND...: the command must fail with an error that contains WORDS.
+fails_with() {
+    local words=$1 output
     shift
-    if said=$("$@" 2>&1); then bad "$* should fail"; fi
-    grep -qF -- "$words" <<<"$said" || bad "$*: says '$said', not '$words'"
+    if output=$("$@" 2>&1); then bad "$* should fail"; fi
+    grep -qF -- "$words" <<<"$output" || bad "$*: prints '$output', not '$words'"
     good
 }
 experiment() { timeout 300 "$longma" experiment "$@"; }
@@ -37,11 +37,11 @@ runs "$queens" --store whole
 good
 experiment compare "$queens" --store whole --within 0 >/dev/null || bad "compare"
 good
-says 'have no result yet' experiment compare "$queens" --store nothing
-says 'did you mean `queens-growth`' experiment run queens-grwth --folder "$root/experiments"
-says 'cannot write results to /proc' experiment run "$queens" --quick --store /proc/results
+fails_with 'have no result yet' experiment compare "$queens" --store nothing
+fails_with 'did you mean `queens-growth`' experiment run queens-grwth --folder "$root/experiments"
+fails_with 'cannot write results to /proc' experiment run "$queens" --quick --store /proc/results
 sed 's/^unit = "ways"/unti = "ways"/' "$queens" >wrong.toml
-says 'did you mean `unit`' experiment run wrong.toml --paths-from "$root/experiments"
+fails_with 'did you mean `unit`' experiment run wrong.toml --paths-from "$root/experiments"
 
 # A killed campaign leaves the files of its runs; a later one with the same process ID must handle them.
 TMPDIR=$scratch timeout 300 bash -c 'mkdir "$TMPDIR"/longma-$$-{0..9} && exec "$@"' - \
@@ -87,15 +87,15 @@ unit = "1"
 END
 # A shell without job control makes background processes ignore Ctrl-C; another program restores the default.
 python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
-    "$longma" experiment run long.toml --store long >/dev/null 2>said &
+    "$longma" experiment run long.toml --store long >/dev/null 2>errors &
 campaign=$!
 sleep 2
-pgrep -f "$scratch/queens" >/dev/null || bad "nothing runs after 2 s: $(cat said)"
+pgrep -f "$scratch/queens" >/dev/null || bad "nothing runs after 2 s: $(cat errors)"
 kill -INT $campaign
 status=0
 wait $campaign || status=$?
-[ $status = 130 ] || bad "Ctrl-C gives status $status: $(cat said)"
-grep -q 'points of long are left' said || bad "Ctrl-C says: $(cat said)"
+[ $status = 130 ] || bad "Ctrl-C gives status $status: $(cat errors)"
+grep -q 'points of long are left' errors || bad "Ctrl-C says: $(cat errors)"
 pgrep -f "$scratch/queens" >/dev/null && bad "a program outlived its campaign"
 good
 sed -i 's/^title.*/&\ntime_limit = "100 ms"/' long.toml

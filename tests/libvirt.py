@@ -380,11 +380,11 @@ def those_of_another_database_are_left_alone(house):
         return run(house.longma, "placement", *words, "--state", state, timeout=300, check=check)
 
     try:
-        until("it sees them", lambda: {"longma-1", "longma-2"} <= set(json.loads(says("hosts", "--json"))[0]["foreign"]))
-        says("request", "first", "--vcpus", "1", "--memory", "64MiB", "--patience", "60", check=False)
-        failed = until("its number is taken", lambda: json.loads(says("show", "first", "--json"))["problem"])
+        until("it sees them", lambda: {"longma-1", "longma-2"} <= set(json.loads(output_of("hosts", "--json"))[0]["foreign"]))
+        output_of("request", "first", "--vcpus", "1", "--memory", "64MiB", "--patience", "60", check=False)
+        failed = until("its number is taken", lambda: json.loads(output_of("show", "first", "--json"))["problem"])
         must("another database" in failed, failed)
-        says("delete", "first", "--patience", "60")
+        output_of("delete", "first", "--patience", "60")
     finally:
         other.kill()
         other.wait()
@@ -392,7 +392,7 @@ def those_of_another_database_are_left_alone(house):
     must(now == before, f"{before} became {now}")
 
 
-def watch_says_where_all_run(house):
+def watch_shows_where_all_run(house):
     looks = json.loads(run(house.longma, "placement", "watch", "--json"))
     must({look["domain"] for look in looks} == {"longma-1", "longma-2", "somebody-elses"}, f"{looks}")
     for look in looks:
@@ -511,7 +511,7 @@ STEPS = (
     a_killed_service_leaves_everything_running,
     those_of_others_are_left_alone,
     those_of_another_database_are_left_alone,
-    watch_says_where_all_run,
+    watch_shows_where_all_run,
     a_template_is_taken_and_filled_in,
     a_manually_pinned_io_thread_is_moved_back,
     a_look_is_a_few_calls_whatever_their_number,

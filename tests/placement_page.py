@@ -102,7 +102,7 @@ def look_at_tables(seen):
 def check(browser, longma, folder, screenshot):
     state = folder / "state"
 
-    def says(*words):
+    def output_of(*words):
         return subprocess.run([longma, "placement", *words, "--state", state], capture_output=True, text=True, check=True).stdout
 
     for _ in range(300):
@@ -110,11 +110,11 @@ def check(browser, longma, folder, screenshot):
             break
         time.sleep(0.2)
     access = json.loads((state / "client.json").read_text())
-    says("request", "web", "--vcpus", "4", "--memory", "8GiB")
-    says("request", "db", "--vcpus", "6", "--memory", "4GiB", "--cpu", "exclusive")
-    says("quota", "default", "--vms", "2", "--memory", "100GiB")
-    says("quota", "other", "--vcpus", "8")
-    tokens = {role: says("token", "add", role, "--role", role).strip() for role in ("operator", "admin")}
+    output_of("request", "web", "--vcpus", "4", "--memory", "8GiB")
+    output_of("request", "db", "--vcpus", "6", "--memory", "4GiB", "--cpu", "exclusive")
+    output_of("quota", "default", "--vms", "2", "--memory", "100GiB")
+    output_of("quota", "other", "--vcpus", "8")
+    tokens = {role: output_of("token", "add", role, "--role", role).strip() for role in ("operator", "admin")}
     for width in (1200, 390):
         browser.open(f"{access['url']}/#token={access['token']}", width)
         seen = browser.until("all is drawn", lambda s: s["hosts"] == 2 and len(s["vms"]) == 2)
@@ -127,7 +127,7 @@ def check(browser, longma, folder, screenshot):
         if screenshot:
             time.sleep(1)
             browser.picture(screenshot.with_name(f"{screenshot.stem}-{width}{screenshot.suffix}"))
-    says("drain", "h-2")
+    output_of("drain", "h-2")
     seen = browser.until("the drained host", lambda s: s["status"] == ["draining"])
     assert ["h-2", "draining"] in [row[:2] for row in seen["table"]["hosts"]] and "draining" in seen["bad"], seen
     browser.open(f"{access['url']}/#token={tokens['operator']}", 390)
@@ -135,7 +135,7 @@ def check(browser, longma, folder, screenshot):
     assert not seen["asks"] and seen["table"]["tokens"] == [["none", "", "", ""]], seen
     browser.open(f"{access['url']}/#token={access['token']}", 1200)
     browser.until("an admin does", lambda s: s["sees_tokens"])
-    says("delete", "web")
+    output_of("delete", "web")
     seen = browser.until("what is deleted is gone", lambda s: s["vms"] == ["db"])
     browser.until("events", lambda s: s["events"] > 0)
     browser.call("Runtime.evaluate", expression="sessionStorage.clear()")

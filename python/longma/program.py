@@ -31,7 +31,7 @@ class Run:
     output: str
     """What it printed."""
     errors: str
-    """What it and the command said on standard error."""
+    """Standard error of the program and the command."""
     statistics: dict[str, Any]
     """What was counted, by name."""
 

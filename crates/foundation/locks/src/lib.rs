@@ -9,7 +9,7 @@
 
 use std::sync::LockResult;
 
-/// The value of a lock result, whether a thread has panicked with the lock or not.
+/// The value of a lock result, even if a thread panicked while it held the lock.
 ///
 /// It applies to the results of `Mutex::lock`, `RwLock::read` and `write`, `Condvar::wait`, `get_mut` and `into_inner`.
 pub trait IgnorePoison {
