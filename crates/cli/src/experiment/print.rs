@@ -5,7 +5,7 @@ use super::{Format, Outcome, VERSION, Which, find, status};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
-    number, page, write_whole,
+    number, page, whole_values, write_whole,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -152,7 +152,7 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     let _ = writeln!(out, "{}", words.join(", "));
     let comparisons = set_beside(experiment, table_of);
     if !comparisons.is_empty() {
-        let _ = writeln!(out, "{}", verdict_words(&Verdict::of(&comparisons)));
+        let _ = writeln!(out, "{}", Verdict::of(&comparisons));
     }
     out.push('\n');
     out
@@ -185,30 +185,6 @@ pub fn results_json(
         "table": table })
 }
 
-fn verdict_words(verdict: &Verdict) -> String {
-    let values = if verdict.compared == 1 { "value" } else { "values" };
-    let mut words = format!("{} published {values} compared", verdict.compared);
-    if verdict.points > verdict.compared {
-        let _ = write!(words, " with {} points", verdict.points);
-    }
-    if let (1, Some(ratio)) = (verdict.compared, verdict.mean_ratio) {
-        let _ = write!(words, ": ours is {ratio:.3} of it");
-    } else if verdict.compared > 0 {
-        let _ = write!(words, ": {} within 10 % or their bounds", verdict.near);
-        if verdict.opposite > 0 {
-            let _ = write!(words, ", {} with the opposite sign", verdict.opposite);
-        }
-        if let (Some(largest), Some(place)) = (verdict.largest_deviation, &verdict.farthest) {
-            let _ = write!(words, "; the farthest is {:.1} % away ({place})", largest * 100.0);
-        }
-    }
-    if verdict.missing > 0 {
-        let have = if verdict.missing == 1 { "has" } else { "have" };
-        let _ = write!(words, "; {} {have} no result yet", verdict.missing);
-    }
-    words
-}
-
 /// `longma experiment compare`
 pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: Format) -> Outcome {
     let results = which.store().results()?;
@@ -235,7 +211,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
             );
         }
         notes(&comparisons, &mut text);
-        let _ = writeln!(text, "{}", verdict_words(&verdict));
+        let _ = writeln!(text, "{verdict}");
         for (key, source) in &experiment.parts().sources {
             let _ = writeln!(text, "{key}: {}", source.title);
         }
@@ -270,11 +246,7 @@ fn whole_form(
     }
     let campaign = Campaign::plan(experiment, false, registry, VERSION)?;
     let whole = set_beside(experiment, &Table::of(&campaign, results));
-    let same = |one: &Comparison, other: &Comparison| {
-        (one.entry, &one.metric, &one.point) == (other.entry, &other.metric, &other.point)
-    };
-    let value = |one: &Comparison| whole.iter().find(|other| same(one, other))?.ours;
-    Ok(Some(comparisons.iter().map(value).collect()))
+    Ok(Some(whole_values(comparisons, &whole)))
 }
 
 /// The rows of the comparison. `whole` has the values of the whole form beside those of the quick form.

@@ -1,27 +1,13 @@
 //! Compares published values with the measured ones at the same points, without judging the deviation.
 
-use crate::experiment::{Experiment, Published};
+use crate::experiment::{Expected, Experiment, Published};
 use crate::key::Key;
-use crate::number::number;
 use crate::table::{Row, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Deviations up to this count as near, relative to the published value.
 const NEAR: f64 = 0.1;
-
-/// What was published for a metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Expected {
-    /// A value.
-    Value(f64),
-    /// A lower bound.
-    AtLeast(f64),
-    /// An upper bound.
-    AtMost(f64),
-    /// A range, both ends included.
-    Between(f64, f64),
-}
 
 /// A published value with the measured one.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,43 +58,6 @@ pub struct Verdict {
     pub largest_deviation: Option<f64>,
     /// Where the largest deviation is: the metric and its point.
     pub farthest: Option<String>,
-}
-
-impl Expected {
-    /// The value, or `None` for bounds.
-    pub fn value(self) -> Option<f64> {
-        match self {
-            Expected::Value(value) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// The lower and the upper bound; `None` for a value.
-    pub fn bounds(self) -> Option<(Option<f64>, Option<f64>)> {
-        match self {
-            Expected::Value(_) => None,
-            Expected::AtLeast(low) => Some((Some(low), None)),
-            Expected::AtMost(high) => Some((None, Some(high))),
-            Expected::Between(low, high) => Some((Some(low), Some(high))),
-        }
-    }
-
-    /// The bound closest to `value` if the value is outside.
-    fn exceeded(self, value: f64) -> Option<f64> {
-        let (low, high) = self.bounds()?;
-        low.filter(|low| value < *low).or(high.filter(|high| value > *high))
-    }
-}
-
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Expected::Value(value) => f.write_str(&number(*value)),
-            Expected::AtLeast(low) => write!(f, ">= {}", number(*low)),
-            Expected::AtMost(high) => write!(f, "<= {}", number(*high)),
-            Expected::Between(low, high) => write!(f, "{} to {}", number(*low), number(*high)),
-        }
-    }
 }
 
 impl Comparison {
@@ -229,4 +178,40 @@ impl Verdict {
             }),
         }
     }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = if self.compared == 1 { "value" } else { "values" };
+        write!(f, "{} published {values} compared", self.compared)?;
+        if self.points > self.compared {
+            write!(f, " with {} points", self.points)?;
+        }
+        if let (1, Some(ratio)) = (self.compared, self.mean_ratio) {
+            write!(f, ": ours is {ratio:.3} of it")?;
+        } else if self.compared > 0 {
+            write!(f, ": {} within 10 % or their bounds", self.near)?;
+            if self.opposite > 0 {
+                write!(f, ", {} with the opposite sign", self.opposite)?;
+            }
+            if let (Some(largest), Some(place)) = (self.largest_deviation, &self.farthest) {
+                write!(f, "; the farthest is {:.1} % away ({place})", largest * 100.0)?;
+            }
+        }
+        match self.missing {
+            0 => Ok(()),
+            1 => f.write_str("; 1 has no result yet"),
+            many => write!(f, "; {many} have no result yet"),
+        }
+    }
+}
+
+/// The measured values of `whole`, comparisons of the whole form, at the points of `comparisons`, those of the quick
+/// form.
+pub fn whole_values(comparisons: &[Comparison], whole: &[Comparison]) -> Vec<Option<f64>> {
+    let same = |one: &Comparison, other: &Comparison| {
+        (one.entry, &one.metric, &one.point) == (other.entry, &other.metric, &other.point)
+    };
+    let value = |one: &Comparison| whole.iter().find(|other| same(one, other))?.ours;
+    comparisons.iter().map(value).collect()
 }

@@ -31,7 +31,7 @@ mod values;
 mod workload;
 
 pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard, State};
-pub use compare::{Comparison, Expected, Verdict, compare};
+pub use compare::{Comparison, Verdict, compare, whole_values};
 pub use experiment::*;
 pub use explain::{
     Contribution, ExplainError, Explanation, Game, Gap, MAX_MECHANISMS, Place, Selection, Switch,

@@ -156,6 +156,17 @@ impl Metric {
         }
     }
 
+    /// Whether its value follows from one record. `is_of_file` tells which metrics the file computes itself.
+    pub(crate) fn is_of_one_record(&self, is_of_file: &dyn Fn(&str) -> bool) -> bool {
+        let Some(formula) = self.parsed() else { return true };
+        let mut alone = true;
+        formula.visit(&mut |part| {
+            alone &= !matches!(part, Formula::At(..) | Formula::Over(..));
+            alone &= !matches!(part, Formula::Metric(name) if is_of_file(name));
+        });
+        alone
+    }
+
     /// The value of this metric, called `name`, in a record. A formula that reads other points or metrics of the file
     /// has none.
     pub fn value(&self, name: &str, record: &Record) -> Option<f64> {

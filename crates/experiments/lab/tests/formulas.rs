@@ -247,3 +247,17 @@ fn units_are_checked_against_those_of_the_workload() {
         assert_eq!(problems(metric), "", "{metric}");
     }
 }
+
+#[test]
+fn only_metrics_of_one_point_are_explained() {
+    let (registry, _) = synthetic::registry();
+    let text = TEXT.replacen(
+        "[metrics.latency]",
+        "[metrics.sum]\nunit = \"x\"\nformula = \"sum('rat*')\"\n[metrics.latency]",
+        1,
+    );
+    let experiment = synthetic::experiment(&text, &registry);
+    let selection = Selection { mechanisms: vec!["n".into()], ..Selection::default() };
+    let explanation = Explanation::plan(&experiment, false, &selection, &registry, "test").unwrap();
+    assert_eq!(explanation.metrics(), ["rate", "sum", "latency"]);
+}

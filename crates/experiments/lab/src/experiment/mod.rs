@@ -2,12 +2,14 @@
 //! points, and `campaign` runs them.
 
 mod check;
+mod expected;
 mod mechanism;
 mod plot;
 mod published;
 mod shown;
 mod sweep;
 
+pub use expected::Expected;
 pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};

@@ -1,7 +1,6 @@
 //! Published values of an experiment's points. `compare` compares them with the measured ones.
 
-use super::Figure;
-use crate::compare::Expected;
+use super::{Expected, Figure};
 use crate::point::Point;
 use crate::read::{Map, Marks, Name, choice, part};
 use crate::setting::Setting;

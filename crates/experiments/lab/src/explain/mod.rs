@@ -6,7 +6,7 @@ mod shapley;
 pub use shapley::{Contribution, Game, MAX_MECHANISMS};
 
 use crate::campaign::Campaign;
-use crate::experiment::{Axis, Experiment, Mechanism, in_order};
+use crate::experiment::{Axis, Experiment, Mechanism, Metric, in_order};
 use crate::point::Point;
 use crate::points::PointError;
 use crate::setting::Setting;
@@ -156,13 +156,17 @@ impl<'a> Explanation<'a> {
         Ok(Self { campaign, switches, places: explained })
     }
 
-    /// Metrics to explain, in the order of the file.
+    /// Metrics to explain, in the order of the file: those that it selects, or all except formulas over several points.
     pub fn metrics(&self) -> Vec<&str> {
-        let wanted = self.campaign.experiment.parts().explain.as_ref().map(|explain| &explain.metrics);
-        let is_wanted =
-            |name: &str| wanted.is_none_or(|w| w.is_empty() || w.iter().any(|one| &**one == name));
-        let metrics = self.campaign.experiment.metrics().into_iter().map(|(name, _)| name);
-        metrics.filter(|name| is_wanted(name)).collect()
+        let explain = self.campaign.experiment.parts().explain.as_ref();
+        let selected = explain.map(|explain| &explain.metrics).filter(|selected| !selected.is_empty());
+        let of_file = self.campaign.experiment.metrics();
+        let is_known = |name: &str| of_file.iter().any(|(known, _)| *known == name);
+        let is_wanted = |name: &str, metric: &Metric| match selected {
+            Some(selected) => selected.iter().any(|one| &**one == name),
+            None => metric.is_of_one_record(&is_known),
+        };
+        of_file.iter().filter(|(name, metric)| is_wanted(name, metric)).map(|(name, _)| *name).collect()
     }
 
     /// Values of `metric` for every subset of the mechanisms at `place`.
