@@ -17,6 +17,7 @@ mod key;
 mod machines;
 mod names;
 mod number;
+mod pairwise;
 mod point;
 mod points;
 mod rehearse;

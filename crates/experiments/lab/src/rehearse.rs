@@ -1,9 +1,10 @@
-//! Rehearses an experiment: sets up every kind of point without running it, to find failures and ineffective parameters
-//! early. `experiment::check` checks the file itself.
+//! Rehearses an experiment: sets up points without running them, such that each pair of parameter values is tried, to find
+//! failures and ineffective parameters early. `experiment::check` checks the file itself.
 
 use crate::experiment::{CheckedExperiment, Experiment, in_order};
 use crate::explain::{Explanation, Selection};
 use crate::failure::{Failure, FailureKind};
+use crate::pairwise;
 use crate::point::Point;
 use crate::points::PointError;
 use crate::read::{Problems, nearest};
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-/// Maximum number of setups to try. A sweep with more distinct setups is tried in part.
+/// Maximum number of setups to try. A sweep that needs more to try each pair of values is tried in part.
 const MAX_SETUPS: usize = 256;
 
 /// Results of all rehearsals.
@@ -28,7 +29,7 @@ pub struct Rehearsed {
     pub knows_measures: bool,
     /// Number of points with an inconsistent machine, and the first of them with the reason.
     pub refused: Option<(usize, String, String)>,
-    /// Number of setups not tried because there are too many.
+    /// Number of setups not tried because the pairs of values need too many.
     pub untried: usize,
 }
 
@@ -66,10 +67,13 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
     for point in points.iter().filter(|point| point.refused.is_none()) {
         setups.entry(workload.setup(point)).or_insert(point);
     }
-    let mut rehearsed =
-        Rehearsed { untried: setups.len().saturating_sub(MAX_SETUPS), refused, ..Rehearsed::default() };
+    let setups: Vec<&Point> = setups.into_values().collect();
+    let values = |point: &&Point| point.varied.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>();
+    let (selected, complete) = pairwise::select(&setups.iter().map(values).collect::<Vec<_>>(), MAX_SETUPS);
+    let untried = if complete { 0 } else { setups.len() - selected.len() };
+    let mut rehearsed = Rehearsed { untried, refused, ..Rehearsed::default() };
     let (mut busy, mut reported) = (BTreeSet::new(), BTreeSet::new());
-    for point in setups.into_values().take(MAX_SETUPS) {
+    for point in selected.into_iter().map(|index| setups[index]) {
         match workload.rehearse(point) {
             Ok(Rehearsal { measures, idle, used }) => {
                 rehearsed.knows_measures |= measures.is_some();
@@ -165,7 +169,7 @@ fn report(
     let untried = rehearsed.untried;
     if untried > 0 {
         let message = format!("{form}{untried} configurations were not tried");
-        let help = format!("only the first {MAX_SETUPS} different ones are tried");
+        let help = format!("{MAX_SETUPS} are tried, which do not contain each pair of values");
         problems.warn(place(experiment, "sweep"), message, "here", help);
     }
 }

@@ -1,47 +1,17 @@
-//! Measures the host that this program runs on: latency of caches and memory, bandwidth, core-to-core transfer of a
-//! cache line. Other load on the host affects the results.
-//!
-//! Source: pointer chase after lmbench's lat_mem_rd; bandwidths count bytes as STREAM does (J. McCalpin).
+//! Measures the host that a machine file describes, with sizes from that file: latency of caches and memory, bandwidth,
+//! core-to-core transfer of a cache line.
 
-mod bandwidth;
-mod branches;
-mod chase;
-mod clock;
-mod memory;
-mod pin;
-mod pingpong;
 mod translation;
 mod writing;
 
 use crate::parts::{CacheKind, Core, MachineFile};
 use longma_cpu_set::CpuSet;
+use longma_host_probe::{Effort, bandwidth, branches, chase, clock, memory, pin, pingpong};
+pub use longma_host_probe::{MeasureError, Thoroughness, Transfer};
 use serde::Serialize;
-use std::time::Duration;
-
-/// How thoroughly to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thoroughness {
-    /// About 20 seconds.
-    Quick,
-    /// A few minutes: larger areas, more repetitions, all pairs of cores.
-    Thorough,
-}
 
 /// Called with the current measurement and the fraction done (0 to 1).
 pub type Progress<'a> = &'a mut dyn FnMut(&str, f64);
-
-/// Why the measurement failed.
-#[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
-    /// The system could not provide memory for the test arrays.
-    #[error("cannot get {bytes} bytes of memory to measure with: {error}")]
-    Memory {
-        /// The size requested.
-        bytes: usize,
-        /// The system's error.
-        error: std::io::Error,
-    },
-}
 
 /// Load-to-use latency of a cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,19 +36,6 @@ pub struct Walk {
     /// The cost of a page walk in picoseconds: `small_ps` minus `huge_ps`, scaled by 16/15 because 15 of 16 loads need
     /// a walk.
     pub walk_ps: u64,
-}
-
-/// Bandwidths with a number of threads, in bytes a second.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Transfer {
-    /// Number of threads.
-    pub threads: u32,
-    /// Reading.
-    pub read: u64,
-    /// Copying, bytes read and written.
-    pub copy: u64,
-    /// STREAM triad.
-    pub triad: u64,
 }
 
 /// The results.
@@ -108,43 +65,6 @@ pub struct Measured {
     pub huge_pages: bool,
     /// Notes for the reader.
     pub notes: Vec<String>,
-}
-
-/// Sizes and repetitions.
-struct Effort {
-    repeats: u32,
-    run: Duration,
-    largest_chase: usize,
-    largest_array: usize,
-    most_cpus: usize,
-    rounds: u32,
-    /// Time for all pairs of cores together.
-    core_to_core: Duration,
-}
-
-impl Effort {
-    fn of(thoroughness: Thoroughness) -> Self {
-        match thoroughness {
-            Thoroughness::Quick => Self {
-                repeats: 3,
-                run: Duration::from_millis(60),
-                largest_chase: 768 << 20,
-                largest_array: 256 << 20,
-                most_cpus: 8,
-                rounds: 24,
-                core_to_core: Duration::from_secs(2),
-            },
-            Thoroughness::Thorough => Self {
-                repeats: 9,
-                run: Duration::from_millis(250),
-                largest_chase: 4 << 30,
-                largest_array: 1 << 30,
-                most_cpus: 64,
-                rounds: 48,
-                core_to_core: Duration::from_secs(60),
-            },
-        }
-    }
 }
 
 /// Measures the host that `file`, the result of `discover`, describes.
@@ -316,7 +236,7 @@ fn bandwidths(
 
 /// The CPUs chosen, and the transfer time of a line between each two of them.
 fn core_to_core(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
-    let chosen = spread(cpus, effort.most_cpus);
+    let chosen = spread(cpus, effort.max_cpus);
     if chosen.len() < cpus.len() {
         notes.push(format!(
             "core-to-core latency was measured between {} of {} CPUs",
@@ -396,9 +316,9 @@ fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// At most `limit` of the CPUs, evenly spaced.
-fn spread(cpus: &[u32], limit: usize) -> Vec<u32> {
-    let count = cpus.len().min(limit);
+/// At most `max` of the CPUs, evenly spaced.
+fn spread(cpus: &[u32], max: usize) -> Vec<u32> {
+    let count = cpus.len().min(max);
     (0..count).map(|i| cpus[i * cpus.len() / count]).collect()
 }
 

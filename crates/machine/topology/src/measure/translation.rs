@@ -4,8 +4,9 @@
 //! Source: the difference method of lmbench's lat_mem_rd and of Drepper, What Every Programmer Should Know About
 //! Memory, 2007, 3.3.2.
 
-use super::{Effort, MeasureError, Walk, chase, memory::Area, pin};
+use super::Walk;
 use crate::parts::{Core, TlbKind};
+use longma_host_probe::{Effort, MeasureError, chase, memory::Area, pin};
 
 /// Size of the area relative to the TLB's reach: 15 of 16 loads miss in the TLB.
 const REACHES: u64 = 16;

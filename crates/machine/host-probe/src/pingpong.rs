@@ -1,7 +1,7 @@
 //! Measures the transfer of a cache line between two cores that write one word in turn, as the tool
 //! core-to-core-latency does.
 
-use super::{Effort, pin};
+use crate::{Effort, pin};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct Line(AtomicU64);
 
 /// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. On a busy host, where rounds
 /// are lost to other processes, a pair runs fewer rounds once its share of the time is used up.
-pub(super) fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
+pub fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
     let pairs = (cpus.len() * cpus.len().saturating_sub(1) / 2).max(1) as u32;
     let each = effort.core_to_core / pairs;
     let mut matrix = vec![vec![0; cpus.len()]; cpus.len()];

@@ -2,18 +2,17 @@
 //!
 //! Source: lmbench's lat_mem_rd; the cycle through all lines by Sattolo's algorithm.
 
-use super::Effort;
-use super::pin::processor_time;
-use crate::parts::LINE_BYTES;
+use crate::Effort;
+use crate::pin::processor_time;
 use std::hint::black_box;
 
 /// Words of a line, for the line size of nearly every host.
-const LINE: usize = LINE_BYTES as usize / size_of::<usize>();
+const LINE: usize = 64 / size_of::<usize>();
 /// Loads between two clock readings.
 const BATCH: usize = 16384;
 
 /// Time of one load in picoseconds, the minimum of many short runs.
-pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
+pub fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     let lines = words.len() / LINE;
     if lines < 2 {
         return 0;

@@ -4,7 +4,7 @@
 //! Source: integer add and exclusive-or take one cycle on every current core (Agner Fog, Instruction tables;
 //! uops.info).
 
-use super::Effort;
+use crate::Effort;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use std::time::Instant;
 const BATCH: u64 = 1 << 15;
 
 /// Cycles per second, from the fastest of many short runs on this thread's CPU.
-pub(super) fn hz(effort: &Effort) -> u64 {
+pub fn hz(effort: &Effort) -> u64 {
     // black_box keeps the compiler from knowing the operands and from folding two operations into one.
     let (add, flip) = (black_box(0x9e37_79b9u64), black_box(0x7f4a_7c15u64));
     let mut value = black_box(1u64);
@@ -37,7 +37,7 @@ pub(super) fn hz(effort: &Effort) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Thoroughness;
+    use crate::Thoroughness;
 
     #[test]
     fn the_measured_clock_of_this_host_is_plausible() {

@@ -4,7 +4,7 @@
 //! Source: the method of Agner Fog, The microarchitecture of Intel, AMD and VIA CPUs, section on branch prediction:
 //! half of random branches are mispredicted.
 
-use super::Effort;
+use crate::Effort;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const BRANCHES: usize = 1 << 13;
 
 /// Picoseconds from fetching a mispredicted branch on a loaded byte to fetching its correct successor, which includes
 /// the load and the comparison. The minimum of many runs, each with new bits.
-pub(super) fn mispredict_ps(effort: &Effort) -> u64 {
+pub fn mispredict_ps(effort: &Effort) -> u64 {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut bits = vec![0u8; BRANCHES];
     let (mut known, mut unknown) = (u64::MAX, u64::MAX);
@@ -46,7 +46,7 @@ fn run_ns(bits: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Thoroughness;
+    use crate::Thoroughness;
 
     #[test]
     fn a_mispredicted_branch_costs_more_than_a_load_and_less_than_memory() {

@@ -2,13 +2,13 @@
 //!
 //! Source: mmap(2), madvise(2), set_mempolicy(2).
 
-use super::MeasureError;
+use crate::MeasureError;
 use std::ptr::NonNull;
 
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A private mapping of zeroed words.
-pub(super) struct Area {
+pub struct Area {
     start: NonNull<usize>,
     bytes: usize,
     huge: bool,
@@ -19,7 +19,7 @@ unsafe impl Send for Area {}
 
 impl Area {
     /// At least `bytes` bytes, with every page touched.
-    pub(super) fn new(bytes: usize) -> Result<Self, MeasureError> {
+    pub fn new(bytes: usize) -> Result<Self, MeasureError> {
         let bytes = bytes.next_multiple_of(HUGE_PAGE);
         let explicit = map(bytes, libc::MAP_HUGETLB);
         let (start, huge) = match explicit {
@@ -37,7 +37,7 @@ impl Area {
     }
 
     /// At least `bytes` bytes on pages of the smallest size, with every page touched.
-    pub(super) fn small(bytes: usize) -> Result<Self, MeasureError> {
+    pub fn small(bytes: usize) -> Result<Self, MeasureError> {
         let bytes = bytes.next_multiple_of(HUGE_PAGE);
         let start = map(bytes, 0).map_err(|error| MeasureError::Memory { bytes, error })?;
         let mut area = Self { start, bytes, huge: false };
@@ -50,7 +50,7 @@ impl Area {
 
     /// Like `new`, with its pages on `node` if the system allows. Changes the memory policy of the calling thread,
     /// which should therefore end soon.
-    pub(super) fn on_node(bytes: usize, node: u32) -> Result<Self, MeasureError> {
+    pub fn on_node(bytes: usize, node: u32) -> Result<Self, MeasureError> {
         const MPOL_PREFERRED: libc::c_int = 1;
         let mask: [libc::c_ulong; 16] =
             std::array::from_fn(|i| if i == node as usize / 64 { 1 << (node % 64) } else { 0 });
@@ -61,7 +61,7 @@ impl Area {
     }
 
     /// The first `bytes` bytes as words.
-    pub(super) fn words(&mut self, bytes: usize) -> &mut [usize] {
+    pub fn words(&mut self, bytes: usize) -> &mut [usize] {
         let count = bytes.min(self.bytes) / size_of::<usize>();
         // SAFETY: the mapping is at least that long, zeroed by the kernel, page-aligned, and borrowed mutably
         // through self.
@@ -69,7 +69,7 @@ impl Area {
     }
 
     /// Whether it is backed by huge pages.
-    pub(super) fn huge(&self) -> bool {
+    pub fn huge(&self) -> bool {
         self.huge
     }
 }
@@ -98,7 +98,7 @@ fn transparent_huge_pages() -> bool {
 }
 
 /// Memory that the system can provide without swapping, in bytes.
-pub(super) fn available() -> Option<usize> {
+pub fn available() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<usize>().ok()?.checked_mul(1024)

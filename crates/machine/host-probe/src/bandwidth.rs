@@ -2,8 +2,8 @@
 //!
 //! Source: STREAM (J. McCalpin): copy moves 16 bytes per element, triad 24.
 
-use super::memory::Area;
-use super::{Effort, MeasureError, Transfer, pin};
+use crate::memory::Area;
+use crate::{Effort, MeasureError, Transfer, pin};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ enum Kernel {
 
 /// Bandwidths of `threads` threads on arrays of `bytes` bytes each. Thread i runs on `cpus[i]`, modulo the number of
 /// CPUs.
-pub(super) fn transfer(
+pub fn transfer(
     bytes: usize,
     cpus: &[u32],
     threads: usize,

@@ -1,0 +1,94 @@
+//! Micro-benchmarks of the host that this program runs on. Other load on the host affects the results.
+//!
+//! Source: pointer chase after lmbench's lat_mem_rd; bandwidths count bytes as STREAM does (J. McCalpin).
+
+pub mod bandwidth;
+pub mod branches;
+pub mod chase;
+pub mod clock;
+pub mod memory;
+pub mod pin;
+pub mod pingpong;
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// How thoroughly to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thoroughness {
+    /// About 20 seconds.
+    Quick,
+    /// A few minutes: larger areas, more repetitions, all pairs of cores.
+    Thorough,
+}
+
+/// Why a measurement failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The system could not provide memory for the test arrays.
+    #[error("cannot get {bytes} bytes of memory to measure with: {error}")]
+    Memory {
+        /// The size requested.
+        bytes: usize,
+        /// The system's error.
+        error: std::io::Error,
+    },
+}
+
+/// Bandwidths with a number of threads, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Transfer {
+    /// Number of threads.
+    pub threads: u32,
+    /// Reading.
+    pub read: u64,
+    /// Copying, bytes read and written.
+    pub copy: u64,
+    /// STREAM triad.
+    pub triad: u64,
+}
+
+/// Sizes and repetitions.
+#[derive(Clone, Debug)]
+pub struct Effort {
+    /// Repetitions of a measurement, of which the best counts.
+    pub repeats: u32,
+    /// Duration of one repetition.
+    pub run: Duration,
+    /// The largest area for a chain of loads, bytes.
+    pub largest_chase: usize,
+    /// The largest array for a bandwidth, bytes.
+    pub largest_array: usize,
+    /// The most CPUs between which lines are transferred.
+    pub max_cpus: usize,
+    /// Rounds for each pair of CPUs.
+    pub rounds: u32,
+    /// Time for all pairs of CPUs together.
+    pub core_to_core: Duration,
+}
+
+impl Effort {
+    /// The sizes and repetitions for a level of thoroughness.
+    pub fn of(thoroughness: Thoroughness) -> Self {
+        match thoroughness {
+            Thoroughness::Quick => Self {
+                repeats: 3,
+                run: Duration::from_millis(60),
+                largest_chase: 768 << 20,
+                largest_array: 256 << 20,
+                max_cpus: 8,
+                rounds: 24,
+                core_to_core: Duration::from_secs(2),
+            },
+            Thoroughness::Thorough => Self {
+                repeats: 9,
+                run: Duration::from_millis(250),
+                largest_chase: 4 << 30,
+                largest_array: 1 << 30,
+                max_cpus: 64,
+                rounds: 48,
+                core_to_core: Duration::from_secs(60),
+            },
+        }
+    }
+}
