@@ -370,7 +370,7 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
         let run = (sample.pair, sample.repeat, sample.variant.clone());
         let is_there = done.contains(&run);
         if is_there {
-            let why = format!("repeat {} of the pair {} is there already", sample.repeat, sample.pair);
+            let why = format!("repeat {} of the pair {} occurs twice", sample.repeat, sample.pair);
             return Err(damaged(line, why));
         }
         if sample.rate.is_some() || sample.refused {
