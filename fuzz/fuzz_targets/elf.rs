@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let program = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
     if let Ok((process, _, state)) = Process::load(ProcessConfig { program, ..Default::default() }) {
         // The initial stack can be read back, and mappings do not overlap.
-        process.memory().load::<u64>(state.r(3)).expect("the stack is there");
+        process.memory().load::<u64>(state.r(3)).expect("the stack is mapped");
         let mappings = process.address_space().mappings();
         assert!(mappings.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));
     }

@@ -57,7 +57,7 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
         let leaves = placed.swap_remove(random.index(placed.len()));
         let request = fleet::request(&mut random, "v");
         let at = Instant::now();
-        scheduler.give(&leaves).expect("it was taken");
+        scheduler.give(&leaves).expect("it was reserved");
         releasing += at.elapsed();
         let at = Instant::now();
         match scheduler.place(&request) {

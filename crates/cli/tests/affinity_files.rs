@@ -131,7 +131,7 @@ fn impossible_results_are_rejected_with_line_field_and_range() {
             "variant.mtu is 1.8446744073709552e19: it must be from 1 to",
         ),
         (&|run| run["kernel"]["context_switches"] = u64::MAX.into(), "kernel.context_switches is 1.8"),
-        (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 is there already"),
+        (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 occurs twice"),
     ];
     for (change, why) in cases {
         let (is_taken, message) = refused(change);

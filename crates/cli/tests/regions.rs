@@ -46,7 +46,7 @@ fn run(options: &[&str], program: &[&str]) -> Counted {
     }
     let run = command.output().expect("the command starts");
     assert!(run.status.success(), "{options:?}: {}", String::from_utf8_lossy(&run.stderr));
-    let text = std::fs::read(&path).expect("the result is there");
+    let text = std::fs::read(&path).expect("the result exists");
     Counted {
         printed: String::from_utf8_lossy(&run.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&run.stderr).into_owned(),

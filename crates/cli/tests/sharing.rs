@@ -22,7 +22,7 @@ fn guest(name: &str) -> PathBuf {
 
 fn expected(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected");
-    std::fs::read_to_string(folder.join(name).with_extension("txt")).expect("the expected output is there")
+    std::fs::read_to_string(folder.join(name).with_extension("txt")).expect("the expected output exists")
 }
 
 /// Runs a guest with a time limit of two minutes.
@@ -99,7 +99,7 @@ impl Random {
         let given = [self.seed.to_string(), self.threads.to_string(), operations.to_string()];
         let given = [&*given[0], &*given[1], &*given[2]];
         let (printed, _) = at_level(LEVELS[self.level], &options, "sharing", &given);
-        (printed, std::fs::read_to_string(path).expect("the result is there"))
+        (printed, std::fs::read_to_string(path).expect("the result exists"))
     }
 }
 

@@ -22,7 +22,7 @@ fn longma(arguments: &[&str], program: &str, given: &[&str]) -> Output {
 }
 
 fn result(path: &Path) -> serde_json::Value {
-    serde_json::from_slice(&std::fs::read(path).expect("the result is there")).expect("it is JSON")
+    serde_json::from_slice(&std::fs::read(path).expect("the result exists")).expect("it is JSON")
 }
 
 #[test]

@@ -129,6 +129,6 @@ mod tests {
         };
         let text = observation_page(&[look]).text().to_string();
         assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
-        assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is there: {text}");
+        assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is shown: {text}");
     }
 }

@@ -133,7 +133,7 @@ fn main() -> ExitCode {
         match option.to_str() {
             Some("--") => break,
             Some("--trace") => {
-                config.tracer = Some(Arc::new(say));
+                config.tracer = Some(Arc::new(print_line));
                 config.reexec.push(option);
             }
             Some("--root") => {

@@ -83,7 +83,7 @@ pub fn hot_code_is_translated_with_the_executed_code_of_its_function<F: FrontEnd
         assert_eq!(unit(&engine, behind).1, 1, "{name}");
     }
     let behind = engine.code_of(program.behind, &memory).unwrap();
-    assert_eq!(unit(&engine, behind).1, 4, "{name}: a single unit contains all of it");
+    assert_eq!(unit(&engine, behind).1, 4, "{name}: a single unit contains the whole program");
     let newest = engine.code_of(BASE, &memory).unwrap();
     assert_eq!(unit(&engine, newest).0, unit(&engine, behind).0, "{name}");
     // A `b` instruction has the low 16 bits of its offset in bits 10 to 25 and the high bits in 0 to 9.

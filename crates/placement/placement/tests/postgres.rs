@@ -108,7 +108,7 @@ fn killed_sessions_lose_no_acknowledged_change_and_reserve_nothing_twice() {
         let store = database.open();
         assert_eq!(answered.len(), 180, "each was answered in the end");
         let kept = store.vms(&VmQuery::default()).unwrap();
-        assert_eq!(kept.len(), 180, "each is there once");
+        assert_eq!(kept.len(), 180, "each occurs once");
         for (name, id) in answered {
             assert!(kept.iter().any(|vm| vm.id == id && vm.request.name == name), "{name} was answered");
         }

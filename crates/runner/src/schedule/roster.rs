@@ -457,7 +457,7 @@ mod tests {
     fn the_kernel_switches_to_another_thread_and_to_one_that_has_slept() {
         let mut roster = with_threads(1, 2);
         let begin = |roster: &mut Roster| roster.begin(roster.next().unwrap());
-        assert_eq!(begin(&mut roster), Switch::None, "the first thread is there already");
+        assert_eq!(begin(&mut roster), Switch::None, "the first thread runs already");
         roster.charge(0, at(10));
         assert_eq!(begin(&mut roster), Switch::None, "it continues");
         roster.rotate(0);

@@ -43,7 +43,7 @@ pub fn texts() -> BTreeMap<&'static str, String> {
                 texts.entry(group(instruction)).or_insert_with(|| HEAD.into()).push_str(&shown);
             }
         }
-        assert!(!seen.is_empty(), "{name} is there in some form");
+        assert!(!seen.is_empty(), "{name} has at least one form");
     }
     texts
 }

@@ -42,7 +42,7 @@ fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
         let (mut bytes, mut buffers) = (Vec::new(), 0);
         loop {
             let status = driver.status(RX_RING, number);
-            assert_eq!(status & OWN, 0, "all of a frame is there");
+            assert_eq!(status & OWN, 0, "a frame is complete");
             let total = (status & 0xffff) as usize;
             let here = if status & LAST != 0 { total - bytes.len() } else { total };
             bytes.extend_from_slice(driver.bus.bytes(BUFFERS + number * SIZE, here).unwrap());

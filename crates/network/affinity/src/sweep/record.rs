@@ -368,9 +368,9 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
         sample.check(&header).map_err(|why| damaged(line, why))?;
         // A failed run is repeated. A successful or rejected one is not.
         let run = (sample.pair, sample.repeat, sample.variant.clone());
-        let is_there = done.contains(&run);
-        if is_there {
-            let why = format!("repeat {} of the pair {} is there already", sample.repeat, sample.pair);
+        let is_duplicate = done.contains(&run);
+        if is_duplicate {
+            let why = format!("repeat {} of the pair {} occurs twice", sample.repeat, sample.pair);
             return Err(damaged(line, why));
         }
         if sample.rate.is_some() || sample.refused {

@@ -393,7 +393,7 @@ fn a_duplicate_run_is_refused_unless_the_first_one_failed() {
     let (all, last) = text.trim_end().rsplit_once('\n').unwrap();
     std::fs::write(bench.file(), format!("{text}{last}\n")).unwrap();
     let error = Results::read(&bench.file()).unwrap_err().to_string();
-    assert!(error.contains("repeat 0 of the pair") && error.contains("is there already"), "{error}");
+    assert!(error.contains("repeat 0 of the pair") && error.contains("occurs twice"), "{error}");
     let mut failed: serde_json::Value = serde_json::from_str(last).unwrap();
     (failed["rate"], failed["failure"]) = (serde_json::Value::Null, "no".into());
     std::fs::write(bench.file(), format!("{all}\n{failed}\n{failed}\n{last}\n")).unwrap();

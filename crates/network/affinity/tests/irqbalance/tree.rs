@@ -135,7 +135,7 @@ impl<'a> Recorded<'a> {
             .unwrap();
         std::thread::sleep(Duration::from_secs(LOOK) / 2);
         self.counts(11.0);
-        assert!(child.wait().unwrap().success(), "irqbalance did not run: see what it says of {root}");
+        assert!(child.wait().unwrap().success(), "irqbalance did not run: see its messages about {root}");
         (0..self.from.queues.len()).map(|index| self.cpu(index)).collect()
     }
 

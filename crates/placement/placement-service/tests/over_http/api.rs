@@ -51,7 +51,7 @@ fn a_virtual_machine_from_its_request_to_its_end() {
 
     admin.post::<Vm>("/v1/vms/db/stop", None, &()).unwrap();
     until("it is stopped", || !service.hypervisor.domains()["longma-1"].running);
-    until("it says so", || admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Stopped);
+    until("it is reported as stopped", || admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Stopped);
     assert_eq!(title(admin.post::<Vm>("/v1/vms/db/rebind", None, &Rebind::default())).0, 409);
     let size = |vcpus| Resize { vcpus: Some(vcpus), memory_mib: None };
     let resized: Vm = admin.post("/v1/vms/db/resize", None, &size(6)).unwrap();
@@ -193,7 +193,7 @@ fn an_agent_on_another_machine_does_the_same() {
     let agent =
         Agent::remote(agent, "far", description, Box::new(hypervisor.clone()), Arc::new(|_: &str| {}));
     std::thread::spawn(move || agent.run());
-    until("its host is there", || !service.admin.get::<Hosts>("/v1/hosts").unwrap().items.is_empty());
+    until("its host is registered", || !service.admin.get::<Hosts>("/v1/hosts").unwrap().items.is_empty());
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || running(&service.admin, "a"));
     let before = hypervisor.domains()["longma-1"].bound.clone();

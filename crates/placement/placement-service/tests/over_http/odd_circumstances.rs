@@ -68,7 +68,7 @@ fn a_host_with_renumbered_cpus_accepts_nothing_until_reservations_end() {
     for (node, cpus) in [(0, "4-7"), (1, "0-3")] {
         put(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
     }
-    until("an alarm says so", || standing(&service, "host-undescribed").is_some());
+    until("an alarm is raised", || standing(&service, "host-undescribed").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert!(view.problems[0].contains("is dedicated to a virtual machine on node"), "{:?}", view.problems);
     let refused = service.admin.post::<Vm>("/v1/vms", None, &body("other")).unwrap_err();
@@ -187,7 +187,7 @@ fn an_agent_sends_heartbeats_during_long_operations() {
     let slow = Box::new(Slow(FakeHypervisor::new()));
     let agent = Agent::remote(client, "far", description, slow, Arc::new(|_: &str| {}));
     std::thread::spawn(move || agent.run());
-    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    until("its host is registered", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
     let state = |name: &str| service.admin.get::<Vm>(&format!("/v1/vms/{name}")).unwrap().state;
     service.admin.post::<Vm>("/v1/vms", None, &json!({ "name": "a", "vcpus": 2, "memory_mib": 64 })).unwrap();
     until("it is begun", || state("a") == VmState::Creating);
@@ -211,7 +211,7 @@ fn an_agent_on_a_copied_machine_is_refused_while_the_first_runs() {
         std::thread::spawn(move || agent.run());
     };
     start(&first, "one");
-    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    until("its host is registered", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
     let body = json!({ "name": "a", "vcpus": 2, "memory_mib": 1024 });
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
@@ -255,7 +255,7 @@ fn hosts_are_listed_page_by_page_and_counted_all() {
     let agent =
         Agent::remote(client, "far", description, Box::new(FakeHypervisor::new()), Arc::new(|_: &str| {}));
     std::thread::spawn(move || agent.run());
-    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    until("its host is registered", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
     let page = |query: &str| service.admin.get::<Hosts>(&format!("/v1/hosts{query}")).unwrap();
     let names = |page: &Hosts| page.items.iter().map(|host| host.name.clone()).collect::<Vec<_>>();
     let first = page("?limit=1");

@@ -22,7 +22,7 @@ pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &
             let node = *places(vm).iter().flatten().find(|node| wanted.contains(node))?;
             let (id, name) = (vm.id, &vm.request.name);
             Some(format!(
-                "group {group} forbids node {node}: its member {name} (virtual machine {id}) is there"
+                "group {group} forbids node {node}: its member {name} (virtual machine {id}) runs on it"
             ))
         }),
         Relation::Affinity => {

@@ -59,6 +59,7 @@ impl Drop for Database {
 /// Runs a statement on the server itself.
 pub fn admin(server: &str, sql: &str) {
     let url = format!("{server} dbname=postgres");
-    let mut client = postgres::Client::connect(&url, postgres::NoTls).expect("the server is there");
+    let mut client =
+        postgres::Client::connect(&url, postgres::NoTls).expect("the server accepts connections");
     client.batch_execute(sql).unwrap();
 }

@@ -149,7 +149,7 @@ impl Hostile {
             match hear(&self.socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    assert!(Instant::now() < end, "the connection stands");
+                    assert!(Instant::now() < end, "the connection did not end");
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(_) => return,
