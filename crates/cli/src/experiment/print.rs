@@ -203,7 +203,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
             let _ = writeln!(text, "{}\n", nothing_words(&experiment));
             continue;
         }
-        let whole = whole_form(&experiment, &comparisons, registry, &results)?;
+        let whole = whole_form(&experiment, &comparisons, registry, &results);
         text.push_str(&comparison_rows(&comparisons, whole.as_deref(), &is_far));
         if whole.is_some() {
             text.push_str(
@@ -240,13 +240,11 @@ fn whole_form(
     comparisons: &[Comparison],
     registry: &Registry,
     results: &Results,
-) -> Result<Option<Vec<Option<f64>>>, Box<dyn std::error::Error>> {
-    if !comparisons.iter().any(|one| one.shortened) {
-        return Ok(None);
-    }
-    let campaign = Campaign::plan(experiment, false, registry, VERSION)?;
+) -> Option<Vec<Option<f64>>> {
+    comparisons.iter().find(|one| one.shortened)?;
+    let campaign = Campaign::plan(experiment, false, registry, VERSION).ok()?;
     let whole = set_beside(experiment, &Table::of(&campaign, results));
-    Ok(Some(whole_values(comparisons, &whole)))
+    Some(whole_values(comparisons, &whole))
 }
 
 /// The rows of the comparison. `whole` has the values of the whole form beside those of the quick form.

@@ -153,7 +153,7 @@ fn unknown<'a>(
         }
         let sources = metric.sources(name);
         let missing =
-            |of: &&String| !names.iter().any(|name| matches(of, name)) && !(is_formula && in_file(of));
+            |of: &&String| !(names.iter().any(|name| matches(of, name)) || is_formula && in_file(of));
         let source = match (sources.iter().find(missing), is_formula) {
             (Some(source), _) => source.clone(),
             (None, true) => continue,

@@ -159,8 +159,9 @@ impl<'a> Campaign<'a> {
         let points = experiment.points(quick, registry, version)?;
         let mut shortened = BTreeSet::new();
         if quick {
-            let whole: BTreeSet<_> =
-                experiment.points(false, registry, version)?.into_iter().map(|point| point.key).collect();
+            // The quick form may run even if an input of the whole one is missing.
+            let whole = experiment.points(false, registry, version).unwrap_or_default();
+            let whole: BTreeSet<_> = whole.into_iter().map(|point| point.key).collect();
             shortened.extend(points.iter().map(|point| point.key.clone()).filter(|key| !whole.contains(key)));
         }
         Ok(Self { experiment, points, quick, shortened })
