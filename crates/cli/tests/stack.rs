@@ -1,4 +1,5 @@
-//! Tests that the main thread's stack is as large as the user's limit, independent of the command's own stack use.
+//! Tests the size of the main thread's stack: the user's limit, however small, at level functional, and 8 MiB in
+//! simulated time.
 //! Source: getrlimit(2), execve(2).
 
 mod programs;
@@ -10,7 +11,7 @@ use programs::*;
 use tempfile::tempdir;
 
 const KIB: u64 = 1 << 10;
-/// A page of the guest.
+/// The size of a guest page.
 const STEP_BYTES: u64 = 16 * KIB;
 
 /// `lu12i.w d, immediate`
@@ -64,7 +65,7 @@ fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     }
 }
 
-/// The exit status or signal of a program that writes this far down under a limit.
+/// Runs `code` with a stack limit. Returns its exit status, or the signal that ended it as an error.
 fn end_of(code: &[u32], options: &[&str], soft: u64, hard: u64) -> Result<i32, i32> {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "digger", &executable(code, &[]));

@@ -1,5 +1,6 @@
-//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so all text is
-//! stripped of terminal control characters here. The live view (`show/live.rs`) writes its own control sequences.
+//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so control
+//! characters in them are stripped, or escaped in JSON. `progress` and the live view (`show/live.rs`) add their own
+//! control sequences.
 
 use super::Outcome;
 use crate::machine;

@@ -147,7 +147,7 @@ impl Form {
     }
 }
 
-/// Adds a constant. Uses r1 as a temporary if this takes more than two instructions.
+/// Adds a constant. May clobber `SCRATCH` (r1).
 pub(super) fn add_constant(assembler: &mut Assembler, d: u8, j: u8, imm: i32) {
     if j == 0 {
         assembler.constant(d, imm.into());

@@ -1,4 +1,4 @@
-//! Measurements of `longma via` between two ends in this process, over shared memory.
+//! Measurements of `longma via` between two endpoints in one process, over shared memory.
 
 use longma_via::provider::shared_memory::Settings;
 use longma_via::{Address, Nic, Reliability};
@@ -24,7 +24,7 @@ fn with_server(name: &str, server_sleeps: bool, client: impl FnOnce(&mut End, &L
         let nic = nic();
         let level = Reliability::ReliableDelivery;
         let end = network::connect(&nic, &Address::local(&name), 64, level, &limits);
-        // Also if the client's assertions fail, so that the test ends.
+        // Stop the server even if the client panics; otherwise the scope never ends.
         let _stop = Stop(&stop);
         client(&mut end.unwrap(), &limits);
     });
@@ -39,7 +39,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn measurements_longer_than_the_work_queues_complete_in_every_way_of_waiting() {
+fn measurements_with_more_messages_than_queue_entries_complete() {
     for (client_sleeps, server_sleeps) in [(true, false), (false, true), (true, true)] {
         let name = format!("long-{client_sleeps}-{server_sleeps}");
         with_server(&name, server_sleeps, |end, limits| {
@@ -52,7 +52,7 @@ fn measurements_longer_than_the_work_queues_complete_in_every_way_of_waiting() {
     }
 }
 
-/// The processor time of this process.
+/// The CPU time of this process.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -60,7 +60,7 @@ fn processor_time() -> Duration {
 
 #[test]
 fn a_client_that_falls_silent_costs_a_polling_server_little_processor_time() {
-    // Alone in its process, because the time of the whole process counts.
+    // Run in a separate process, because the CPU time includes all threads.
     const ALONE: &str = "LONGMA_VIA_SILENT_CLIENT";
     if std::env::var_os(ALONE).is_none() {
         let me = std::env::current_exe().unwrap();

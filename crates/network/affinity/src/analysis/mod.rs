@@ -1,4 +1,4 @@
-//! Analyzes the results of a sweep: means of pairs and classes with confidence intervals, costs per Gbit, and
+//! Analyzes the results of a sweep: medians of pairs, means of classes with confidence intervals, costs per Gbit, and
 //! bottlenecks.
 //!
 //! Source: Hanford et al. 2014 for the classes and the cost relative to throughput.
@@ -14,12 +14,12 @@ use crate::sweep::{Results, Sample};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Costs per Gbit on the CPUs of a pair. `None` if not counted.
+/// Costs per Gbit, on the CPUs of a pair unless stated otherwise. `None` if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
     /// Core-milliseconds per Gbit: in programs, in the kernel and in interrupts.
     pub core_ms: Option<f64>,
-    /// The part of them in softirqs.
+    /// Core-milliseconds per Gbit in softirqs.
     pub softirq_ms: Option<f64>,
     /// Context switches of the whole host per Gbit.
     pub switches: Option<f64>,
