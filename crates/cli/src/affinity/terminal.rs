@@ -26,14 +26,14 @@ pub fn print_json_line(value: &Value) -> Outcome {
 
 /// Prints a message to standard error.
 pub fn note(text: &str) {
-    aside(&format!("longma: {}\n", sanitize(text)));
+    write_stderr(&format!("longma: {}\n", sanitize(text)));
 }
 
-/// Reports that an incomplete last line of `file` is ignored, if `is_cut`.
+/// Warns about an ignored incomplete last line of `file`, if `is_cut`.
 pub fn cut(file: &Path, is_cut: bool) {
     if is_cut {
         note(&format!(
-            "{}: the last line is incomplete and is dropped: the sweep's command repeats that run",
+            "{}: ignoring the incomplete last line; run the sweep again to repeat that run",
             display_path(file)
         ));
     }
@@ -41,16 +41,16 @@ pub fn cut(file: &Path, is_cut: bool) {
 
 /// Prints lines to standard error.
 pub fn lines(text: &str) {
-    aside(&sanitize_lines(text));
+    write_stderr(&sanitize_lines(text));
 }
 
 /// Overwrites the progress line on standard error; an empty text clears it.
 pub fn progress(text: &str) {
-    aside(&format!("\r\x1b[K{}", sanitize(text)));
+    write_stderr(&format!("\r\x1b[K{}", sanitize(text)));
 }
 
 /// Write errors are ignored: a closed standard error must not end a sweep early.
-fn aside(text: &str) {
+fn write_stderr(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }

@@ -1,15 +1,15 @@
 //! A zoned device in a file: the default where no zoned device is available. It enforces the zone rules and makes zone
-//! states durable. I/O goes through the page cache: a killed process loses nothing that it wrote, and a power cut only
-//! what was not flushed.
+//! states durable. I/O goes through the page cache: a killed process loses no write, and a power cut loses only
+//! unflushed writes.
 //!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
 mod layout;
-mod pointers;
 mod state_log;
 #[cfg(test)]
 mod tests;
+mod write_pointer_table;
 
 use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};

@@ -10,10 +10,10 @@
 //!
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
 //! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair. The write-pointer
-//! table ([`super::pointers`]) restores what the last records contained, and what was written after them.
+//! table ([`super::write_pointer_table`]) restores what the last records contained, and what was written after them.
 
 use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable, pointers};
+use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable, write_pointer_table};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -130,7 +130,7 @@ impl StateLog {
         let geometry = *table.geometry();
         let mut recorded = ZoneTable::new(geometry)?;
         apply(backing, &mut recorded, &known.values().copied().collect::<Vec<_>>())?;
-        for (zone, _) in pointers::recover(backing, layout, &mut recorded)? {
+        for (zone, _) in write_pointer_table::recover(backing, layout, &mut recorded)? {
             known.insert(zone, entry(&recorded.zone(zone)?, Unsaved::default()));
         }
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
@@ -209,9 +209,9 @@ impl StateLog {
         Ok(())
     }
 
-    /// Moves write pointers to where the write-pointer table proves that there is data.
+    /// Advances write pointers past data that the write-pointer table verifies.
     fn recover_pointers(&mut self, backing: &Backing, table: &mut ZoneTable) -> Result<(), DeviceError> {
-        let moved = pointers::recover(backing, &self.layout, table)?;
+        let moved = write_pointer_table::recover(backing, &self.layout, table)?;
         self.unverified.extend(moved.into_iter().map(|(_, data)| data));
         Ok(())
     }
@@ -224,7 +224,7 @@ impl StateLog {
         changed: &BTreeMap<ZoneNumber, Unsaved>,
         zone: ZoneNumber,
     ) -> Result<(), DeviceError> {
-        pointers::write(backing, &self.layout, table, changed, zone)
+        write_pointer_table::write(backing, &self.layout, table, changed, zone)
     }
 
     /// Writes all copies of the header. A file of an older version gets them when it is converted.
