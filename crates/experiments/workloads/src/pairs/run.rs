@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    AFTER_BYTES, BEFORE_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, SETTLE_BYTES, Sweep,
-    WINDOW_SEGMENTS, count, drawn, stages,
+    DRAIN_BYTES, WARM_UP_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, DETAILED_WARM_UP_BYTES, Sweep,
+    WINDOW_SEGMENTS, count, pair_seed, stages,
 };
 
 /// Time limit. A pair takes some seconds.
@@ -43,7 +43,7 @@ pub(super) enum RunFailure {
 }
 
 /// Runs one pair.
-pub(super) fn one(
+pub(super) fn run_pair(
     sweep: &Sweep,
     nic: &Nic,
     program: &MemFile,
@@ -98,7 +98,7 @@ fn words(
     (program, out): (&MemFile, &MemFile),
 ) -> Result<Vec<String>, String> {
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
-    let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;
+    let bytes = WARM_UP_BYTES + DETAILED_WARM_UP_BYTES + sweep.bytes;
     let longma = sweep.longma.to_str().ok_or("the path of this program is not valid UTF-8")?;
     let mut words: Vec<String> =
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
@@ -108,15 +108,15 @@ fn words(
         "--stats-out".into(),
         out.path(),
         "--seed".into(),
-        drawn(seed, pair).to_string(),
+        pair_seed(seed, pair).to_string(),
         "--wire".into(),
     ]);
-    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + AFTER_BYTES));
+    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + DRAIN_BYTES));
     let settings = [
         ("flow", u64::from(pair.flow)),
         ("application", pair.application.into()),
-        ("begin", BEFORE_BYTES),
-        ("settle", SETTLE_BYTES),
+        ("begin", WARM_UP_BYTES),
+        ("settle", DETAILED_WARM_UP_BYTES),
         ("bytes", bytes),
         ("path", sweep.frame_cycles.into()),
         ("segment", segment),
