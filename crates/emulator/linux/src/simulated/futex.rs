@@ -10,7 +10,7 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup};
+use super::{Arguments, EINVAL, Returned, Simulation, Sleep, ThreadNumber, Wakeup};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const FUTEX_WAIT: u32 = 0;
@@ -120,7 +120,7 @@ struct Call<'a> {
 
 fn load_word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
     if !address.is_multiple_of(4) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     Ok(caller.memory().load(address)?)
 }
@@ -129,7 +129,7 @@ fn load_word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
 /// writable or belong to a file.
 fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let mapping = if private { None } else { Some(caller.space.mapping(address)) };
     match mapping {
@@ -167,7 +167,7 @@ pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returne
         FUTEX_WAIT => call.wait(timeout, None, BITSET_MATCH_ANY),
         FUTEX_WAIT_BITSET => call.wait(timeout, Some(absolute), value3),
         FUTEX_WAKE => Ok(caller.simulation.wake_futex(address, count(value), BITSET_MATCH_ANY)),
-        FUTEX_WAKE_BITSET if value3 == 0 => Err(INVALID),
+        FUTEX_WAKE_BITSET if value3 == 0 => Err(EINVAL),
         FUTEX_WAKE_BITSET => Ok(caller.simulation.wake_futex(address, count(value), value3)),
         FUTEX_REQUEUE => call.requeue(value, value2, None),
         FUTEX_CMP_REQUEUE => call.requeue(value, value2, Some(value3)),
@@ -188,7 +188,7 @@ impl Call<'_> {
     /// Waits. `clock` is the clock of an absolute timeout; without it, the timeout is relative.
     fn wait(&self, timeout: u64, clock: Option<Clock>, bits: u32) -> Returned {
         if bits == 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         let deadline = deadline(self.caller, timeout, clock)?;
         if load_word(self.caller, self.address)? != self.value {
@@ -208,7 +208,7 @@ impl Call<'_> {
         let now = load_word(self.caller, self.address)?;
         load_word(self.caller, self.address2)?;
         if (wake as i32) < 0 || (limit as i32) < 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         if expected.is_some_and(|expected| expected != now) {
             return Err(AGAIN);
@@ -282,7 +282,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
     queues.leave(thread);
     match awoken {
-        Wakeup::Woken | Wakeup::Late => Err(Errno(libc::ETIMEDOUT)),
+        Wakeup::Woken | Wakeup::TimedOut => Err(Errno(libc::ETIMEDOUT)),
         Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         // As in the kernel, a wait with a timeout does not restart after a handler.
         Wakeup::Signalled if timed => Err(Errno(libc::EINTR)),
@@ -293,14 +293,14 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
 pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MAX_WAITERS || flags != 0 || waiters == 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let memory = caller.memory();
     let clock = match clock as i32 {
         libc::CLOCK_MONOTONIC => MONOTONIC,
         libc::CLOCK_REALTIME => Clock::Wall(super::clocks::EPOCH_S),
         _ if timeout == 0 => MONOTONIC,
-        _ => return Err(INVALID),
+        _ => return Err(EINVAL),
     };
     let deadline = deadline(caller, timeout, Some(clock))?;
     let mut wanted = Vec::with_capacity(count as usize);
@@ -310,7 +310,7 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
         let (flags, reserved): (u32, u32) =
             (memory.load(at.wrapping_add(16))?, memory.load(at.wrapping_add(20))?);
         if flags & !PRIVATE != SIZE_U32 || reserved != 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         if u64::from(load_word(caller, address)?) != value {
             return Err(AGAIN);

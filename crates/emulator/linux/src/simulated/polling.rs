@@ -101,7 +101,7 @@ impl Wait<'_> {
             };
             match awoken {
                 Wakeup::Woken => {}
-                Wakeup::Late => return self.look(),
+                Wakeup::TimedOut => return self.look(),
                 Wakeup::Signalled => return Err(Errno(libc::EINTR)),
                 Wakeup::NotBegun => return Err(Errno::RESTART),
             }
@@ -247,10 +247,10 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
             returned => return returned,
         }
         let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
-        let sleep = Sleep { deadline, files, any_signal: true, begun: false, reason: "a signal" };
+        let sleep = Sleep { deadline, files, any_signal: true, has_side_effects: false, reason: "a signal" };
         match scheduler.sleep(context.thread, sleep) {
             Wakeup::Woken => {}
-            Wakeup::Late => return Err(Errno(libc::EAGAIN)),
+            Wakeup::TimedOut => return Err(Errno(libc::EAGAIN)),
             Wakeup::Signalled => return Err(Errno(libc::EINTR)),
             Wakeup::NotBegun => return Err(Errno::RESTART),
         }

@@ -123,7 +123,7 @@ unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Retur
         // SAFETY: the caller upholds the contract.
         returned = unsafe { interruptible_on_host(number, arguments) };
     };
-    context.simulation.scheduler.outside(context.thread, &mut call);
+    context.simulation.scheduler.run_blocking(context.thread, &mut call);
     returned
 }
 
@@ -255,11 +255,11 @@ unsafe fn transfer(
         }
         let deadline = *limit.get_or_insert_with(|| deadline_of(&context.simulation, descriptor, events));
         let files = vec![AwaitedFile { descriptor, events }];
-        let begun = output.done > 0;
-        let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
+        let has_side_effects = output.done > 0;
+        let sleep = Sleep { deadline, files, has_side_effects, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Wakeup::Woken => {}
-            Wakeup::Late => return output.or(AGAIN),
+            Wakeup::TimedOut => return output.or(AGAIN),
             // A call with a time limit does not restart, because the limit would start again.
             Wakeup::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
             Wakeup::Signalled | Wakeup::NotBegun => return output.or(Errno::RESTART),
@@ -357,10 +357,10 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
         Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
         Err(Errno(libc::EINPROGRESS)) => {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
-            let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
+            let sleep = Sleep { files, has_side_effects: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
                 Wakeup::Signalled | Wakeup::NotBegun => Err(Errno(libc::EINTR)),
-                Wakeup::Woken | Wakeup::Late => {
+                Wakeup::Woken | Wakeup::TimedOut => {
                     let error = open_files::socket_option(descriptor, libc::SO_ERROR);
                     Errno::check(-i64::from(error.map_or(0, i32::from_ne_bytes)))
                 }
