@@ -84,7 +84,7 @@ impl Recorder {
 
     /// The number of the block of `instructions` at `start`; see [`TracedBlocks::number`].
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
-        self.blocks.number(start, instructions)
+        self.blocks.intern(start, instructions)
     }
 
     /// Records the address that `instruction` is about to access, if any. `before` holds the preceding instructions of
