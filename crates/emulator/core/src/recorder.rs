@@ -82,7 +82,7 @@ impl Recorder {
         (number, block)
     }
 
-    /// The number of the block of `instructions` at `start`; see [`TracedBlocks::number`].
+    /// The number of the block of `instructions` at `start`; see [`TracedBlocks::intern`].
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
         self.blocks.intern(start, instructions)
     }
