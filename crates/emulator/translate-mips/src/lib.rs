@@ -7,7 +7,7 @@ pub mod debug;
 mod deferred;
 mod deferred_values;
 mod float;
-mod forms;
+mod deferred_expressions;
 pub mod frame;
 pub mod instruction;
 mod jumps;

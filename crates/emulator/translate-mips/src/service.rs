@@ -22,7 +22,7 @@ impl Pending {
         }
         // Evaluate all values before writing any register.
         let values =
-            self.deferred_values.map(|value| value.map(|deferred| (deferred.d, deferred.form.value(state))));
+            self.deferred_values.map(|value| value.map(|deferred| (deferred.d, deferred.form.evaluate(state))));
         for (register, value) in values.into_iter().flatten() {
             state.x[usize::from(register)] = value;
         }
