@@ -7,7 +7,7 @@ use longma_workloads::via::{End, Measure, Order};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-static NEVER: AtomicBool = AtomicBool::new(false);
+static NEVER_STOP: AtomicBool = AtomicBool::new(false);
 
 fn nic() -> Nic {
     network::open(Kind::SharedMemory, None, Settings::default()).unwrap()
@@ -20,7 +20,7 @@ fn with_server(name: &str, server_sleeps: bool, client: impl FnOnce(&mut End, &L
     let listener = server.listen(&Address::local(&name)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| network::serve(&server, &listener, server_sleeps, false, &stop, |_| ()).unwrap());
-        let limits = Limits { stop: &NEVER, begin: Instant::now(), time: Duration::from_secs(120) };
+        let limits = Limits { stop: &NEVER_STOP, begin: Instant::now(), time: Duration::from_secs(120) };
         let nic = nic();
         let level = Reliability::ReliableDelivery;
         let end = network::connect(&nic, &Address::local(&name), 64, level, &limits);
@@ -53,34 +53,34 @@ fn measurements_with_more_messages_than_queue_entries_complete() {
 }
 
 /// The CPU time of this process.
-fn processor_time() -> Duration {
+fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[test]
-fn a_client_that_falls_silent_costs_a_polling_server_little_processor_time() {
+fn a_polling_server_uses_little_cpu_time_while_the_client_is_idle() {
     // Run in a separate process, because the CPU time includes all threads.
     const ALONE: &str = "LONGMA_VIA_SILENT_CLIENT";
     if std::env::var_os(ALONE).is_none() {
         let me = std::env::current_exe().unwrap();
-        let name = "a_client_that_falls_silent_costs_a_polling_server_little_processor_time";
+        let name = "a_polling_server_uses_little_cpu_time_while_the_client_is_idle";
         let outcome =
             std::process::Command::new(me).args(["--exact", name]).env(ALONE, "1").output().unwrap();
         let stdout = String::from_utf8_lossy(&outcome.stdout).into_owned();
         return assert!(outcome.status.success(), "{stdout}");
     }
-    // Silent before its first order, and in the middle of a measurement.
-    let spent = [false, true].map(|ordered| {
+    // Idle before its first request, and in the middle of a measurement.
+    let spent = [false, true].map(|mid_measurement| {
         let mut spent = Duration::ZERO;
-        with_server(&format!("silent-{ordered}"), false, |end, _| {
+        with_server(&format!("silent-{mid_measurement}"), false, |end, _| {
             let order = Order { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
-            if ordered {
+            if mid_measurement {
                 end.give_order(&order).unwrap();
             }
-            let before = processor_time();
+            let before = cpu_time();
             std::thread::sleep(Duration::from_secs(3));
-            spent = processor_time() - before;
+            spent = cpu_time() - before;
         });
         spent
     });
