@@ -3,7 +3,7 @@
 use longma_via::provider::shared_memory::Settings;
 use longma_via::{Address, Nic, Reliability};
 use longma_workloads::via::network::{self, Kind, Limits};
-use longma_workloads::via::{End, Measure, Order};
+use longma_workloads::via::{Endpoint, Measure, MeasurementRequest};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn nic() -> Nic {
 }
 
 /// Runs `client` with a connection to a server that sleeps or polls.
-fn with_server(name: &str, server_sleeps: bool, client: impl FnOnce(&mut End, &Limits<'_>)) {
+fn with_server(name: &str, server_sleeps: bool, client: impl FnOnce(&mut Endpoint, &Limits<'_>)) {
     let name = format!("workload-{name}-{}", std::process::id());
     let (server, stop) = (nic(), AtomicBool::new(false));
     let listener = server.listen(&Address::local(&name)).unwrap();
@@ -44,9 +44,9 @@ fn measurements_with_more_messages_than_queue_entries_complete() {
         let name = format!("long-{client_sleeps}-{server_sleeps}");
         with_server(&name, server_sleeps, |end, limits| {
             end.sleeps = client_sleeps;
-            let ping = Order { measure: Measure::Ping, bytes: 8, messages: 1500, warm_up: 100, window: 1 };
+            let ping = MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1500, warm_up: 100, window: 1 };
             assert_eq!(network::measure(end, ping, limits).unwrap().len(), 1500);
-            let stream = Order { measure: Measure::Bandwidth, messages: 150_000, window: 256, ..ping };
+            let stream = MeasurementRequest { measure: Measure::Bandwidth, messages: 150_000, window: 256, ..ping };
             assert_eq!(network::measure(end, stream, limits).unwrap().len(), 1);
         });
     }
@@ -74,9 +74,9 @@ fn a_polling_server_uses_little_cpu_time_while_the_client_is_idle() {
     let spent = [false, true].map(|mid_measurement| {
         let mut spent = Duration::ZERO;
         with_server(&format!("silent-{mid_measurement}"), false, |end, _| {
-            let order = Order { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
+            let request = MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
             if mid_measurement {
-                end.give_order(&order).unwrap();
+                end.send_request(&request).unwrap();
             }
             let before = cpu_time();
             std::thread::sleep(Duration::from_secs(3));

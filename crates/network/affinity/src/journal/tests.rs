@@ -87,18 +87,18 @@ fn crash_states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
 fn after_a_kill_at_any_step_everything_is_restored() {
     let original = host().all();
     for (step, (text, files)) in crash_states().into_iter().enumerate() {
-        let (again, (_folder, path)) = (host(), folder());
-        files.iter().for_each(|(path, value)| again.put(path, value));
+        let (restarted, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| restarted.put(path, value));
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(
-            matches!(Journal::begin(&path, &again), Err(JournalError::NotRestored { .. })),
+            matches!(Journal::begin(&path, &restarted), Err(JournalError::NotRestored { .. })),
             "step {step}"
         );
-        let restored = Journal::recover(&path, &again, false).unwrap().unwrap();
+        let restored = Journal::recover(&path, &restarted, false).unwrap().unwrap();
         assert!(restored.is_whole(), "step {step}: {restored:?}");
-        assert_eq!(again.all(), original, "step {step}");
-        assert_eq!(Journal::recover(&path, &again, false).unwrap(), None, "step {step}");
+        assert_eq!(restarted.all(), original, "step {step}");
+        assert_eq!(Journal::recover(&path, &restarted, false).unwrap(), None, "step {step}");
     }
 }
 
@@ -109,11 +109,11 @@ fn a_partially_written_line_is_ignored_at_any_length() {
     let (before, files) = &states[3];
     let after = &states[4].0;
     for length in before.len()..after.len() {
-        let (again, (_folder, path)) = (host(), folder());
-        files.iter().for_each(|(path, value)| again.put(path, value));
+        let (restarted, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| restarted.put(path, value));
         std::fs::write(&path, [before, &after[before.len()..length]].concat()).unwrap();
-        assert!(Journal::recover(&path, &again, false).unwrap().unwrap().is_whole(), "{length}");
-        assert_eq!(again.all(), host().all(), "{length}");
+        assert!(Journal::recover(&path, &restarted, false).unwrap().unwrap().is_whole(), "{length}");
+        assert_eq!(restarted.all(), host().all(), "{length}");
     }
 }
 
@@ -152,57 +152,57 @@ fn a_file_that_is_not_a_journal_is_rejected_and_unchanged() {
 #[test]
 fn a_journal_with_a_damaged_line_is_rejected_without_changes() {
     let (mut text, files) = crash_states().pop().unwrap();
-    let (again, (_folder, path)) = (host(), folder());
-    files.iter().for_each(|(path, value)| again.put(path, value));
+    let (restarted, (_folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| restarted.put(path, value));
     let second = text.iter().position(|byte| *byte == b'\n').unwrap() + 2;
     text[second] ^= 0x10;
     std::fs::write(&path, text).unwrap();
-    assert!(matches!(Journal::recover(&path, &again, false), Err(JournalError::Damaged { line: 2, .. })));
-    assert_eq!(again.all(), files);
+    assert!(matches!(Journal::recover(&path, &restarted, false), Err(JournalError::Damaged { line: 2, .. })));
+    assert_eq!(restarted.all(), files);
 }
 
 /// A host in one of the [`crash_states`], with its journal.
 fn crashed_host(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
-    let (again, (folder, path)) = (host(), folder());
-    files.iter().for_each(|(path, value)| again.put(path, value));
+    let (restarted, (folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| restarted.put(path, value));
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    (again, folder, path)
+    (restarted, folder, path)
 }
 
 #[test]
 fn a_journal_with_any_flipped_bit_is_rejected_and_kept() {
     let (text, files) = crash_states().pop().unwrap();
-    let (again, _folder, path) = crashed_host(&text, &files);
+    let (restarted, _folder, path) = crashed_host(&text, &files);
     for bit in 0..text.len() * 8 {
         let mut flipped = text.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&path, &flipped).unwrap();
-        let error = Journal::recover(&path, &again, false).err();
+        let error = Journal::recover(&path, &restarted, false).err();
         assert!(
             matches!(error, Some(JournalError::Damaged { .. } | JournalError::FormatVersion { .. })),
             "bit {bit}: {error:?}"
         );
-        assert!(Journal::begin(&path, &again).is_err());
-        assert!(std::fs::read(&path).unwrap() == flipped && again.all() == files, "bit {bit}");
+        assert!(Journal::begin(&path, &restarted).is_err());
+        assert!(std::fs::read(&path).unwrap() == flipped && restarted.all() == files, "bit {bit}");
     }
 }
 
 #[test]
 fn a_journal_truncated_anywhere_is_rejected_and_kept() {
     let (text, files) = crash_states().pop().unwrap();
-    let (again, _folder, path) = crashed_host(&text, &files);
+    let (restarted, _folder, path) = crashed_host(&text, &files);
     let ends: Vec<usize> = (1..text.len()).filter(|at| text[at - 1] == b'\n').collect();
     let last = *ends.last().unwrap();
     let without_second = [&text[..ends[0]], &text[ends[1]..]].concat();
     let cuts = (1..text.len()).map(|length| text[..length].to_vec());
     for cut in cuts.chain([without_second, [&text[..], &text[last..]].concat()]) {
         std::fs::write(&path, &cut).unwrap();
-        let error = Journal::recover(&path, &again, false).unwrap_err();
+        let error = Journal::recover(&path, &restarted, false).unwrap_err();
         assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
-        assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
+        assert!(std::fs::read(&path).unwrap() == cut && restarted.all() == files, "{}", cut.len());
     }
-    let message = Journal::recover(&path, &again, false).unwrap_err().to_string();
+    let message = Journal::recover(&path, &restarted, false).unwrap_err().to_string();
     assert!(message.contains("the file is kept") && message.contains("restore manually"), "{message}");
 }
 
@@ -215,10 +215,10 @@ fn a_journal_with_another_format_version_is_rejected_and_kept() {
     ] {
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let begun = Journal::begin(&path, &host).err();
+        let error = Journal::begin(&path, &host).err();
         assert!(
-            matches!(begun, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
-            "{begun:?}"
+            matches!(error, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
+            "{error:?}"
         );
         assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::FormatVersion { .. })));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
@@ -361,18 +361,18 @@ fn ended_threads_are_removed_from_the_journal_which_stays_small() {
 #[test]
 fn a_reused_or_freed_interrupt_number_is_ignored() {
     let of = |name: &str| format!("sys/kernel/irq/41/{name}");
-    let with = |chip: &str, line: &str| {
+    let host_with_irq = |chip: &str, line: &str| {
         let host = host();
         host.put(&of("chip_name"), chip);
         host.put(&of("hwirq"), line);
         host.put("sys/kernel/irq/1/hwirq", "1");
         host
     };
-    let begun = with("PCI-MSIX-0000:00:03.0", "1");
+    let original = host_with_irq("PCI-MSIX-0000:00:03.0", "1");
     let (_folder, path) = folder();
-    let mut journal = Journal::begin(&path, &begun).unwrap();
+    let mut journal = Journal::begin(&path, &original).unwrap();
     journal.set(&Setting::Irq(41), "1").unwrap();
-    begun.put(&of("hwirq"), "2");
+    original.put(&of("hwirq"), "2");
     let refused = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
     assert!(refused.contains("another device has its number"), "{refused}");
     std::mem::forget(journal);
@@ -384,14 +384,14 @@ fn a_reused_or_freed_interrupt_number_is_ignored() {
         Journal::recover(&path, host, false).unwrap().unwrap().settings.remove(0).1
     };
     for (chip, line) in [("PCI-MSIX-0000:00:04.0", "1"), ("PCI-MSIX-0000:00:03.0", "2")] {
-        let now = with(chip, line);
+        let now = host_with_irq(chip, line);
         now.put(IRQ, "1");
         assert_eq!((restored(&now), now.writes().len()), (RestoreOutcome::Ended, 0), "{chip} {line}");
     }
-    let free = with("", "");
+    let free = host_with_irq("", "");
     [&*of("chip_name"), &*of("hwirq"), IRQ].iter().for_each(|path| free.remove(path));
     assert_eq!(restored(&free), RestoreOutcome::Ended);
-    let same = with("PCI-MSIX-0000:00:03.0", "1");
+    let same = host_with_irq("PCI-MSIX-0000:00:03.0", "1");
     same.put(IRQ, "1");
     assert_eq!((restored(&same), same.read(IRQ).unwrap()), (RestoreOutcome::Restored, "0-1".into()));
     // If the kernel does not report the device, only the number can be compared.
