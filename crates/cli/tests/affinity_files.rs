@@ -1,12 +1,12 @@
 //! Tests the handling of files named by the user in `longma affinity`: journals, logs, results, and names with control
 //! characters.
 
-mod typed;
+mod subcommand;
 
 use serde_json::json;
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 #[test]
 fn a_journal_or_log_in_a_missing_directory_is_rejected() {

@@ -1,16 +1,16 @@
 //! Tests `longma affinity` on a host that changes during a command: renamed interfaces, a /sys of another namespace,
 //! signals, closed pipes, names with control characters.
 
-mod typed;
+mod subcommand;
 mod veth;
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 use veth::{Network, signal, with_its_test};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 /// A load of one second that needs no peer.
 const LOAD: &str = "sleep 1; echo 5 Gbit/s";

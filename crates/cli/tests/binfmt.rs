@@ -1,14 +1,14 @@
 //! Tests `longma binfmt` in a user and mount namespace with its own binfmt_misc (Linux 6.7). The host's rules stay
 //! unchanged.
 
-mod typed;
+mod subcommand;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const BINFMT: Group = Group("binfmt");
+const BINFMT: Subcommand = Subcommand("binfmt");
 const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
 
 /// Runs a shell script as root of new namespaces, with `$longma` and `$guests` set. `None` if the host does not allow

@@ -1,7 +1,7 @@
 //! Tests what ships inside the command, experiments, machine files and guest programs, from a directory outside the
 //! repository.
 
-mod typed;
+mod subcommand;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::{TempDir, tempdir};
-use typed::text;
+use subcommand::text;
 
 /// A user with only the binary: an empty home directory, an empty working directory, and a minimal environment.
 struct Stranger {

@@ -1,14 +1,14 @@
 //! Tests `longma via`.
 
-mod typed;
+mod subcommand;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use typed::Group;
+use subcommand::Subcommand;
 
-const VIA: Group = Group("via");
+const VIA: Subcommand = Subcommand("via");
 
 /// A server process; killed when dropped.
 struct Server {

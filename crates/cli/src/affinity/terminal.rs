@@ -25,14 +25,14 @@ pub fn print_json_line(value: &Value) -> Outcome {
 }
 
 /// Prints a message to standard error.
-pub fn note(text: &str) {
+pub fn warn(text: &str) {
     write_stderr(&format!("longma: {}\n", sanitize(text)));
 }
 
-/// Warns about an ignored incomplete last line of `file`, if `is_cut`.
-pub fn cut(file: &Path, is_cut: bool) {
+/// Warns that the last line of `file` is ignored, if `is_cut`.
+pub fn warn_truncated(file: &Path, is_cut: bool) {
     if is_cut {
-        note(&format!(
+        warn(&format!(
             "{}: ignoring the incomplete last line; run the sweep again to repeat that run",
             display_path(file)
         ));
@@ -40,7 +40,7 @@ pub fn cut(file: &Path, is_cut: bool) {
 }
 
 /// Prints lines to standard error.
-pub fn lines(text: &str) {
+pub fn print_stderr(text: &str) {
     write_stderr(&sanitize_lines(text));
 }
 

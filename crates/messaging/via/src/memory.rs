@@ -30,17 +30,17 @@ impl MemoryRegion {
 
     /// The address of the first byte in this process.
     pub fn address(&self) -> u64 {
-        self.region.facts.address
+        self.region.info.address
     }
 
     /// A pointer to the first byte. The contents may change at any time.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.region.facts.address as *mut u8
+        self.region.info.address as *mut u8
     }
 
     /// The length, bytes.
     pub fn len(&self) -> usize {
-        self.region.facts.length as usize
+        self.region.info.length as usize
     }
 
     /// Always false: a region is never empty.
@@ -68,9 +68,9 @@ impl MemoryRegion {
     pub fn set_attributes(&mut self, attributes: MemoryAttributes) -> Result<(), Error> {
         let before = self.attributes();
         self.region = self.nic.memory.set_attributes(self.handle, attributes)?;
-        if let Err(error) = self.nic.provider.changed(&self.region.facts) {
+        if let Err(error) = self.nic.provider.update_region(&self.region.info) {
             self.region = self.nic.memory.set_attributes(self.handle, before)?;
-            self.nic.provider.registered(&self.region.facts);
+            self.nic.provider.register_region(&self.region.info);
             return Err(error);
         }
         Ok(())
@@ -146,6 +146,6 @@ impl Drop for MemoryRegion {
         // found before.
         self.nic.memory.remove(self.handle);
         self.nic.vi_registry.retire(&self.region);
-        self.nic.provider.deregistered(self.handle);
+        self.nic.provider.deregister_region(self.handle);
     }
 }

@@ -66,12 +66,12 @@ struct Rules {
     table: ZoneTable,
     log: StateLog,
     /// The zones changed since the last log record.
-    changed: BTreeMap<ZoneNumber, Unsaved>,
+    changed: BTreeMap<ZoneNumber, Unflushed>,
 }
 
 /// The data written to a zone since the last log record.
 #[derive(Default)]
-struct Unsaved {
+struct Unflushed {
     blocks: u64,
     /// The CRC-32C of the data.
     crc: u32,
@@ -354,9 +354,9 @@ impl FileDevice {
         self.backing.write(self.byte(span), data)?;
         rules.table.advance(span);
         self.publish(rules, span.zone);
-        let unsaved = rules.changed.entry(span.zone).or_default();
-        unsaved.blocks += span.count;
-        unsaved.crc = crc32c::crc32c_append(unsaved.crc, data);
+        let unflushed = rules.changed.entry(span.zone).or_default();
+        unflushed.blocks += span.count;
+        unflushed.crc = crc32c::crc32c_append(unflushed.crc, data);
         rules.log.write_pointer(&self.backing, &rules.table, &rules.changed, span.zone)
     }
 }

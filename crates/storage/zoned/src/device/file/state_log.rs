@@ -13,7 +13,7 @@
 //! table ([`super::write_pointer_table`]) restores what the last records contained, and what was written after them.
 
 use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable, write_pointer_table};
+use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, write_pointer_table};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -131,7 +131,7 @@ impl StateLog {
         let mut recorded = ZoneTable::new(geometry)?;
         apply(backing, &mut recorded, &known.values().copied().collect::<Vec<_>>())?;
         for (zone, _) in write_pointer_table::recover(backing, layout, &mut recorded)? {
-            known.insert(zone, entry(&recorded.zone(zone)?, Unsaved::default()));
+            known.insert(zone, entry(&recorded.zone(zone)?, Unflushed::default()));
         }
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
         for zone in geometry.sequential() {
@@ -167,7 +167,7 @@ impl StateLog {
         backing: &Backing,
         header: &Header,
         table: &ZoneTable,
-        changed: BTreeMap<ZoneNumber, Unsaved>,
+        changed: BTreeMap<ZoneNumber, Unflushed>,
     ) -> Result<(), DeviceError> {
         if changed.is_empty() && !self.is_open && !self.is_unmodified {
             return backing.sync();
@@ -179,8 +179,8 @@ impl StateLog {
             self.write_checkpoint(backing, table)?;
             return if self.layout.version < VERSION { self.upgrade(backing, header) } else { Ok(()) };
         }
-        let is_open = changed.values().any(|unsaved| unsaved.blocks > 0);
-        let entries = changed.into_iter().map(|(zone, unsaved)| Ok(entry(&table.zone(zone)?, unsaved)));
+        let is_open = changed.values().any(|unflushed| unflushed.blocks > 0);
+        let entries = changed.into_iter().map(|(zone, unflushed)| Ok(entry(&table.zone(zone)?, unflushed)));
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
         let at = self.layout.log + self.records * self.layout.record_bytes;
@@ -221,7 +221,7 @@ impl StateLog {
         &self,
         backing: &Backing,
         table: &ZoneTable,
-        changed: &BTreeMap<ZoneNumber, Unsaved>,
+        changed: &BTreeMap<ZoneNumber, Unflushed>,
         zone: ZoneNumber,
     ) -> Result<(), DeviceError> {
         write_pointer_table::write(backing, &self.layout, table, changed, zone)
@@ -273,7 +273,7 @@ impl StateLog {
     fn write_checkpoint(&mut self, backing: &Backing, table: &ZoneTable) -> Result<(), DeviceError> {
         let zones = table.geometry().sequential();
         let entries = zones
-            .map(|zone| Ok(entry(&table.zone(zone)?, Unsaved::default())))
+            .map(|zone| Ok(entry(&table.zone(zone)?, Unflushed::default())))
             .collect::<Result<_, DeviceError>>()?;
         let listing = Listing { sequence: self.sequence + 1, entries };
         let older = 1 - self.checkpoint;
@@ -382,7 +382,7 @@ fn end_of_content(
 }
 
 /// The state of a zone after the file is reopened: no zone is open.
-fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
+fn entry(zone: &Zone, unflushed: Unflushed) -> Entry {
     let condition = match zone.condition {
         open if open.is_open() && zone.write_pointer == 0 => Condition::Empty,
         open if open.is_open() => Condition::Closed,
@@ -393,8 +393,8 @@ fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
         condition,
         write_pointer: zone.write_pointer,
         resets: zone.resets.unwrap_or_default(),
-        data_blocks: unsaved.blocks,
-        data_crc: unsaved.crc,
+        data_blocks: unflushed.blocks,
+        data_crc: unflushed.crc,
     }
 }
 

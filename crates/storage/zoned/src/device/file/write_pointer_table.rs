@@ -7,7 +7,7 @@
 
 use super::layout::{FileLayout, SLOT_BYTES, Slot};
 use super::state_log::crc_of;
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
+use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable};
 use crate::device::{Condition, Geometry};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub fn write(
     backing: &Backing,
     layout: &FileLayout,
     table: &ZoneTable,
-    unflushed: &BTreeMap<ZoneNumber, Unsaved>,
+    unflushed: &BTreeMap<ZoneNumber, Unflushed>,
     zone: ZoneNumber,
 ) -> Result<(), DeviceError> {
     let Some(start) = layout.pointers else { return Ok(()) };
@@ -33,7 +33,7 @@ pub fn write(
     for (number, slot) in (first..geometry.zones()).zip(bytes.chunks_exact_mut(SLOT_BYTES)) {
         let zone = table.zone(ZoneNumber(number))?;
         let (blocks, data_crc) =
-            unflushed.get(&zone.number).map_or((0, 0), |unsaved| (unsaved.blocks, unsaved.crc));
+            unflushed.get(&zone.number).map_or((0, 0), |unflushed| (unflushed.blocks, unflushed.crc));
         let durable = zone.write_pointer.saturating_sub(blocks);
         let resets = zone.resets.unwrap_or_default();
         Slot { zone: zone.number, resets, write_pointer: zone.write_pointer, durable, data_crc }.encode(slot);
