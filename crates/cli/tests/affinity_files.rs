@@ -164,11 +164,7 @@ fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
                 _ => &report["measured"]["choice"]["gbps"],
             };
             assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {report}");
-            assert_eq!(
-                stderr.contains("ignoring the incomplete last line"),
-                is_told,
-                "{cut}: {stderr}"
-            );
+            assert_eq!(stderr.contains("ignoring the incomplete last line"), is_told, "{cut}: {stderr}");
         }
     }
     // The results file of a modelled sweep, which simulates one pair.

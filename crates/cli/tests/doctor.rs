@@ -9,8 +9,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use tempfile::tempdir;
 use subcommand::text;
+use tempfile::tempdir;
 
 fn doctor(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));

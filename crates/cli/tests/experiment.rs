@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::{TempDir, tempdir};
 use subcommand::{Subcommand, text};
+use tempfile::{TempDir, tempdir};
 
 const EXPERIMENT: Subcommand = Subcommand("experiment");
 

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tempfile::{TempDir, tempdir};
 use subcommand::text;
+use tempfile::{TempDir, tempdir};
 
 /// A user with only the binary: an empty home directory, an empty working directory, and a minimal environment.
 struct Stranger {

@@ -105,7 +105,11 @@ fn the_stack_size_follows_the_limit() {
         (32 << 20, (32 << 20) - 32 * KIB, (32 << 20) + GUEST_PAGE_BYTES),
     ] {
         for options in [&[][..], &["--interpret"]] {
-            assert_eq!(run_with_stack_limit(&stack_writer(within), options, limit, limit), Ok(7), "{limit} {options:?}");
+            assert_eq!(
+                run_with_stack_limit(&stack_writer(within), options, limit, limit),
+                Ok(7),
+                "{limit} {options:?}"
+            );
             assert_eq!(
                 run_with_stack_limit(&stack_writer(beyond), options, limit, limit),
                 Err(libc::SIGSEGV),
@@ -118,8 +122,19 @@ fn the_stack_size_follows_the_limit() {
 #[test]
 fn raising_the_stack_limit_takes_effect_immediately() {
     let hard = libc::RLIM_INFINITY;
-    assert_eq!(run_with_stack_limit(&limit_raising_stack_writer((32 << 20) - 32 * KIB), &[], 128 * KIB, hard), Ok(7));
-    assert_eq!(run_with_stack_limit(&limit_raising_stack_writer((32 << 20) + GUEST_PAGE_BYTES), &[], 128 * KIB, hard), Err(libc::SIGSEGV));
+    assert_eq!(
+        run_with_stack_limit(&limit_raising_stack_writer((32 << 20) - 32 * KIB), &[], 128 * KIB, hard),
+        Ok(7)
+    );
+    assert_eq!(
+        run_with_stack_limit(
+            &limit_raising_stack_writer((32 << 20) + GUEST_PAGE_BYTES),
+            &[],
+            128 * KIB,
+            hard
+        ),
+        Err(libc::SIGSEGV)
+    );
 }
 
 /// Results must not depend on the user's limits.
@@ -128,8 +143,16 @@ fn in_simulated_time_every_program_has_8_mib_of_stack() {
     for limit in [128 * KIB, 8 << 20, libc::RLIM_INFINITY] {
         for level in ["cache", "timing"] {
             let options = ["--quiet", "--level", level];
-            assert_eq!(run_with_stack_limit(&stack_writer((8 << 20) - 80 * KIB), &options, limit, limit), Ok(7), "{limit}");
-            assert_eq!(run_with_stack_limit(&stack_writer(8 << 20), &options, limit, limit), Err(libc::SIGSEGV), "{limit}");
+            assert_eq!(
+                run_with_stack_limit(&stack_writer((8 << 20) - 80 * KIB), &options, limit, limit),
+                Ok(7),
+                "{limit}"
+            );
+            assert_eq!(
+                run_with_stack_limit(&stack_writer(8 << 20), &options, limit, limit),
+                Err(libc::SIGSEGV),
+                "{limit}"
+            );
         }
     }
 }

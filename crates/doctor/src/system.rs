@@ -34,7 +34,8 @@ pub fn null_blk() -> Result<String, String> {
         return Ok("loaded".into());
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let module_list = |list: &str| fs::read_to_string(format!("/lib/modules/{release}/{list}")).unwrap_or_default();
+    let module_list =
+        |list: &str| fs::read_to_string(format!("/lib/modules/{release}/{list}")).unwrap_or_default();
     let has = |list| {
         module_list(list)
             .lines()

@@ -11,7 +11,7 @@ use longma_via::provider::shared_memory::{self, Allow, Directory};
 use longma_via::{Address, Nic, Reliability};
 use longma_via_myrinet::{self as myrinet, Fabric, Settings};
 use longma_workloads::via::network::{self, Limits};
-use longma_workloads::via::{Endpoint, Measure, ModelError, Modelled, MeasurementRequest, Row};
+use longma_workloads::via::{Endpoint, Measure, MeasurementRequest, ModelError, Modelled, Row};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{IsTerminal, Write};

@@ -5,7 +5,7 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::access::{Access, AccessAddress};
-use super::deferred_expressions::{DeferredExpr, Plan, ExprKind, fits_imm12, mask_bounds, split_imm16};
+use super::deferred_expressions::{DeferredExpr, ExprKind, Plan, fits_imm12, mask_bounds, split_imm16};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{STACK_POINTER, general};
@@ -112,8 +112,11 @@ impl Lowering<'_> {
     fn near_sum(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
         let [form, _] = self.sums([i.rs(), 0]);
         let imm = form.imm.checked_add(i.imm());
-        let together = imm
-            .filter(|imm| form.is_register_plus_constant() && form.j != 0 && (fits_imm12(*imm) || self.is_last_read(i.rs(), d)));
+        let together = imm.filter(|imm| {
+            form.is_register_plus_constant()
+                && form.j != 0
+                && (fits_imm12(*imm) || self.is_last_read(i.rs(), d))
+        });
         if let Some(imm) = together {
             return Some(DeferredExpr { imm, ..form });
         }
@@ -131,7 +134,10 @@ impl Lowering<'_> {
             if a.is_shift() {
                 return Some(DeferredExpr { j: b.j, ..a });
             }
-            if a.is_register_plus_constant() && a.j == 0 && (fits_imm12(a.imm) || last && DeferredExpr::sum(1, a.imm).cost() < 3) {
+            if a.is_register_plus_constant()
+                && a.j == 0
+                && (fits_imm12(a.imm) || last && DeferredExpr::sum(1, a.imm).cost() < 3)
+            {
                 return Some(DeferredExpr::sum(b.j, a.imm));
             }
             if a.is_register_plus_constant() && a.j != 0 && !a.is_copy() && last && b.j != 0 {
@@ -195,7 +201,8 @@ impl Lowering<'_> {
         };
         self.before_reads(i.read());
         let k = if matches!(i.op, Op::Slt | Op::Sltu) { self.read(i.rt()) } else { 0 };
-        let imm = if matches!(shape, ExprKind::LessImmediate | ExprKind::LessUnsignedImmediate) { 1 } else { 0 };
+        let imm =
+            if matches!(shape, ExprKind::LessImmediate | ExprKind::LessUnsignedImmediate) { 1 } else { 0 };
         Some(DeferredExpr { shape, j: self.read(i.rs()), k, shift: 0, imm })
     }
 
@@ -212,7 +219,10 @@ impl Lowering<'_> {
         let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);
         let is_taken = match form.k {
             0 if fits || form.is_copy() => true,
-            0 => last && form.j != 0 && split_imm16(imm).is_some_and(|(_, low)| fits_imm12(low) || is_wide(low)),
+            0 => {
+                last && form.j != 0
+                    && split_imm16(imm).is_some_and(|(_, low)| fits_imm12(low) || is_wide(low))
+            }
             _ if imm == 0 => true,
             _ => last && form.imm != 0 && fits,
         };

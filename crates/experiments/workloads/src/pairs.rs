@@ -309,7 +309,8 @@ pub fn measure(
                 || RunFailure::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| run_pair(sweep, nic, &program, (pair, class, seed), stop));
-            let result = result.and_then(|measured| keep(&measured).map(|()| measured).map_err(RunFailure::Failed));
+            let result =
+                result.and_then(|measured| keep(&measured).map(|()| measured).map_err(RunFailure::Failed));
             let (done, failures) = &mut *results.lock().ignore_poison();
             match result {
                 Ok(measured) => done.push(measured),

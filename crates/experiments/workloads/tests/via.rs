@@ -44,9 +44,16 @@ fn measurements_with_more_messages_than_queue_entries_complete() {
         let name = format!("long-{client_sleeps}-{server_sleeps}");
         with_server(&name, server_sleeps, |end, limits| {
             end.sleeps = client_sleeps;
-            let ping = MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1500, warm_up: 100, window: 1 };
+            let ping = MeasurementRequest {
+                measure: Measure::Ping,
+                bytes: 8,
+                messages: 1500,
+                warm_up: 100,
+                window: 1,
+            };
             assert_eq!(network::measure(end, ping, limits).unwrap().len(), 1500);
-            let stream = MeasurementRequest { measure: Measure::Bandwidth, messages: 150_000, window: 256, ..ping };
+            let stream =
+                MeasurementRequest { measure: Measure::Bandwidth, messages: 150_000, window: 256, ..ping };
             assert_eq!(network::measure(end, stream, limits).unwrap().len(), 1);
         });
     }
@@ -74,7 +81,13 @@ fn a_polling_server_uses_little_cpu_time_while_the_client_is_idle() {
     let spent = [false, true].map(|mid_measurement| {
         let mut spent = Duration::ZERO;
         with_server(&format!("silent-{mid_measurement}"), false, |end, _| {
-            let request = MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
+            let request = MeasurementRequest {
+                measure: Measure::Ping,
+                bytes: 8,
+                messages: 1000,
+                warm_up: 0,
+                window: 1,
+            };
             if mid_measurement {
                 end.send_request(&request).unwrap();
             }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     block::{Block, BlockEnds},
     counting::Counting,
-    cpu::{Cpu, JumpCacheEntry, SignMasks, ShiftCountMasks},
+    cpu::{Cpu, JumpCacheEntry, ShiftCountMasks, SignMasks},
     guest::NoEnvironment,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,

@@ -39,7 +39,11 @@ pub(super) struct HostAddress {
 impl HostAddress {
     /// A buffer for an address that the host writes. `buffer_length` is the guest's buffer size.
     pub(super) fn empty(buffer_length: u32) -> Self {
-        Self { bytes: [0; MAX_ADDRESS_BYTES], length: buffer_length.min(MAX_ADDRESS_BYTES as u32), _resolved: None }
+        Self {
+            bytes: [0; MAX_ADDRESS_BYTES],
+            length: buffer_length.min(MAX_ADDRESS_BYTES as u32),
+            _resolved: None,
+        }
     }
 
     /// Reads the address at `address`; `None` for a null pointer.

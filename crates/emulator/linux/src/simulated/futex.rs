@@ -159,7 +159,8 @@ pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returne
         return Some(Err(error));
     }
     let call = Call { caller, address, address2, value: value as u32 };
-    let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { MONOTONIC };
+    let absolute =
+        if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { MONOTONIC };
     // The requeue operations and FUTEX_WAKE_OP have a second count in place of the timeout.
     let value2 = timeout;
     let value3 = value3 as u32;

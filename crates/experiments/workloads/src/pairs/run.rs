@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    DRAIN_BYTES, WARM_UP_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, DETAILED_WARM_UP_BYTES, Sweep,
-    WINDOW_SEGMENTS, count, pair_seed, stages,
+    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, Sweep,
+    WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages,
 };
 
 /// Time limit. A pair takes some seconds.

@@ -151,7 +151,13 @@ mod tests {
             let measure = || {
                 let level = Reliability::ReliableDelivery;
                 let modelled = Modelled::new(&machine, Settings::of(kind), 64, level).unwrap();
-                let request = MeasurementRequest { measure: Measure::Ping, bytes: 64, messages: 5, warm_up: 2, window: 1 };
+                let request = MeasurementRequest {
+                    measure: Measure::Ping,
+                    bytes: 64,
+                    messages: 5,
+                    warm_up: 2,
+                    window: 1,
+                };
                 (modelled.measure(request, &AtomicBool::new(false)).unwrap(), modelled.counts(1))
             };
             let alone = measure();

@@ -123,7 +123,8 @@ pub fn connect(
     reliability: Reliability,
     limits: &Limits<'_>,
 ) -> Result<Endpoint, NetworkError> {
-    let end = Endpoint::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
+    let end =
+        Endpoint::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
     let name = Address::new(&nic.attributes().local_address, format!("client-{}", std::process::id()));
     let local = Address::local(&name.discriminator);
     let asked = Instant::now();
@@ -148,7 +149,11 @@ pub fn connect(
 ///
 /// # Errors
 /// If a VIA call fails or a limit is reached.
-pub fn measure(end: &Endpoint, request: MeasurementRequest, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
+pub fn measure(
+    end: &Endpoint,
+    request: MeasurementRequest,
+    limits: &Limits<'_>,
+) -> Result<Vec<u64>, NetworkError> {
     let side = Side::asking(request, end)?;
     end.send_request(&request)?;
     drive(side, end, limits)

@@ -84,12 +84,19 @@ mod tests {
 
     #[test]
     fn percentiles_are_the_nearest_ranks_and_rates_follow_from_the_time() {
-        let request = MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
+        let request =
+            MeasurementRequest { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
         let row = Row::new(request, (1..=1000u64).rev().map(|n| n * 1_000_000).collect());
         let value = row.json();
         assert_eq!((value["min_us"].as_f64(), value["max_us"].as_f64()), (Some(1.0), Some(1000.0)));
         assert_eq!((value["median_us"].as_f64(), value["p99_us"].as_f64()), (Some(500.0), Some(990.0)));
-        let request = MeasurementRequest { measure: Measure::Bandwidth, bytes: 1000, messages: 2000, warm_up: 0, window: 1 };
+        let request = MeasurementRequest {
+            measure: Measure::Bandwidth,
+            bytes: 1000,
+            messages: 2000,
+            warm_up: 0,
+            window: 1,
+        };
         let row = Row::new(request, vec![1_000_000_000_000]);
         assert_eq!((row.rate(), row.megabytes()), (2000.0, 2.0));
     }

@@ -209,5 +209,11 @@ fn settings(point: &Point) -> Result<Settings, Failure> {
 fn request(point: &Point) -> Result<MeasurementRequest, Failure> {
     let measure = if point.text("measure") == "latency" { Measure::Ping } else { Measure::Bandwidth };
     let (messages, warm_up) = (integer(point, "messages")?.max(1), integer(point, "warm_up")?);
-    Ok(MeasurementRequest { measure, bytes: size(point, "size")?, messages, warm_up, window: integer(point, "window")? })
+    Ok(MeasurementRequest {
+        measure,
+        bytes: size(point, "size")?,
+        messages,
+        warm_up,
+        window: integer(point, "window")?,
+    })
 }

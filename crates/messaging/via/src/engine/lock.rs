@@ -112,8 +112,9 @@ impl<T> Lock<T> {
     /// Whether `thread`, the calling thread, already holds the lock and would deadlock. Its slot may no longer be
     /// current; the thread that holds `held` then waits for it to leave.
     fn is_held_by(&self, thread: usize) -> bool {
-        let is_inside =
-            |slot: &BiasSlot| slot.owner.load(Ordering::Relaxed) == thread && slot.inside.load(Ordering::Relaxed);
+        let is_inside = |slot: &BiasSlot| {
+            slot.owner.load(Ordering::Relaxed) == thread && slot.inside.load(Ordering::Relaxed)
+        };
         self.holder.load(Ordering::Relaxed) == thread || self.slots.iter().any(is_inside)
     }
 

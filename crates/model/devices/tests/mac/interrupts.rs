@@ -49,7 +49,11 @@ fn the_frame_count_ends_the_delay() {
 
 #[test]
 fn the_interval_is_the_minimum_time_between_assertions() {
-    assert_eq!(assertions(&[("INTERVAL", 35_000)], 8), [10, 45, 80, 115], "the interval delays the last one too");
+    assert_eq!(
+        assertions(&[("INTERVAL", 35_000)], 8),
+        [10, 45, 80, 115],
+        "the interval delays the last one too"
+    );
 }
 
 #[test]

@@ -349,7 +349,10 @@ fn ended_threads_are_removed_from_the_journal_which_stays_small() {
     std::fs::copy(&path, &copy).unwrap();
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
     assert_eq!((restored.is_whole(), restored.settings.len()), (true, 100));
-    assert!(restored.settings.iter().all(|(_, outcome)| *outcome == RestoreOutcome::Restored), "{restored:?}");
+    assert!(
+        restored.settings.iter().all(|(_, outcome)| *outcome == RestoreOutcome::Restored),
+        "{restored:?}"
+    );
     assert_eq!(
         (host.thread_cpus(7).unwrap().to_string(), host.thread_cpus(4050).unwrap().to_string()),
         ("0-1".into(), "0-1".into())

@@ -36,7 +36,13 @@ pub(crate) fn assign(
                 overhead.push(Share { node: id, page_kib, mib: cell.overhead_mib });
             }
         }
-        cells.push(Cell { node: id, vcpus: cell.vcpus, cpus: dedicated.cpus, idle: dedicated.unused_siblings, memory: shares });
+        cells.push(Cell {
+            node: id,
+            vcpus: cell.vcpus,
+            cpus: dedicated.cpus,
+            idle: dedicated.unused_siblings,
+            memory: shares,
+        });
     }
     let id = |n: usize| shape.nodes[n].id;
     let mut bound: Vec<u32> = match demand.memory {
@@ -120,16 +126,17 @@ fn distribute_memory(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Ve
     let mut all: Vec<Vec<Share>> = vec![Vec::new(); nodes.len()];
     let mut missing: Vec<u64> =
         (0..nodes.len()).map(|at| demand.pages_mib(&demand.cell(at as u32))).collect();
-    let take_from_node = |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
-        let mib = (*free).min(*missing);
-        if mib > 0 {
-            let shape = &host.shape.nodes[node];
-            let page_kib = shape.pools[shape.pool(demand.page_kib).unwrap_or(0)].page_kib;
-            all[at].push(Share { node: shape.id, page_kib, mib });
-            *free -= mib;
-            *missing -= mib;
-        }
-    };
+    let take_from_node =
+        |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
+            let mib = (*free).min(*missing);
+            if mib > 0 {
+                let shape = &host.shape.nodes[node];
+                let page_kib = shape.pools[shape.pool(demand.page_kib).unwrap_or(0)].page_kib;
+                all[at].push(Share { node: shape.id, page_kib, mib });
+                *free -= mib;
+                *missing -= mib;
+            }
+        };
     // Assign local memory to every virtual node first, so that none takes remotely what another one can use locally.
     for (at, node) in nodes.iter().enumerate() {
         let node = usize::from(*node);
@@ -157,7 +164,12 @@ struct DedicatedCpus {
 }
 
 /// Chooses dedicated CPUs on one node: whole cores first, the remainder from cores that are already partly in use.
-fn dedicated_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<DedicatedCpus> {
+fn dedicated_cpus(
+    host: &HostState,
+    node: usize,
+    demand: &Demand,
+    cell: &CellDemand,
+) -> Option<DedicatedCpus> {
     let shape = &host.shape.nodes[node];
     let mut taken: Bits = host.nodes[node].taken;
     let mut dedicated = DedicatedCpus::default();
@@ -178,7 +190,9 @@ fn dedicated_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDem
     if demand.smt == SmtPolicy::Avoid {
         for core in free_cores.by_ref().take(remaining) {
             dedicated.cpus.push(shape.cpus[usize::from(core.0)]);
-            dedicated.unused_siblings.extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
+            dedicated
+                .unused_siblings
+                .extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
             (core.0..core.0 + core.1).for_each(|at| taken.set(at.into(), true));
             remaining -= 1;
         }

@@ -59,7 +59,9 @@ fn explain_system_error(interface: &str, error: Error) -> Error {
         Some(libc::EPERM | libc::EACCES) => {
             " (it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF)"
         }
-        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => " (this kernel or driver has no AF_XDP)",
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => {
+            " (this kernel or driver has no AF_XDP)"
+        }
         Some(libc::EBUSY | libc::EEXIST) => " (another program uses the interface's queue or its XDP hook)",
         _ => "",
     };
@@ -154,8 +156,11 @@ impl XskSocket {
 
 /// The index, hardware address and MTU of an interface.
 fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
-    let unknown =
-        || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` lists the interfaces"));
+    let unknown = || {
+        Error::InvalidParameter(format!(
+            "there is no Ethernet interface `{name}`; `ip link` lists the interfaces"
+        ))
+    };
     let c_name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: the string is local and NUL-terminated.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
