@@ -31,7 +31,9 @@ fn row(
 /// All measurements. The first row of a section is its limit, which the others are divided by.
 fn rows() -> Vec<Row> {
     let mut rows = vec![
-        row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| limit::cache_line_latency_ns(c, 300_000)),
+        row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| {
+            limit::cache_line_latency_ns(c, 300_000)
+        }),
         row("8 bytes, one way", "VIA, RDMA write", "ns", |c| via::rdma_write_ns(c, 300_000)),
         row("8 bytes, one way", "VIA, send and receive", "ns", |c| via::latency_ns(c, 8, 300_000)),
         row("8 bytes, one way", "UCX, put", "ns", |c| programs::ucx_put_ns(c, 8)),

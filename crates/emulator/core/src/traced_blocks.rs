@@ -21,8 +21,8 @@ struct Table {
 }
 
 impl TracedBlocks {
-    /// Interns the block of `instructions` at `start` and returns its number. Unchanged code at the same address keeps its
-    /// number.
+    /// Interns the block of `instructions` at `start` and returns its number. Unchanged code at the same address keeps
+    /// its number.
     ///
     /// # Panics
     /// With 2^32 or more blocks.

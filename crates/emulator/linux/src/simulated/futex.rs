@@ -226,8 +226,8 @@ impl Call<'_> {
             ))
     }
 
-    /// FUTEX_WAKE_OP: changes the second futex and wakes waiters of the first one. Wakes waiters of the second one if its
-    /// old value satisfies the comparison.
+    /// FUTEX_WAKE_OP: changes the second futex and wakes waiters of the first one. Wakes waiters of the second one if
+    /// its old value satisfies the comparison.
     fn wake_op(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
         load_word(self.caller, self.address)?;
         let old = load_word(self.caller, self.address2)?;

@@ -14,8 +14,8 @@ const DEPTH: u32 = 512;
 /// Number of received messages per credit message.
 const CREDIT: u32 = DEPTH / 4;
 
-/// Number of uncollected sends at which an endpoint that is busy receiving collects them, so that the work queue does not
-/// fill up. An endpoint that polls usually collects them while it waits.
+/// Number of uncollected sends at which an endpoint that is busy receiving collects them, so that the work queue does
+/// not fill up. An endpoint that polls usually collects them while it waits.
 const MAX_UNCOLLECTED: u64 = 64;
 
 /// Size of a request in bytes.

@@ -30,7 +30,8 @@ struct BiasSlot {
 }
 
 pub(crate) struct Lock<T> {
-    /// The index of the slot whose owner may enter without `held`; `MAX_OWNERS` if there is none. Stored only under `held`.
+    /// The index of the slot whose owner may enter without `held`; `MAX_OWNERS` if there is none. Stored only under
+    /// `held`.
     current: AtomicUsize,
     /// The thread that entered by exchange and is still inside; `NO_THREAD` if there is none.
     holder: AtomicUsize,

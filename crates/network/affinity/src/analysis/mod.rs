@@ -227,9 +227,8 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
         of(sample.pair.flow) || of(sample.pair.application)
     };
     note(good.iter().filter(has_steal_time).count(), "had more than 2 % steal time on a CPU");
-    let had_background_load =
-        good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
-    note(had_background_load, "started while other programs were running (other load)");
+    let loaded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
+    note(loaded, "started while other programs were running (other load)");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
         remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }

@@ -1,5 +1,5 @@
-//! Tests of the journal on a simulated host: a crash after each byte written, damaged and foreign files, a second writer,
-//! rejected writes, renamed interfaces, other namespaces, and reused interrupt and thread ids.
+//! Tests of the journal on a simulated host: a crash after each byte written, damaged and foreign files, a second
+//! writer, rejected writes, renamed interfaces, other namespaces, and reused interrupt and thread ids.
 
 use super::*;
 use crate::fake::FakeHost;
