@@ -125,13 +125,13 @@ fn group(instruction: Instruction) -> &'static str {
     let word = instruction.word;
     let is_simd = word >> 26 & 1 != 0;
     match word >> 25 & 15 {
-        8 | 9 => "immediates",
+        8 | 9 => "data_processing_immediate",
         10 | 11 if word >> 24 == 0xd5 => "system",
-        10 | 11 => "jumps",
-        5 | 13 => "registers",
+        10 | 11 => "branches",
+        5 | 13 => "data_processing_register",
         7 | 15 if word >> 28 & 1 != 0 => "scalars",
         7 | 15 if word >> 24 & 1 != 0 => "vectors_by_element",
-        7 | 15 if word >> 21 & 1 != 0 && word >> 10 & 1 != 0 => "vectors_of_three",
+        7 | 15 if word >> 21 & 1 != 0 && word >> 10 & 1 != 0 => "simd_three_same",
         7 | 15 => "vectors",
         _ if is_simd && word >> 28 & 3 == 0 => "structures",
         _ if is_simd => "vector_memory",

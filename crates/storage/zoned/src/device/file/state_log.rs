@@ -111,8 +111,8 @@ impl StateLog {
     }
 
     /// Reconstructs the table from the remaining checkpoints and records and from the contents of the zones. Each zone
-    /// gets its last recorded state, and its write pointer is moved behind the last block with any content. Returns the
-    /// zones whose state is a guess.
+    /// gets its last recorded state, and its write pointer is advanced past the last block with content. Returns the
+    /// zones whose state is uncertain.
     pub fn salvage(
         backing: &Backing,
         layout: &FileLayout,
@@ -174,7 +174,7 @@ impl StateLog {
         }
         let is_too_long = changed.len() > self.layout.record_entries();
         if self.is_unmodified || self.records == self.layout.log_records() || is_too_long {
-            self.write_again(backing)?;
+            self.rewrite_unverified(backing)?;
             backing.sync()?;
             self.write_checkpoint(backing, table)?;
             return if self.layout.version < VERSION { self.upgrade(backing, header) } else { Ok(()) };
@@ -198,7 +198,7 @@ impl StateLog {
         backing.resize(self.layout.end)?;
         backing.resize(layout.end)?;
         if backing.allocate(layout.tail()).is_err() {
-            // The file system is full: go on with the old version.
+            // The file system is full: keep the old version.
             return Ok(());
         }
         write_header_copy(backing, &layout, header)?;
@@ -238,7 +238,7 @@ impl StateLog {
 
     /// Rewrites data that was read back but may not be on the medium: after a failed flush it can remain in the page
     /// cache, and no later flush writes it (fsync(2)).
-    fn write_again(&mut self, backing: &Backing) -> Result<(), DeviceError> {
+    fn rewrite_unverified(&mut self, backing: &Backing) -> Result<(), DeviceError> {
         for data in std::mem::take(&mut self.unverified) {
             in_pieces(data, |at, bytes| {
                 let mut piece = vec![0; bytes];
@@ -317,7 +317,7 @@ fn newest_checkpoint(backing: &Backing, layout: &FileLayout) -> Result<usize, De
     Ok(usize::from(sequences[1] > sequences[0]))
 }
 
-/// All intact records, including leftovers of earlier rounds.
+/// All intact records, including those from before the last checkpoint.
 fn records(backing: &Backing, layout: &FileLayout) -> Result<Vec<Listing>, DeviceError> {
     let record_bytes = layout.record_bytes as usize;
     let mut bytes = vec![0; layout.log_records() as usize * record_bytes];
