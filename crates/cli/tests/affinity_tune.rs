@@ -230,7 +230,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
 }
 
 #[test]
-fn a_queue_changed_by_another_program_is_left_alone() {
+fn a_queue_changed_by_another_program_keeps_its_value() {
     if !can_tune() {
         return;
     }

@@ -236,7 +236,7 @@ fn guests_are_listed_and_copied() {
 }
 
 #[test]
-fn a_new_experiment_runs_as_it_is_and_is_never_overwritten() {
+fn a_new_experiment_runs_unchanged_and_is_never_overwritten() {
     let stranger = Stranger::new();
     let printed = text(&stranger.success(&["experiment", "new", "my-first"]).stdout);
     assert!(printed.contains("experiments/my-first.toml"), "{printed}");

@@ -114,7 +114,7 @@ fn a_server_that_is_terminated_removes_its_name() {
 }
 
 #[test]
-fn a_server_whose_name_is_taken_does_not_say_that_it_serves() {
+fn a_server_whose_name_is_taken_does_not_report_that_it_serves() {
     let name = format!("cli-taken-{}", std::process::id());
     let _server = Server::start(&["--name", &name]);
     let second = VIA.command(&["serve", "--name", &name]).output().unwrap();

@@ -104,7 +104,9 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
                 let tried = host_call(number, nonblocking);
                 let asks = arguments[flags] as i32 & libc::IPC_NOWAIT == 0;
                 match tried {
-                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => run_blocking(context, number, arguments),
+                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => {
+                        run_blocking(context, number, arguments)
+                    }
                     _ => tried,
                 }
             }
@@ -432,7 +434,9 @@ unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Ret
     // SAFETY: the caller upholds the contract; the other commands take the same argument.
     match unsafe { interruptible_on_host(number, nonblocking) } {
         // SAFETY: the caller upholds the contract.
-        Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe { run_blocking(context, number, arguments) },
+        Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe {
+            run_blocking(context, number, arguments)
+        },
         returned => returned,
     }
 }

@@ -240,7 +240,7 @@ fn host_with_interface_index() -> (FakeHost, tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_renamed_interface_is_followed_and_another_with_its_name_is_left_alone() {
+fn renamed_interfaces_are_restored_and_others_with_the_old_name_are_unchanged() {
     let (host, _folder, path) = host_with_interface_index();
     host.rename("eth0", "zz0");
     host.put("sys/class/net/eth0/ifindex", "9");
