@@ -14,8 +14,8 @@ const PS_PER_NS: u64 = 1000;
 /// CLOCK_REALTIME at the start of simulated time: 2026-01-01 00:00:00 UTC. The date must be after the build of the
 /// programs and before certificates expire.
 pub const EPOCH_S: u64 = 1_767_225_600;
-/// CLOCK_MONOTONIC and similar clocks at the start. It is not 0, because programs take 0 for a clock that does not
-/// work.
+/// CLOCK_MONOTONIC and similar clocks at the start. It is not 0, because programs interpret 0 as a clock that does
+/// not work.
 pub const UP_S: u64 = 100;
 
 /// The time that a clock shows.
@@ -98,7 +98,7 @@ pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
 }
 
 /// The time `ns` from now; `None` if it exceeds the range. The repeated wait of a restored thread keeps its original
-/// end.
+/// deadline.
 pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
     if let Some(deadline) = simulation.take_resumed() {
         return Some(deadline);
@@ -107,7 +107,7 @@ pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
 }
 
 /// The remaining time until `deadline` in nanoseconds.
-pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
+pub(crate) fn remaining_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
     deadline.map_or(0, |deadline| {
         deadline.checked_since(simulation.scheduler.now()).map_or(0, |left| left.ps() / PS_PER_NS)
     })
@@ -154,7 +154,7 @@ fn sleep_until(caller: &Caller<'_>, deadline: Option<Time>, left: u64) -> Return
     match caller.simulation.scheduler.sleep(caller.number, sleep) {
         Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         Wakeup::Signalled => {
-            let ns = left_ns(caller.simulation, deadline);
+            let ns = remaining_ns(caller.simulation, deadline);
             caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }

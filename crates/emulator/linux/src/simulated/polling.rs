@@ -10,7 +10,7 @@ use longma_guest::host::parker;
 use longma_guest::words::i32_at;
 use longma_sim::Time;
 
-use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
+use super::clocks::{after_ns, remaining_ns, timespec_ns, to_timespec};
 use super::{Arguments, AwaitedFile, Context, Returned, Sleep, Wakeup};
 
 const SET_BYTES: u64 = 8;
@@ -61,7 +61,7 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
         _ => 0,
     };
     if left != 0 {
-        let ns = left_ns(&context.simulation, deadline);
+        let ns = remaining_ns(&context.simulation, deadline);
         // SAFETY: the caller guarantees that the timeout is local and writable.
         unsafe { *(left as *mut [u8; 16]) = to_timespec(ns) };
     }

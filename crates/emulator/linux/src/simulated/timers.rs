@@ -13,7 +13,7 @@ use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
 use super::calls::Caller;
-use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
+use super::clocks::{Clock, UP_S, remaining_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Arguments, EINVAL, Returned, Simulation, ThreadNumber};
 use crate::open_files;
@@ -28,7 +28,7 @@ const FIRST_TIMER: i32 = 1 << 20;
 /// The maximum number of timers, so that a hostile program cannot exhaust memory.
 const MAX_TIMERS: usize = 4096;
 /// The number of timers at which closed timerfds are removed.
-const CROWDED: usize = 64;
+const CLEANUP_THRESHOLD: usize = 64;
 
 /// Identifies a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ impl Timers {
         self.next = self.all.values().filter_map(|timer| timer.expires).min();
     }
 
-    /// The number of timers that timer_create has made.
+    /// The number of timers that timer_create has created.
     pub(crate) fn made(&self) -> i32 {
         self.next_id
     }
@@ -173,7 +173,7 @@ impl Timer {
     /// Interval and remaining time in nanoseconds.
     fn left(&self, simulation: &Simulation) -> (u64, u64) {
         // An armed timer never reports 0.
-        let left = self.expires.map_or(0, |expires| left_ns(simulation, Some(expires)).max(1));
+        let left = self.expires.map_or(0, |expires| remaining_ns(simulation, Some(expires)).max(1));
         (self.interval.ps() / 1000, left)
     }
 
@@ -425,7 +425,7 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
         return Err(EINVAL);
     }
     let mut timers = caller.simulation.timers.lock().ignore_poison();
-    if timers.all.len() >= CROWDED {
+    if timers.all.len() >= CLEANUP_THRESHOLD {
         timers.forget_closed();
     }
     if timers.all.len() >= MAX_TIMERS {
