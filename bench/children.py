@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: child processes with a time limit, built guests, tables.
+"""Shared by the benchmarks: runs commands with a time limit, builds guests, reads statistics, and formats tables.
 
 Python's standard library only.
 """
@@ -25,13 +25,13 @@ BUILT = ROOT / "target" / "emulation-bench"
 
 
 class Failure(Exception):
-    """An error with advice."""
+    """An error whose message tells the user what to do."""
 
 
 @dataclasses.dataclass
 class Run:
-    """A finished child process: wall, user and system seconds, a hash of its output, its standard error, its peak memory, and the
-    problem, if any.
+    """A finished child process: wall, user and system seconds, the SHA-256 of its standard output, the problem, if any, its standard
+    error, and its peak memory.
     """
 
     wall_s: float
@@ -44,21 +44,21 @@ class Run:
 
 
 def time_child(command, timeout_s, cpu=None):
-    """Runs a command to its end, on one CPU if `cpu` is given. Kills it and its children after `timeout_s`."""
+    """Runs a command to completion, on one CPU if `cpu` is given. Kills it and its children after `timeout_s`."""
     pin = None if cpu is None else lambda: os.sched_setaffinity(0, {cpu})
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
+    with tempfile.TemporaryFile() as stdout_file, tempfile.TemporaryFile() as stderr_file:
         start = time.perf_counter()
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained, start_new_session=True, preexec_fn=pin
+            command, stdin=subprocess.DEVNULL, stdout=stdout_file, stderr=stderr_file, start_new_session=True, preexec_fn=pin
         )
-        late = threading.Event()
+        timed_out = threading.Event()
 
-        def end_it():
-            late.set()
+        def kill():
+            timed_out.set()
             with contextlib.suppress(ProcessLookupError):  # it may just have ended
                 os.killpg(child.pid, signal.SIGKILL)
 
-        timer = threading.Timer(timeout_s, end_it)
+        timer = threading.Timer(timeout_s, kill)
         timer.start()
         try:
             _, status, usage = os.wait4(child.pid, 0)
@@ -69,11 +69,11 @@ def time_child(command, timeout_s, cpu=None):
         finally:
             timer.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
-        printed.seek(0)
-        output = hashlib.sha256(printed.read()).hexdigest()
-        complained.seek(0)
-        message = complained.read(1 << 20).decode(errors="replace")
-    problem = f"over {timeout_s:g} s" if late.is_set() else f"exit {child.returncode}" if child.returncode else ""
+        stdout_file.seek(0)
+        output = hashlib.sha256(stdout_file.read()).hexdigest()
+        stderr_file.seek(0)
+        message = stderr_file.read(1 << 20).decode(errors="replace")
+    problem = f"timed out after {timeout_s:g} s" if timed_out.is_set() else f"exit {child.returncode}" if child.returncode else ""
     return Run(wall_s, usage.ru_utime, usage.ru_stime, output, problem, message, usage.ru_maxrss)
 
 
@@ -115,16 +115,16 @@ def lined_up(heads, lines, markdown=False, left=(0,)):
     if markdown:
         return "\n".join("| " + " | ".join(line) + " |" for line in [heads, ["---"] * len(heads), *lines])
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
-    fit = lambda i, text: text.ljust(widths[i]) if i in left else text.rjust(widths[i])
-    return "\n".join("  ".join(fit(i, text) for i, text in enumerate(line)).rstrip() for line in [heads, *lines])
+    pad = lambda i, text: text.ljust(widths[i]) if i in left else text.rjust(widths[i])
+    return "\n".join("  ".join(pad(i, text) for i, text in enumerate(line)).rstrip() for line in [heads, *lines])
 
 
 def run_model(options, level, guest, arguments, cpu=None, more=()):
-    """Runs a guest on a model; returns the run and its statistics (empty if it failed). At level functional, the statistics are only
-    the instruction count, and only with `--stats` in `more`, because counting takes time.
+    """Runs a guest on a model; returns the run and its statistics (empty if it failed). At level functional, the only statistic is
+    the instruction count, and only if `more` contains `--stats`: counting slows the run.
     """
     if not pathlib.Path(options.longma).exists():
-        raise Failure(f"{options.longma} is missing: cargo build --release -p longma-cli, or give --longma PATH")
+        raise Failure(f"{options.longma} does not exist: run `cargo build --release -p longma-cli` or give --longma PATH")
     guest_line = [PREBUILT / guest, *(["--", *arguments] if arguments else [])]
     command = [options.longma, "run", "--machine", str(options.machine), *level, *more]
     if "functional" in level:

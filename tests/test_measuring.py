@@ -66,7 +66,7 @@ class Benchmark(WithStandIns):
         made = self.run_it(BENCH, *self.stand_in("sleep 60 & sleep 60"), "--only", "queens", "--timeout", "1")
         self.assertLess(time.monotonic() - start, 30)
         self.assertEqual(made.returncode, 1)
-        self.assertIn("over 1 s", made.stdout)
+        self.assertIn("timed out after 1 s", made.stdout)
 
     def test_an_emulator_that_crashes_is_reported(self):
         made = self.run_it(BENCH, *self.stand_in("kill -SEGV $$"), "--only", "queens")
@@ -157,7 +157,7 @@ class Simulation(OnModels):
     def test_a_model_that_hangs_is_killed(self):
         made = self.bench("simulation", "sleep 60", *self.OPTIONS, "--timeout", "1", "--no-memory", "--no-start")
         self.assertEqual(made.returncode, 1)
-        self.assertIn("over 1 s", made.stdout)
+        self.assertIn("timed out after 1 s", made.stdout)
 
     def test_a_model_without_statistics_is_no_success(self):
         made = self.bench("simulation", "exit 0", *self.OPTIONS, "--no-memory", "--no-start")

@@ -1,11 +1,12 @@
-//! The machine's limits: passing a cache line back and forth, and one memcpy. Waiting loops do not use `pause`: on
-//! processors since 2017 it takes as long as a third of a cache-line transfer.
+//! Measures two limits of the machine: the latency of a cache-line transfer between cores, and the bandwidth of memcpy.
+//! The spin loops omit `pause`: on Intel processors since Skylake-SP (2017), it takes about a third as long as a
+//! cache-line transfer.
 
 use crate::processes::{Cores, measure, pin, rounds_ns, shared_memory};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One-way latency in ns: a counter goes back and forth in two cache lines, each written by one side.
-pub fn line_ns(cores: Cores, rounds: u64) -> Option<f64> {
+pub fn cache_line_latency_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let base = shared_memory(8192);
     // SAFETY: aligned, mapped for the whole run, and used only as atomics.
     let (request, response) =
@@ -28,7 +29,7 @@ pub fn line_ns(cores: Cores, rounds: u64) -> Option<f64> {
 }
 
 /// Bandwidth of repeated memcpy of `bytes` in GB/s, with the other core idle.
-pub fn memcpy_gbps(cores: Cores, bytes: usize) -> Option<f64> {
+pub fn memcpy_gb_per_s(cores: Cores, bytes: usize) -> Option<f64> {
     let (from, to) = (shared_memory(bytes), shared_memory(bytes));
     let rounds = (2 << 30) / bytes;
     let client = || {
@@ -46,11 +47,11 @@ pub fn memcpy_gbps(cores: Cores, bytes: usize) -> Option<f64> {
         });
         (rounds * bytes) as f64 / ns
     };
-    let figure = measure(cores, || {}, client);
+    let bandwidth = measure(cores, || {}, client);
     // SAFETY: our own mappings.
     unsafe {
         libc::munmap(from.cast(), bytes);
         libc::munmap(to.cast(), bytes);
     }
-    figure
+    bandwidth
 }

@@ -31,7 +31,9 @@ fn row(
 /// All measurements. The first row of a section is its limit, which the others are divided by.
 fn rows() -> Vec<Row> {
     let mut rows = vec![
-        row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| limit::line_ns(c, 300_000)),
+        row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| {
+            limit::cache_line_latency_ns(c, 300_000)
+        }),
         row("8 bytes, one way", "VIA, RDMA write", "ns", |c| via::rdma_write_ns(c, 300_000)),
         row("8 bytes, one way", "VIA, send and receive", "ns", |c| via::latency_ns(c, 8, 300_000)),
         row("8 bytes, one way", "UCX, put", "ns", |c| programs::ucx_put_ns(c, 8)),
@@ -44,7 +46,7 @@ fn rows() -> Vec<Row> {
         row("8-byte messages", "UCX, tag send", "M/s", |c| programs::ucx_tag_mps(c, 8)),
     ];
     for (section, bytes) in [("64 KiB", 64 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20)] {
-        rows.push(row(section, "the limit: memcpy", "GB/s", move |c| limit::memcpy_gbps(c, bytes)));
+        rows.push(row(section, "the limit: memcpy", "GB/s", move |c| limit::memcpy_gb_per_s(c, bytes)));
         rows.push(row(section, "VIA, RDMA write", "GB/s", move |c| via::rdma_gbps(c, bytes)));
         rows.push(row(section, "VIA, send and receive", "GB/s", move |c| via::bandwidth_gbps(c, bytes)));
         rows.push(row(section, "UCX, tag send, single copy (CMA)", "GB/s", move |c| {

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_not_a_terminal_is_left_alone() {
+    fn a_descriptor_that_is_not_a_terminal_is_recognized() {
         let (reader, _writer) = io::pipe().unwrap();
         assert!(!RawMode::all_keys(reader.as_fd()).unwrap().is_terminal());
     }

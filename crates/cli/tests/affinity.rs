@@ -1,16 +1,16 @@
 //! Tests `longma affinity sweep`, `report`, `advise` and `show` with real sweeps over veth pairs, including killed and
 //! disturbed ones. Need root, to create network namespaces.
 
-mod typed;
+mod subcommand;
 mod veth;
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 use veth::{Network, signal, with_its_test};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 /// Whether this host can run the tests. Prints what is missing, so that a skipped test is visible.
 fn can_sweep() -> bool {

@@ -1,16 +1,16 @@
 //! Tests failures during `longma affinity`: killed loads and servers, removed and reused namespaces, resource limits,
 //! Ctrl-C.
 
-mod typed;
+mod subcommand;
 mod veth;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 use veth::{Network, signal, with_its_test};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 /// Whether sweeps with --lab are possible, as in `affinity.rs`.
 fn can_sweep() -> bool {

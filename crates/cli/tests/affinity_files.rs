@@ -1,12 +1,12 @@
 //! Tests the handling of files named by the user in `longma affinity`: journals, logs, results, and names with control
 //! characters.
 
-mod typed;
+mod subcommand;
 
 use serde_json::json;
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 #[test]
 fn a_journal_or_log_in_a_missing_directory_is_rejected() {
@@ -164,11 +164,7 @@ fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
                 _ => &report["measured"]["choice"]["gbps"],
             };
             assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {report}");
-            assert_eq!(
-                stderr.contains("the last line is incomplete and is dropped"),
-                is_told,
-                "{cut}: {stderr}"
-            );
+            assert_eq!(stderr.contains("ignoring the incomplete last line"), is_told, "{cut}: {stderr}");
         }
     }
     // The results file of a modelled sweep, which simulates one pair.
@@ -181,7 +177,7 @@ fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
         let output = AFFINITY.output(&["report", &file]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), !is_told, "{stderr}");
-        assert_eq!(stderr.contains("the last line is incomplete and is dropped"), is_told, "{stderr}");
+        assert_eq!(stderr.contains("ignoring the incomplete last line"), is_told, "{stderr}");
     }
     AFFINITY.success(&[&["sweep"], &words[..]].concat());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);

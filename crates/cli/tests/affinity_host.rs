@@ -1,16 +1,16 @@
 //! Tests `longma affinity` on a host that changes during a command: renamed interfaces, a /sys of another namespace,
 //! signals, closed pipes, names with control characters.
 
-mod typed;
+mod subcommand;
 mod veth;
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 use veth::{Network, signal, with_its_test};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 /// A load of one second that needs no peer.
 const LOAD: &str = "sleep 1; echo 5 Gbit/s";
@@ -295,7 +295,7 @@ fn loads_and_files_cannot_control_the_terminal() {
 }
 
 #[test]
-fn a_named_pipe_is_rejected_at_once_in_affinity() {
+fn affinity_does_not_block_on_a_named_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

@@ -1,12 +1,12 @@
 //! Tests that every option of `longma affinity` is either used or rejected for each kind of measurement, with a message
 //! that names the kinds it applies to.
 
-mod typed;
+mod subcommand;
 
 use std::process::Command;
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const AFFINITY: Group = Group("affinity");
+const AFFINITY: Subcommand = Subcommand("affinity");
 
 /// Runs a command that must fail, with a time limit in case it starts to measure.
 fn output_of(words: &[&str]) -> String {

@@ -4,11 +4,11 @@
 
 #![cfg(target_os = "linux")]
 
-mod typed;
+mod subcommand;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
-use typed::text;
+use subcommand::text;
 
 /// The command with a time limit of one minute.
 fn command(words: &[&str]) -> Command {

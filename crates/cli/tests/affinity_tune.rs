@@ -1,7 +1,7 @@
 //! Tests `longma affinity tune` with real flows over a veth pair: it separates the reader and the queue, and restores
 //! their settings.
 
-mod typed;
+mod subcommand;
 mod veth;
 
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use typed::text;
+use subcommand::text;
 use veth::{Network, signal, with_its_test};
 
 /// Time limit of every wait.
@@ -230,7 +230,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
 }
 
 #[test]
-fn a_queue_changed_by_another_program_is_left_alone() {
+fn a_queue_changed_by_another_program_keeps_its_value() {
     if !can_tune() {
         return;
     }

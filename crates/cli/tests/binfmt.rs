@@ -1,19 +1,19 @@
-//! Tests `longma binfmt` in a user and mount namespace with its own binfmt_misc (Linux 6.7). The host's rules are not
-//! touched.
+//! Tests `longma binfmt` in a user and mount namespace with its own binfmt_misc (Linux 6.7). The host's rules stay
+//! unchanged.
 
-mod typed;
+mod subcommand;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const BINFMT: Group = Group("binfmt");
+const BINFMT: Subcommand = Subcommand("binfmt");
 const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
 
 /// Runs a shell script as root of new namespaces, with `$longma` and `$guests` set. `None` if the host does not allow
 /// them.
-fn inside(script: &str) -> Option<Output> {
+fn run_in_namespace(script: &str) -> Option<Output> {
     let unshared = |script: &str| {
         let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
         let mut command = Command::new("unshare");
@@ -23,7 +23,7 @@ fn inside(script: &str) -> Option<Output> {
     if !unshared(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
         .is_ok_and(|it| it.status.success())
     {
-        println!("skipped: this host does not permit a namespace with separate rules");
+        println!("skipped: this host does not support binfmt_misc in a user namespace");
         return None;
     }
     Some(unshared(&format!("{MOUNT}\n{script}")).unwrap())
@@ -40,7 +40,7 @@ fn registered_architectures_run_until_unregistered() {
         $longma binfmt unregister
         $longma binfmt unregister
         run 2>/dev/null"#;
-    let Some(output) = inside(script) else { return };
+    let Some(output) = run_in_namespace(script) else { return };
     let stdout = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
     let refused = "= 126\n".repeat(3);
     let ran = ["loongarch64", "aarch64", "mips64el"]
@@ -49,8 +49,8 @@ fn registered_architectures_run_until_unregistered() {
     let names = ["loongarch64", "aarch64", "mips64el"];
     let registered = names.map(|it| format!("{it}: programs are run by LONGMA\n")).concat();
     let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
-    let taken = names.map(|it| format!("{it}: no longer run by longma\n")).concat();
-    let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{taken}{refused}");
+    let unregistered = names.map(|it| format!("{it}: unregistered\n")).concat();
+    let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{unregistered}{refused}");
     assert_eq!(stdout, expected, "{}", text(&output.stderr));
 }
 
@@ -60,7 +60,7 @@ fn signals_and_links_behave_as_on_linux() {
         $longma binfmt register loongarch64
         cd /tmp && ln -s "$guests/loongarch64/hello" "longma-binfmt-$$" && "./longma-binfmt-$$" x; rm "/tmp/longma-binfmt-$$"
         "$guests/loongarch64/misbehave" read-null; echo $?"#;
-    let Some(output) = inside(script) else { return };
+    let Some(output) = run_in_namespace(script) else { return };
     assert_eq!(
         text(&output.stdout),
         format!(
@@ -71,7 +71,7 @@ fn signals_and_links_behave_as_on_linux() {
 }
 
 #[test]
-fn list_names_all_interpreters_and_a_disabled_binfmt_misc() {
+fn list_shows_all_interpreters_and_reports_that_binfmt_misc_is_disabled() {
     let script = r#"
         $longma binfmt register aarch64 >/dev/null
         $longma binfmt print aarch64 | sed 's/longma-aarch64/other/' >/proc/sys/fs/binfmt_misc/register
@@ -79,9 +79,9 @@ fn list_names_all_interpreters_and_a_disabled_binfmt_misc() {
         echo 0 >/proc/sys/fs/binfmt_misc/status
         $longma binfmt list | grep -c 'binfmt_misc is disabled'
         $longma binfmt register aarch64 | grep -c 'binfmt_misc is disabled'"#;
-    let Some(output) = inside(script) else { return };
+    let Some(output) = run_in_namespace(script) else { return };
     let stdout = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
-    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); the last registered one runs them";
+    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); the last registered rule takes effect";
     assert_eq!(stdout, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
 }
 
@@ -101,7 +101,7 @@ fn harmful_and_invalid_rules_are_rejected() {
         (&["print", "x86_64"][..], "this host's own architecture"),
         (&["register", "x86_64"], "this host's own architecture"),
         (&["print", "--interpreter", "/nowhere/longma"], "there is no file /nowhere/longma"),
-        (&["print", "--interpreter", "/dev/null"], "there is no file /dev/null"),
+        (&["print", "--interpreter", "/dev/null"], "/dev/null is not a regular file"),
         (&["print", "--interpreter", "/etc/passwd"], "/etc/passwd cannot be executed"),
         (
             &["print", "--interpreter", concat!(env!("CARGO_MANIFEST_DIR"), "/../../test")],

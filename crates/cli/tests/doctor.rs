@@ -1,6 +1,6 @@
 //! Tests `longma doctor`: its report, its exit status, and that its bundle identifies no user or host.
 
-mod typed;
+mod subcommand;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use subcommand::text;
 use tempfile::tempdir;
-use typed::text;
 
 fn doctor(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));

@@ -2,7 +2,7 @@
 //! failed because of the host.
 
 mod programs;
-mod typed;
+mod subcommand;
 
 use programs::guest;
 use std::fs;
@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use subcommand::{Subcommand, text};
 use tempfile::{TempDir, tempdir};
-use typed::{Group, text};
 
-const EXPERIMENT: Group = Group("experiment");
+const EXPERIMENT: Subcommand = Subcommand("experiment");
 
 /// A simulated run with a wire, an environment and a quick form.
 const RECEIVE: &str = r#"

@@ -1,13 +1,13 @@
 //! Tests `longma machine`.
 
-mod typed;
+mod subcommand;
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const MACHINE: Group = Group("machine");
+const MACHINE: Subcommand = Subcommand("machine");
 
 #[test]
 fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {

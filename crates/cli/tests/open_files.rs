@@ -50,7 +50,7 @@ fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
 }
 
 #[test]
-fn a_program_runs_however_few_files_it_may_have_open() {
+fn programs_run_with_a_small_limit_on_open_files() {
     let folder = tempdir().unwrap();
     let opener = place(folder.path(), "opener", &executable(&OPENER, &[]));
     for (soft, hard) in [(900, 900), (256, 4096), (64, 64), (32, 32)] {

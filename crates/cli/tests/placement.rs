@@ -1,7 +1,7 @@
 //! Tests `longma placement`: starts a service, kills and restarts it, and checks that all requests are kept.
 #![cfg(feature = "placement")]
 
-mod typed;
+mod subcommand;
 
 use nix::pty::{Winsize, openpty};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,9 +10,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const PLACEMENT: Group = Group("placement");
+const PLACEMENT: Subcommand = Subcommand("placement");
 
 /// A service with a simulated host. Its state directory outlives the process.
 struct Service {

@@ -47,7 +47,7 @@ fn programs_behave_the_same_in_a_sandbox() {
 }
 
 #[test]
-fn a_program_in_a_sandbox_finds_its_root_and_what_is_shared() {
+fn a_sandboxed_program_sees_its_root_and_the_shared_files() {
     let root = tempdir().unwrap();
     place(root.path(), "opener", &executable(&OPENER, &[]));
     let trace = tempdir().unwrap();

@@ -1,13 +1,13 @@
 //! Tests `longma shell`: completions and manual pages.
 
-mod typed;
+mod subcommand;
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use typed::{Group, text};
+use subcommand::{Subcommand, text};
 
-const SHELL: Group = Group("shell");
+const SHELL: Subcommand = Subcommand("shell");
 
 /// The command names listed by `longma --help`.
 fn commands() -> BTreeSet<String> {

@@ -1,15 +1,15 @@
 //! Tests what ships inside the command, experiments, machine files and guest programs, from a directory outside the
 //! repository.
 
-mod typed;
+mod subcommand;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use subcommand::text;
 use tempfile::{TempDir, tempdir};
-use typed::text;
 
 /// A user with only the binary: an empty home directory, an empty working directory, and a minimal environment.
 struct Stranger {
@@ -236,7 +236,7 @@ fn guests_are_listed_and_copied() {
 }
 
 #[test]
-fn a_new_experiment_runs_as_it_is_and_is_never_overwritten() {
+fn a_new_experiment_runs_unchanged_and_is_never_overwritten() {
     let stranger = Stranger::new();
     let printed = text(&stranger.success(&["experiment", "new", "my-first"]).stdout);
     assert!(printed.contains("experiments/my-first.toml"), "{printed}");

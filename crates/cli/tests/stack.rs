@@ -1,4 +1,5 @@
-//! Tests that the main thread's stack is as large as the user's limit, independent of the command's own stack use.
+//! Tests the size of the main thread's stack: the user's limit, however small, at level functional, and 8 MiB in
+//! simulated time.
 //! Source: getrlimit(2), execve(2).
 
 mod programs;
@@ -10,36 +11,36 @@ use programs::*;
 use tempfile::tempdir;
 
 const KIB: u64 = 1 << 10;
-/// A page of the guest.
-const STEP_BYTES: u64 = 16 * KIB;
+/// The size of a guest page.
+const GUEST_PAGE_BYTES: u64 = 16 * KIB;
 
 /// `lu12i.w d, immediate`
-const fn upper(d: u32, immediate: i32) -> u32 {
+const fn lu12i_w(d: u32, immediate: i32) -> u32 {
     0x1400_0000 | (immediate as u32 & 0xf_ffff) << 5 | d
 }
 
 /// `add.d d, j, k`
-const fn sum(d: u32, j: u32, k: u32) -> u32 {
+const fn add_d(d: u32, j: u32, k: u32) -> u32 {
     0x0010_8000 | k << 10 | j << 5 | d
 }
 
 /// `ori d, j, immediate`
-const fn or(d: u32, j: u32, immediate: u32) -> u32 {
+const fn ori(d: u32, j: u32, immediate: u32) -> u32 {
     0x0380_0000 | immediate << 10 | j << 5 | d
 }
 
 /// Writes to every stack page from the top to `bytes` bytes below, and exits with 7.
-fn digger(bytes: u64) -> Vec<u32> {
-    let steps = (bytes / STEP_BYTES) as i32;
-    let mut code = vec![upper(A0, -4), upper(A2, steps >> 12), or(A2, A2, steps as u32 & 0xfff)];
-    code.extend([sum(SP, SP, A0), store(ZERO, SP, 0), add(A2, A2, -1), unless_zero(A2, -3)]);
+fn stack_writer(bytes: u64) -> Vec<u32> {
+    let steps = (bytes / GUEST_PAGE_BYTES) as i32;
+    let mut code = vec![lu12i_w(A0, -4), lu12i_w(A2, steps >> 12), ori(A2, A2, steps as u32 & 0xfff)];
+    code.extend([add_d(SP, SP, A0), store(ZERO, SP, 0), add(A2, A2, -1), unless_zero(A2, -3)]);
     code.extend([add(A0, ZERO, 7), EXIT[0], EXIT[1]]);
     code
 }
 
 /// Sets both limits to 32 MiB, then writes to the stack.
-fn raiser(bytes: u64) -> Vec<u32> {
-    let mut code = vec![upper(A1, 0x2000), add(SP, SP, -16), store(A1, SP, 0), store(A1, SP, 8)];
+fn limit_raising_stack_writer(bytes: u64) -> Vec<u32> {
+    let mut code = vec![lu12i_w(A1, 0x2000), add(SP, SP, -16), store(A1, SP, 0), store(A1, SP, 8)];
     code.extend([
         add(A0, ZERO, 0),
         add(A1, ZERO, 3),
@@ -48,12 +49,12 @@ fn raiser(bytes: u64) -> Vec<u32> {
         add(A7, ZERO, 261),
         SYSCALL,
     ]);
-    code.extend(digger(bytes));
+    code.extend(stack_writer(bytes));
     code
 }
 
 /// Sets the command's stack limit.
-fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
+fn with_stack_limit(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: setrlimit is async-signal-safe.
     unsafe {
@@ -64,16 +65,16 @@ fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
     }
 }
 
-/// The exit status or signal of a program that writes this far down under a limit.
-fn end_of(code: &[u32], options: &[&str], soft: u64, hard: u64) -> Result<i32, i32> {
+/// Runs `code` with a stack limit. Returns its exit status, or the signal that ended it as an error.
+fn run_with_stack_limit(code: &[u32], options: &[&str], soft: u64, hard: u64) -> Result<i32, i32> {
     let folder = tempdir().unwrap();
-    let program = place(folder.path(), "digger", &executable(code, &[]));
-    let done = finish(limited(longma_run().args(options).arg(&program), soft, hard));
+    let program = place(folder.path(), "program", &executable(code, &[]));
+    let done = finish(with_stack_limit(longma_run().args(options).arg(&program), soft, hard));
     done.status.code().ok_or_else(|| done.status.signal().unwrap())
 }
 
 #[test]
-fn a_program_runs_however_little_stack_the_user_has() {
+fn programs_run_with_a_small_stack_limit() {
     let folder = tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
     let (trace, counts) = (at("trace"), at("counts"));
@@ -89,9 +90,9 @@ fn a_program_runs_however_little_stack_the_user_has() {
     ];
     for limit in [64 * KIB, 128 * KIB] {
         for options in all {
-            assert_eq!(end_of(&SPINNER, options, limit, limit), Ok(7), "{limit} {options:?}");
+            assert_eq!(run_with_stack_limit(&SPINNER, options, limit, limit), Ok(7), "{limit} {options:?}");
         }
-        let done = finish(limited(longma_run().arg("/nonexistent"), limit, limit));
+        let done = finish(with_stack_limit(longma_run().arg("/nonexistent"), limit, limit));
         assert_eq!(done.status.code(), Some(127), "{limit}: {}", text(&done.stderr));
     }
 }
@@ -101,12 +102,16 @@ fn the_stack_size_follows_the_limit() {
     for (limit, within, beyond) in [
         (128 * KIB, 112 * KIB, 144 * KIB),
         (1024 * KIB, 992 * KIB, 1040 * KIB),
-        (32 << 20, (32 << 20) - 32 * KIB, (32 << 20) + STEP_BYTES),
+        (32 << 20, (32 << 20) - 32 * KIB, (32 << 20) + GUEST_PAGE_BYTES),
     ] {
         for options in [&[][..], &["--interpret"]] {
-            assert_eq!(end_of(&digger(within), options, limit, limit), Ok(7), "{limit} {options:?}");
             assert_eq!(
-                end_of(&digger(beyond), options, limit, limit),
+                run_with_stack_limit(&stack_writer(within), options, limit, limit),
+                Ok(7),
+                "{limit} {options:?}"
+            );
+            assert_eq!(
+                run_with_stack_limit(&stack_writer(beyond), options, limit, limit),
                 Err(libc::SIGSEGV),
                 "{limit} {options:?}"
             );
@@ -115,10 +120,21 @@ fn the_stack_size_follows_the_limit() {
 }
 
 #[test]
-fn a_program_that_raises_its_limit_has_more_stack_at_once() {
+fn raising_the_stack_limit_takes_effect_immediately() {
     let hard = libc::RLIM_INFINITY;
-    assert_eq!(end_of(&raiser((32 << 20) - 32 * KIB), &[], 128 * KIB, hard), Ok(7));
-    assert_eq!(end_of(&raiser((32 << 20) + STEP_BYTES), &[], 128 * KIB, hard), Err(libc::SIGSEGV));
+    assert_eq!(
+        run_with_stack_limit(&limit_raising_stack_writer((32 << 20) - 32 * KIB), &[], 128 * KIB, hard),
+        Ok(7)
+    );
+    assert_eq!(
+        run_with_stack_limit(
+            &limit_raising_stack_writer((32 << 20) + GUEST_PAGE_BYTES),
+            &[],
+            128 * KIB,
+            hard
+        ),
+        Err(libc::SIGSEGV)
+    );
 }
 
 /// Results must not depend on the user's limits.
@@ -127,17 +143,25 @@ fn in_simulated_time_every_program_has_8_mib_of_stack() {
     for limit in [128 * KIB, 8 << 20, libc::RLIM_INFINITY] {
         for level in ["cache", "timing"] {
             let options = ["--quiet", "--level", level];
-            assert_eq!(end_of(&digger((8 << 20) - 80 * KIB), &options, limit, limit), Ok(7), "{limit}");
-            assert_eq!(end_of(&digger(8 << 20), &options, limit, limit), Err(libc::SIGSEGV), "{limit}");
+            assert_eq!(
+                run_with_stack_limit(&stack_writer((8 << 20) - 80 * KIB), &options, limit, limit),
+                Ok(7),
+                "{limit}"
+            );
+            assert_eq!(
+                run_with_stack_limit(&stack_writer(8 << 20), &options, limit, limit),
+                Err(libc::SIGSEGV),
+                "{limit}"
+            );
         }
     }
 }
 
 #[test]
-fn a_program_executes_another_under_a_low_limit() {
+fn execve_works_with_a_small_stack_limit() {
     let folder = tempdir().unwrap();
     let copy = place(folder.path(), "exec", &std::fs::read(guest("exec")).unwrap());
-    let done = finish(limited(longma_run().arg(&copy), 128 * KIB, 128 * KIB));
+    let done = finish(with_stack_limit(longma_run().arg(&copy), 128 * KIB, 128 * KIB));
     let expected = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/expected/exec.txt");
     assert_eq!(text(&done.stdout), std::fs::read_to_string(expected).unwrap(), "{}", text(&done.stderr));
 }

@@ -1,14 +1,14 @@
 //! Tests `longma via`.
 
-mod typed;
+mod subcommand;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use typed::Group;
+use subcommand::Subcommand;
 
-const VIA: Group = Group("via");
+const VIA: Subcommand = Subcommand("via");
 
 /// A server process; killed when dropped.
 struct Server {
@@ -114,7 +114,7 @@ fn a_server_that_is_terminated_removes_its_name() {
 }
 
 #[test]
-fn a_server_whose_name_is_taken_does_not_say_that_it_serves() {
+fn a_server_whose_name_is_taken_does_not_report_that_it_serves() {
     let name = format!("cli-taken-{}", std::process::id());
     let _server = Server::start(&["--name", &name]);
     let second = VIA.command(&["serve", "--name", &name]).output().unwrap();

@@ -224,7 +224,7 @@ fn a_header_with_too_many_zones_is_rejected() {
 }
 
 #[test]
-fn a_named_pipe_is_refused_at_once() {
+fn a_named_pipe_is_rejected_without_blocking() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     assert!(Command::new("mkfifo").arg(here.join("pipe")).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! Checks parts of the host through files, and describes the host for a bundle.
+//! Checks kernel features and services, and describes the host for a bug report.
 
 use crate::programs;
 use crate::reason::reason;
@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+/// Checks whether binfmt_misc is mounted and enabled.
 pub fn binfmt() -> Result<String, String> {
     let status = fs::read_to_string("/proc/sys/fs/binfmt_misc/status");
     match status.as_deref().map(str::trim) {
@@ -24,28 +25,30 @@ pub fn zoned_devices() -> Result<String, String> {
         matches!(model.trim(), "host-managed" | "host-aware")
     };
     let zoned = devices.flatten().filter(|device| is_zoned(&device.path())).count();
-    if zoned == 0 { Err("there is none".into()) } else { Ok(format!("{zoned} found")) }
+    if zoned == 0 { Err("no zoned block device".into()) } else { Ok(format!("{zoned} found")) }
 }
 
-/// Checks whether the module is loaded, built into the kernel, or installed.
+/// Checks whether null_blk is loaded, built into the kernel, or installed as a module.
 pub fn null_blk() -> Result<String, String> {
     if Path::new("/sys/module/null_blk").exists() {
         return Ok("loaded".into());
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let names = |list: &str| fs::read_to_string(format!("/lib/modules/{release}/{list}")).unwrap_or_default();
+    let module_list =
+        |list: &str| fs::read_to_string(format!("/lib/modules/{release}/{list}")).unwrap_or_default();
     let has = |list| {
-        names(list)
+        module_list(list)
             .lines()
             .any(|line| line.split(':').next().is_some_and(|path| path.contains("/null_blk.ko")))
     };
     if has("modules.dep") || has("modules.builtin") {
         Ok("the module is installed".into())
     } else {
-        Err(format!("the kernel {release} has no such module here"))
+        Err(format!("kernel {release} has no null_blk module"))
     }
 }
 
+/// Checks whether this process may use KVM.
 pub fn kvm() -> Result<String, String> {
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
     opened.map(|_| "/dev/kvm can be opened".into()).map_err(|error| format!("/dev/kvm: {}", reason(&error)))
@@ -119,7 +122,7 @@ fn processor(cpuinfo: &str) -> String {
     text
 }
 
-/// Resource limits of this process and of its control groups.
+/// Resource limits of this process and of its cgroups.
 pub fn limits() -> String {
     let mut text = String::new();
     let resources = [
@@ -138,12 +141,12 @@ pub fn limits() -> String {
         let limit = getrlimit(resource);
         let _ = writeln!(text, "{name}: {} soft, {} hard", shown(limit.current), shown(limit.maximum));
     }
-    text.push_str(&control_group());
+    text.push_str(&cgroup_limits());
     text
 }
 
-/// Limits of the control groups. Their paths are omitted, because they contain names of users and services.
-fn control_group() -> String {
+/// Limits of the cgroups. Their paths are omitted, because they contain names of users and services.
+fn cgroup_limits() -> String {
     let files = [
         "cpu.max",
         "cpu.weight",
@@ -159,17 +162,18 @@ fn control_group() -> String {
     ];
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
-        return "control group: none of version 2\n".into();
+        return "cgroup: no cgroup v2\n".into();
     };
     let folder = Path::new("/sys/fs/cgroup").join(path);
     let mut text = String::new();
-    // Every parent group may have limits too.
+    // Ancestor cgroups may have limits too.
     for (level, folder) in
         folder.ancestors().take_while(|above| above.starts_with("/sys/fs/cgroup")).enumerate()
     {
+        let name = if level == 0 { "cgroup".to_string() } else { format!("cgroup ancestor {level}") };
         for file in files {
             if let Ok(value) = fs::read_to_string(folder.join(file)) {
-                let _ = writeln!(text, "control group, {level} above: {file}: {}", value.trim());
+                let _ = writeln!(text, "{name}: {file}: {}", value.trim());
             }
         }
     }
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_needed_parts_of_a_processor_are_kept() {
+    fn the_report_omits_serial_numbers_and_further_cpus() {
         let text = "processor\t: 0\nmodel name\t: A\nserial\t: 1234\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: B\n";
         assert_eq!(processor(text), "CPUs: 2\nmodel name: A\nflags: fpu avx2\n");
     }

@@ -87,7 +87,7 @@ impl Cores {
     }
 
     /// Asks every core to stop at its next safe point.
-    pub fn request_all(&self) {
+    pub fn request_attention(&self) {
         for flag in self.running().iter().filter(|flag| !is_own_attention_suppressed(flag.0)) {
             // SAFETY: flags in the list are alive.
             unsafe { (*flag.0).request() };
@@ -95,7 +95,7 @@ impl Cores {
     }
 
     /// Removes the flags of other threads, which do not exist in a forked child.
-    pub fn keep_only(&self, flag: *const Attention) {
+    pub fn retain_flag(&self, flag: *const Attention) {
         self.running().retain(|f| f.0 == flag);
     }
 }

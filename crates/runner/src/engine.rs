@@ -1,4 +1,4 @@
-//! The services that system calls need from the execution engine: thread creation, invalidation of code, and fork.
+//! Implements [`longma_linux::Engine`], with which system calls create threads, invalidate code and fork.
 
 use std::{
     io,
@@ -17,16 +17,16 @@ use crate::thread_loop::{Shared, run_thread};
 const HOST_STACK_BYTES: usize = 512 << 10;
 
 /// The engine of a process.
-pub(crate) struct NodeEngine(pub Weak<Shared>);
+pub(crate) struct ProcessEngine(pub Weak<Shared>);
 
-/// Runs `thread` on a new host thread and returns that thread's id. Allocates all host resources first, so that the
-/// guest thread cannot fail after it has started. In simulated time, returns only after the thread has started, to keep
-/// the order of events deterministic.
+/// Runs `thread` on a new host thread and returns that thread's id. Allocates all host resources first, so that no
+/// allocation can fail after the guest thread has started. In simulated time, returns only after the thread has
+/// started, to keep the order of events deterministic.
 pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<i32> {
     let signals = SignalStack::allocate()?;
-    let (begun, wait) = if shared.cores.process().simulation().is_some() {
-        let (begun, wait) = mpsc::sync_channel(1);
-        (Some(begun), Some(wait))
+    let (started_tx, started_rx) = if shared.cores.process().simulation().is_some() {
+        let (started_tx, started_rx) = mpsc::sync_channel(1);
+        (Some(started_tx), Some(started_rx))
     } else {
         (None, None)
     };
@@ -34,19 +34,19 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Resu
         signals.install();
         let (mut thread, mut core) = (thread, core);
         thread.begin(&mut core.cpu().state);
-        if let Some(begun) = begun {
+        if let Some(started_tx) = started_tx {
             // A failed send means that the caller has stopped waiting.
-            let _ = begun.send(());
+            let _ = started_tx.send(());
         }
         run_thread(&shared, thread, core);
     })?;
-    match wait.map(|wait| wait.recv()) {
+    match started_rx.map(|started_rx| started_rx.recv()) {
         Some(Err(_)) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
         _ => Ok(id),
     }
 }
 
-impl Engine for NodeEngine {
+impl Engine for ProcessEngine {
     fn spawn(&self, thread: Thread, mut state: State) -> io::Result<i32> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
         if let Some(translated) = shared.translated()
@@ -55,13 +55,13 @@ impl Engine for NodeEngine {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         let core = shared.cores.make(state);
-        let begun = core.and_then(|core| spawn(shared.clone(), thread, core));
-        if begun.is_err()
+        let spawned = core.and_then(|core| spawn(shared.clone(), thread, core));
+        if spawned.is_err()
             && let Some(translated) = shared.translated()
         {
             translated.end_spawn();
         }
-        begun
+        spawned
     }
 
     fn invalidate(&self, range: Range<u64>) {
@@ -70,7 +70,7 @@ impl Engine for NodeEngine {
             translated.note_change(range.clone());
         }
         shared.cores.code().invalidate(&range);
-        shared.cores.request_all();
+        shared.cores.request_attention();
     }
 
     fn before_fork(&self) {
@@ -85,9 +85,9 @@ impl Engine for NodeEngine {
             if let Some(translated) = shared.translated() {
                 translated.adopt_in_child();
             }
-            longma_guest::host::attention::with_attention(|own| shared.cores.keep_only(own));
+            longma_guest::host::attention::with_attention(|own| shared.cores.retain_flag(own));
             if let Some(session) = shared.session() {
-                session.leave_child(&shared.cores);
+                session.detach_child(&shared.cores);
             }
         }
     }

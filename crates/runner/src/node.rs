@@ -12,7 +12,7 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointError},
     cores::Cores,
     ending::Ending,
-    engine::{self, NodeEngine},
+    engine::{self, ProcessEngine},
     gdb::{self, Debugger},
     report::Report,
     schedule::SimulatedProcess,
@@ -143,7 +143,7 @@ impl Node {
         if let Some(translated) = shared.translated() {
             translated.import_cache(&shared.cores);
         }
-        shared.cores.process().set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
+        shared.cores.process().set_engine(Arc::new(ProcessEngine(Arc::downgrade(&shared))));
         let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.cores.make(state)?)));
         let threads = threads.collect::<io::Result<_>>().map_err(NodeError::Host)?;
         Ok(Self { shared, threads })

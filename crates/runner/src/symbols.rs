@@ -173,7 +173,7 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
         _ if path.is_empty() => "[anonymous]".into(),
         _ => path.clone(),
     };
-    let found = mapping.origin.is_file.then(|| process.open_mapped_file(Path::new(path)).ok()).flatten();
+    let found = mapping.origin.is_file.then(|| process.open_guest_path(Path::new(path)).ok()).flatten();
     let bytes = found.and_then(read_whole).unwrap_or_default();
     Functions { name, ..parse(&bytes).unwrap_or_default() }
 }

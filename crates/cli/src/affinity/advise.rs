@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
-        terminal::cut(path, results.is_cut);
+        terminal::warn_truncated(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
                 "{}: {nothing}; fix the cause and repeat the sweep's command to make the missing runs. For advice from topology alone, without \

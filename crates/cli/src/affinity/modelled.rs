@@ -51,12 +51,12 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     // Check the settings before the results file is created.
     missing_resource(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
-        terminal::note(&format!("note: {words}"));
+        terminal::warn(&format!("note: {words}"));
     }
     let began = Instant::now();
     let kept = output.map(|path| ResultsFile::open(path, sweep, &nic, &places)).transpose()?;
     if let Some((kept, path)) = kept.as_ref().zip(output) {
-        terminal::cut(path, kept.is_cut);
+        terminal::warn_truncated(path, kept.is_cut);
     }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
@@ -101,7 +101,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         }?;
     }
     if !is_whole {
-        terminal::note(&format!("stopped; {}", results_so_far(measured.len())));
+        terminal::warn(&format!("stopped; {}", results_so_far(measured.len())));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -117,7 +117,7 @@ pub fn report(
     else {
         return Ok(None);
     };
-    terminal::cut(file, is_cut);
+    terminal::warn_truncated(file, is_cut);
     if has_page {
         return Err(format!(
             "{} holds a modelled sweep, for which there is no page: leave --html out",

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(code);
     }
     let results = Results::read(&arguments.file)?;
-    terminal::cut(&arguments.file, results.is_cut);
+    terminal::warn_truncated(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         if is_one_file(path, &arguments.file) {
             let path = display_path(path);
@@ -57,7 +57,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
-        terminal::note(&format!(
+        terminal::warn(&format!(
             "{nothing}; fix the cause and repeat the sweep's command to make the missing runs"
         ));
     }

@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (host, path) = (Tree::live(), arguments.journal.path());
     let restored = Journal::recover(&path, &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
-        terminal::note(
+        terminal::warn(
             "this network namespace matches the journal by inode number only, which a new namespace may reuse after the old one is \
              gone (Linux 5.14 and later tell them apart)",
         );

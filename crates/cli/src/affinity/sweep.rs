@@ -194,24 +194,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let pairs = which.pairs(&testbed)?;
     for words in vary::idle(&which.variations, &testbed.header.nic, &testbed.header.load, &pairs) {
-        terminal::note(&format!("note: --vary {words}"));
+        terminal::warn(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
     // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
     drop(arguments.journal.begin(&testbed.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
     let mut results = ResultFile::open(output, &testbed.header)?;
-    terminal::cut(output, results.is_cut);
+    terminal::warn_truncated(output, results.is_cut);
     let outcome = measure(&plan, &mut testbed, &arguments.journal, &mut results, &stop)
         .map_err(|error| with_progress(&error.to_string(), &results, output))?;
     drop((results, testbed));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        terminal::note("stopped; the same command continues with the missing runs");
+        terminal::warn("stopped; the same command continues with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
-        terminal::note(&match outcome.failed {
+        terminal::warn(&match outcome.failed {
             1 => "1 run failed; the same command makes it again".into(),
             failed => format!("{failed} runs failed; the same command makes them again"),
         });
@@ -262,7 +262,7 @@ pub fn measure(
             if bar {
                 terminal::progress("");
             }
-            terminal::note(&format!("pair {}: {failure}", sample.pair));
+            terminal::warn(&format!("pair {}: {failure}", sample.pair));
         }
     };
     let outcome = sweep::run(plan, &mut setup, &mut journal, results, &mut tell);
@@ -279,7 +279,7 @@ pub fn measure(
         (restored, _) => restored?,
     };
     if !restored.is_whole() {
-        terminal::lines(&restore::text(&restored));
+        terminal::print_stderr(&restore::text(&restored));
     }
     match outcome {
         Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
@@ -539,7 +539,7 @@ fn check_host(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error
             Weight::Prevents => {
                 return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
             }
-            Weight::Disturbs => terminal::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
+            Weight::Disturbs => terminal::warn(&format!("{}: {}; {advice}", finding.subject, finding.found)),
             Weight::Good | Weight::Note => {}
         }
     }

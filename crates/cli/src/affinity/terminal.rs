@@ -1,5 +1,6 @@
-//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so all text is
-//! stripped of terminal control characters here. The live view (`show/live.rs`) writes its own control sequences.
+//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so control
+//! characters in them are stripped, or escaped in JSON. `progress` and the live view (`show/live.rs`) add their own
+//! control sequences.
 
 use super::Outcome;
 use crate::machine;
@@ -24,32 +25,32 @@ pub fn print_json_line(value: &Value) -> Outcome {
 }
 
 /// Prints a message to standard error.
-pub fn note(text: &str) {
-    aside(&format!("longma: {}\n", sanitize(text)));
+pub fn warn(text: &str) {
+    write_stderr(&format!("longma: {}\n", sanitize(text)));
 }
 
-/// Reports that an incomplete last line of `file` is ignored, if `is_cut`.
-pub fn cut(file: &Path, is_cut: bool) {
+/// Warns that the last line of `file` is ignored, if `is_cut`.
+pub fn warn_truncated(file: &Path, is_cut: bool) {
     if is_cut {
-        note(&format!(
-            "{}: the last line is incomplete and is dropped: the sweep's command repeats that run",
+        warn(&format!(
+            "{}: ignoring the incomplete last line; run the sweep again to repeat that run",
             display_path(file)
         ));
     }
 }
 
 /// Prints lines to standard error.
-pub fn lines(text: &str) {
-    aside(&sanitize_lines(text));
+pub fn print_stderr(text: &str) {
+    write_stderr(&sanitize_lines(text));
 }
 
 /// Overwrites the progress line on standard error; an empty text clears it.
 pub fn progress(text: &str) {
-    aside(&format!("\r\x1b[K{}", sanitize(text)));
+    write_stderr(&format!("\r\x1b[K{}", sanitize(text)));
 }
 
 /// Write errors are ignored: a closed standard error must not end a sweep early.
-fn aside(text: &str) {
+fn write_stderr(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }

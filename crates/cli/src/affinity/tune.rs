@@ -189,7 +189,7 @@ impl Session<'_> {
     fn report(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
-            terminal::note(&format!("the log of decisions {}: {error}", display_path(&path)));
+            terminal::warn(&format!("the log of decisions {}: {error}", display_path(&path)));
         }
         match self.arguments.format {
             Format::Json => print_json_line(&serde_json::to_value(decision)?),

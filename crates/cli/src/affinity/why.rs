@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else if lost > 0 {
         let lines =
             if lost == 1 { "line is not a decision and is" } else { "lines are not decisions and are" };
-        terminal::note(&format!("{lost} {lines} ignored in {}: the file is damaged", display_path(&path)));
+        terminal::warn(&format!("{lost} {lines} ignored in {}: the file is damaged", display_path(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));

@@ -148,7 +148,7 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
     for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
         let name = architecture.rule_name();
         if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error })? {
-            println!("{architecture}: no longer run by longma");
+            println!("{architecture}: unregistered");
         }
     }
     Ok(())
@@ -182,7 +182,7 @@ fn list() -> Result<(), Problem> {
         } else {
             "no interpreter: register with `longma binfmt register`"
         };
-        let newest = if interpreters.len() > 1 { "; the last registered one runs them" } else { "" };
+        let newest = if interpreters.len() > 1 { "; the last registered rule takes effect" } else { "" };
         let shown = if interpreters.is_empty() { fallback.into() } else { interpreters.join("; ") };
         println!("{:<12} {shown}{newest}", architecture.to_string());
     }

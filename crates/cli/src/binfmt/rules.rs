@@ -115,7 +115,8 @@ pub fn check_interpreter(path: &Path) -> Result<(), String> {
     let rejected = |what: &str| Err(format!("{} {what}", path.display()));
     let about = match path.metadata() {
         Ok(about) if about.is_file() => about,
-        _ => return Err(format!("there is no file {}", path.display())),
+        Ok(_) => return rejected("is not a regular file"),
+        Err(_) => return Err(format!("there is no file {}", path.display())),
     };
     if about.permissions().mode() & 0o111 == 0 {
         return rejected("cannot be executed");

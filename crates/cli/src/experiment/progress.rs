@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_tell_the_start_and_the_end_of_each_experiment_and_seldom_a_point() {
+    fn lines_report_the_start_and_end_of_each_experiment_and_few_points() {
         let mut lines = Lines::new("tcp-receive", (1, 3));
         assert_eq!(lines.begin(3, 2).unwrap(), "[2/3] tcp-receive: 3 points to run, 2 known");
         let start = lines.last;

@@ -11,7 +11,7 @@ use longma_via::provider::shared_memory::{self, Allow, Directory};
 use longma_via::{Address, Nic, Reliability};
 use longma_via_myrinet::{self as myrinet, Fabric, Settings};
 use longma_workloads::via::network::{self, Limits};
-use longma_workloads::via::{End, Measure, ModelError, Modelled, Order, Row};
+use longma_workloads::via::{Endpoint, Measure, MeasurementRequest, ModelError, Modelled, Row};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -275,12 +275,12 @@ impl MeasureOptions {
         }
     }
 
-    fn orders(&self, measure: Measure, window: u32) -> Vec<Order> {
+    fn requests(&self, measure: Measure, window: u32) -> Vec<MeasurementRequest> {
         let largest = if self.nic.kind().is_err() { 64 << 10 } else { 1 << 20 };
         let usual =
             std::iter::successors(Some(4u32), |size| size.checked_mul(4)).take_while(|size| *size <= largest);
         let sizes: Vec<_> = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
-        let order = |bytes: u32| {
+        let request = |bytes: u32| {
             let usual = match measure {
                 Measure::Ping => 1000,
                 // About a second for each size.
@@ -288,31 +288,31 @@ impl MeasureOptions {
             };
             let messages = self.iterations.unwrap_or(usual);
             let warm_up = self.warm_up.unwrap_or((messages / 10).min(1000));
-            Order { measure, bytes, messages, warm_up, window }
+            MeasurementRequest { measure, bytes, messages, warm_up, window }
         };
-        sizes.into_iter().map(order).collect()
+        sizes.into_iter().map(request).collect()
     }
 }
 
 /// Measures all sizes and prints each result as it becomes available.
 fn measure(options: &MeasureOptions, measure: Measure, window: u32) -> Outcome {
-    let orders = options.orders(measure, window);
-    let largest = orders.iter().map(|order| order.bytes).max().unwrap_or(0);
+    let requests = options.requests(measure, window);
+    let largest = requests.iter().map(|request| request.bytes).max().unwrap_or(0);
     let limits =
         Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(options.time_limit) };
-    let mut printer = Printer::new(options, measure, orders.len());
+    let mut printer = Printer::new(options, measure, requests.len());
     match options.nic.kind() {
         Ok(kind) => {
             let nic = options.nic.open(kind, DEFAULT_MODE)?;
             let remote = Address::new(&options.to, &options.name);
             let mut end = network::connect(&nic, &remote, largest, options.reliability(), &limits)?;
             end.sleeps = options.wait == Wait::Sleep;
-            for order in orders {
-                printer.begin(order.bytes);
-                let times = network::measure(&end, order, &limits)?;
-                printer.row(Row::new(order, times))?;
+            for request in requests {
+                printer.begin(request.bytes);
+                let times = network::measure(&end, request, &limits)?;
+                printer.row(Row::new(request, times))?;
             }
-            end.give_order(&Order::default())?;
+            end.send_request(&MeasurementRequest::default())?;
             flush_last_message(&end);
         }
         Err(kind) => {
@@ -322,10 +322,10 @@ fn measure(options: &MeasureOptions, measure: Measure, window: u32) -> Outcome {
                 largest,
                 options.reliability(),
             )?;
-            for order in orders {
-                printer.begin(order.bytes);
-                let times = timed(&limits, || modelled.measure(order, &STOP))?;
-                printer.row(Row::new(order, times))?;
+            for request in requests {
+                printer.begin(request.bytes);
+                let times = timed(&limits, || modelled.measure(request, &STOP))?;
+                printer.row(Row::new(request, times))?;
             }
         }
     }
@@ -358,7 +358,7 @@ fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -
 }
 
 /// Waits up to 200 ms for the final message to be sent.
-fn flush_last_message(end: &End) {
+fn flush_last_message(end: &Endpoint) {
     let begin = Instant::now();
     while end.vi.send_done().is_none() && begin.elapsed() < Duration::from_millis(200) {
         std::thread::yield_now();

@@ -17,8 +17,8 @@ pub fn head(measure: Measure) -> String {
 
 /// Formats a result as a line of the table.
 pub fn line(row: &Row) -> String {
-    let mut line = format!("{:>9} {:>9}", row.order.bytes, row.order.messages);
-    match row.order.measure {
+    let mut line = format!("{:>9} {:>9}", row.request.bytes, row.request.messages);
+    match row.request.measure {
         Measure::Ping => {
             for (_, number) in row.cells() {
                 line += &format!(" {number:>10.3}");

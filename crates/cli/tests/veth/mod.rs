@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a veth pair, for tests of `longma affinity`.
 #![allow(dead_code, reason = "every test program uses a part")]
 
-use crate::typed::text;
+use crate::subcommand::text;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

@@ -153,8 +153,8 @@ impl Core {
         std::mem::swap(&mut **other_mode, &mut self.mode);
         self.registration = None;
         self.translator = None;
-        self.cpu.forget_returns();
-        self.cpu.forget_jumps();
+        self.cpu.clear_return_stack();
+        self.cpu.clear_jump_cache();
         self.cpu.counters = self.mode.counters_address();
         if let Some(recorder) = &mut self.mode.recorder {
             recorder.clear(&mut self.cpu);
@@ -291,16 +291,16 @@ impl Core {
         }
         let (changes, seen) = self.mode.code.changes.since(self.mode.seen_changes);
         self.mode.seen_changes = seen;
-        self.cpu.forget_returns();
+        self.cpu.clear_return_stack();
         match changes {
             Some(changes) => {
                 for change in changes {
-                    change.gone.iter().for_each(|pc| self.cpu.forget_jump(*pc));
+                    change.gone.iter().for_each(|pc| self.cpu.evict_jump(*pc));
                     self.mode.profile.forget(&change.range);
                 }
             }
             None => {
-                self.cpu.forget_jumps();
+                self.cpu.clear_jump_cache();
                 self.mode.profile.clear();
             }
         }
@@ -314,8 +314,8 @@ impl Core {
             return;
         }
         let (newest, generation) = translators.current();
-        self.cpu.forget_returns();
-        self.cpu.forget_jumps();
+        self.cpu.clear_return_stack();
+        self.cpu.clear_jump_cache();
         self.mode.profile.cool();
         // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration is
         // active before the old one is dropped.
@@ -367,7 +367,7 @@ impl Core {
                 (None, true) => return self.record_inside_block(),
                 (None, false) => {
                     self.clock_is_fresh &= pc == self.cpu.state.pc;
-                    let (left, at) = (std::mem::take(&mut self.cpu.left), self.cpu.state.pc);
+                    let (left, at) = (std::mem::take(&mut self.cpu.interrupted_block), self.cpu.state.pc);
                     let done = self.interpret_one();
                     self.count_partial(left, at, &done);
                     return done;

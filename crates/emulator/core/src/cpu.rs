@@ -6,7 +6,7 @@ use longma_loongarch::{Fcsr, State, Trap};
 
 use crate::guest::Guest;
 
-/// Entries in the lookup table of indirect-jump targets. A power of two.
+/// Entries in the jump cache. A power of two.
 pub(crate) const JUMP_CACHE_ENTRIES: usize = 4096;
 
 /// Size of the return stack of translated code, without its guard page.
@@ -40,7 +40,7 @@ static EMPTY_JUMP_CACHE: [JumpCacheEntry; JUMP_CACHE_ENTRIES] = {
 pub(crate) enum ExitReason {
     /// A direct jump to a target without a translation.
     Unlinked = 0,
-    /// An indirect jump or return whose target is not in the lookup table.
+    /// An indirect jump or return whose target is not in the jump cache.
     Indirect = 1,
     /// The attention flag is set, or the quantum has ended.
     Attention = 2,
@@ -59,7 +59,7 @@ pub struct Cpu {
     pub state: State,
     /// Set when this thread must stop at the next safe point.
     pub attention: Attention,
-    /// The first guest address out of range.
+    /// The end of the guest address space.
     pub(crate) limit: u64,
     /// The guest's MXCSR while translated code runs. Its exception flags move to FCSR at each exit.
     pub(crate) guest_mxcsr: u32,
@@ -73,18 +73,20 @@ pub struct Cpu {
     pub(crate) return_stack_top: u64,
     /// Constants for 64-bit and 32-bit floating-point sign operations, repeated in each lane.
     pub(crate) sign_masks: SignMasks,
-    /// Constants for vector instructions.
-    pub(crate) vector_constants: VectorConstants,
-    /// Constants for CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
+    /// Masks for vector shifts.
+    pub(crate) shift_count_masks: ShiftCountMasks,
+    /// Constants of the Barrett reduction for CRC-32: µ and the polynomial, bit-reflected.
     pub(crate) crc_constants: [u64; 2],
+    /// The jump cache: host code for targets of indirect jumps.
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
     /// The counted block that translated code left with [`ExitReason::Interpret`].
-    pub(crate) left: InterruptedBlock,
+    pub(crate) interrupted_block: InterruptedBlock,
     /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,
-    /// The end of the quantum: a block does not start if its record would begin at or after this address.
+    /// The end of the trace buffer for this quantum: a block does not start if its record would begin at or after this
+    /// address.
     pub(crate) trace_limit: u64,
     /// The trap of an instruction that translated code passed to the interpreter.
     pub(crate) trap: Option<Trap>,
@@ -113,9 +115,9 @@ pub(crate) struct SignMasks {
 
 /// Masks that reduce shift counts modulo the element width.
 #[repr(C, align(32))]
-pub(crate) struct VectorConstants {
-    pub word_count: [u32; 8],
-    pub doubleword_count: [u64; 4],
+pub(crate) struct ShiftCountMasks {
+    pub word: [u32; 8],
+    pub doubleword: [u64; 4],
 }
 
 impl Cpu {
@@ -143,11 +145,11 @@ impl Cpu {
                 one_double: [1.0; 2],
                 one_single: [1.0; 4],
             },
-            vector_constants: VectorConstants { word_count: [31; 8], doubleword_count: [63; 4] },
+            shift_count_masks: ShiftCountMasks { word: [31; 8], doubleword: [63; 4] },
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
-            left: InterruptedBlock::default(),
+            interrupted_block: InterruptedBlock::default(),
             trace_next: 0,
             trace_limit: 0,
             trap: None,
@@ -158,23 +160,22 @@ impl Cpu {
     }
 
     /// Empties the return stack.
-    pub(crate) fn forget_returns(&mut self) {
+    pub(crate) fn clear_return_stack(&mut self) {
         self.return_stack = self.return_stack_top;
     }
 
-    /// Clears the lookup table of indirect-jump targets.
-    pub(crate) fn forget_jumps(&mut self) {
+    /// Clears the jump cache.
+    pub(crate) fn clear_jump_cache(&mut self) {
         self.jump_cache = EMPTY_JUMP_CACHE;
     }
 
-    /// The slot of guest address `pc` in the lookup table of indirect-jump targets. `find_host_code` emits the same
-    /// computation.
+    /// The slot of guest address `pc` in the jump cache. `find_host_code` emits the same computation.
     pub(crate) fn jump_slot(pc: u64) -> usize {
         (pc >> 2) as usize % JUMP_CACHE_ENTRIES
     }
 
-    /// Removes one indirect-jump target from the lookup table.
-    pub(crate) fn forget_jump(&mut self, pc: u64) {
+    /// Evicts one target from the jump cache.
+    pub(crate) fn evict_jump(&mut self, pc: u64) {
         let slot = Self::jump_slot(pc);
         if self.jump_cache[slot].guest == pc {
             self.jump_cache[slot] = JumpCacheEntry::empty(slot);

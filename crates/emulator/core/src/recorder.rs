@@ -82,9 +82,9 @@ impl Recorder {
         (number, block)
     }
 
-    /// The number of the block of `instructions` at `start`; see [`TracedBlocks::number`].
+    /// The number of the block of `instructions` at `start`; see [`TracedBlocks::intern`].
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
-        self.blocks.number(start, instructions)
+        self.blocks.intern(start, instructions)
     }
 
     /// Records the address that `instruction` is about to access, if any. `before` holds the preceding instructions of

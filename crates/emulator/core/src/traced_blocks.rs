@@ -6,7 +6,8 @@ use longma_loongarch::Instruction;
 use longma_trace::{BlockNumber, TracedBlock};
 use rustc_hash::FxHashMap;
 
-/// All traced blocks of a process by number. A block keeps its number; changed code becomes a new block.
+/// All traced blocks of a process by number. A block keeps its number. Changed code becomes a
+/// new block, also if it changes back.
 #[derive(Default)]
 pub(crate) struct TracedBlocks {
     table: RwLock<Table>,
@@ -20,11 +21,12 @@ struct Table {
 }
 
 impl TracedBlocks {
-    /// The number of the block of `instructions` at `start`. Equal code has the same number.
+    /// Interns the block of `instructions` at `start` and returns its number. Unchanged code at the same address keeps
+    /// its number.
     ///
     /// # Panics
     /// With 2^32 or more blocks.
-    pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
+    pub fn intern(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
         let mut table = self.table.write().ignore_poison();
         let key = (start, instructions.len());
         if let Some(&number) = table.newest.get(&key)
@@ -38,7 +40,7 @@ impl TracedBlocks {
         BlockNumber(number)
     }
 
-    /// The block with a number that [`TracedBlocks::number`] returned.
+    /// The block with a number that [`TracedBlocks::intern`] returned.
     pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
         let table = self.table.read().ignore_poison();
         table.blocks.get(number.0 as usize).cloned()
@@ -55,12 +57,12 @@ mod tests {
     fn changed_code_is_a_new_block_and_the_old_block_keeps_its_number() {
         let blocks = TracedBlocks::default();
         let (add, sub) = ([Instruction::new(Op::AddD)], [Instruction::new(Op::SubD)]);
-        let first = blocks.number(0x40, &add);
-        assert_eq!(blocks.number(0x40, &add), first);
-        let second = blocks.number(0x40, &sub);
+        let first = blocks.intern(0x40, &add);
+        assert_eq!(blocks.intern(0x40, &add), first);
+        let second = blocks.intern(0x40, &sub);
         assert_ne!(second, first);
-        assert_eq!(*blocks.get(first).expect("it was numbered").instructions, add);
-        assert_eq!(*blocks.get(second).expect("it was numbered").instructions, sub);
+        assert_eq!(*blocks.get(first).expect("an interned block").instructions, add);
+        assert_eq!(*blocks.get(second).expect("an interned block").instructions, sub);
         assert_eq!(blocks.get(BlockNumber(2)), None);
     }
 }

@@ -44,7 +44,7 @@ impl Scheduler for Alone {
         Duration::from_ps(5_000_000)
     }
     fn add(&self, _: ThreadNumber) {}
-    fn withdraw(&self, _: ThreadNumber) {}
+    fn remove_last(&self, _: ThreadNumber) {}
     fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Wakeup {
         let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
         let timer = process.simulation().unwrap().next_timer();
@@ -54,11 +54,11 @@ impl Scheduler for Alone {
         if timer == Some(next) {
             self.expire();
         }
-        if sleep.deadline == Some(next) { Wakeup::Late } else { Wakeup::Woken }
+        if sleep.deadline == Some(next) { Wakeup::TimedOut } else { Wakeup::Woken }
     }
     fn wake(&self, _: ThreadNumber) {}
     fn yield_now(&self, _: ThreadNumber) {}
-    fn outside(&self, _: ThreadNumber, call: &mut dyn FnMut()) {
+    fn run_blocking(&self, _: ThreadNumber, call: &mut dyn FnMut()) {
         call();
     }
     fn signals_sent(&self, _: ThreadNumber) {}
@@ -69,13 +69,13 @@ impl Scheduler for Alone {
     fn cores(&self) -> usize {
         2
     }
-    fn place(&self, _: ThreadNumber) -> (usize, usize) {
+    fn core_and_node(&self, _: ThreadNumber) -> (usize, usize) {
         (1, 0)
     }
-    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet> {
-        (thread.0 == 0).then(|| CoreSet::first(2))
+    fn affinity(&self, thread: ThreadNumber) -> Option<CoreSet> {
+        (thread.0 == 0).then(|| CoreSet::first_n(2))
     }
-    fn allow(&self, thread: ThreadNumber, _: CoreSet) -> bool {
+    fn set_affinity(&self, thread: ThreadNumber, _: CoreSet) -> bool {
         thread.0 == 0
     }
 }
@@ -315,11 +315,11 @@ fn proc_describes_the_modelled_machine() {
 
 #[test]
 fn a_core_set_round_trips_through_guest_memory() {
-    let set = CoreSet::first(70);
+    let set = CoreSet::first_n(70);
     assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
     assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
     assert!(CoreSet::from_bytes(&[0; 8]).is_empty());
-    assert_eq!(set.and(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
+    assert_eq!(set.intersection(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::forms::Form;
+use super::deferred_expressions::DeferredExpr;
 use super::instruction::{Instruction, Op, decode};
 use longma_translate::assembler::Assembler;
 use longma_translate::front_end;
@@ -28,7 +28,7 @@ pub struct DeferredValue {
     /// The destination, a LoongArch register.
     pub d: u8,
     /// The expression of other registers that computes the value.
-    pub form: Form,
+    pub form: DeferredExpr,
 }
 
 /// Deferred values at a position.

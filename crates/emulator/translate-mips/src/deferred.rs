@@ -5,7 +5,7 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::access::{Access, AccessAddress};
-use super::forms::{Form, Plan, Shape, ends, halves, is_small};
+use super::deferred_expressions::{DeferredExpr, ExprKind, Plan, fits_imm12, mask_bounds, split_imm16};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{STACK_POINTER, general};
@@ -20,7 +20,7 @@ impl Lowering<'_> {
         let is_mark = i.op == Op::Andi && i.rt() == 0;
         if i.is_served() && !i.is_checked_sum() || is_mark || i.op == Op::Break {
             self.flush(u64::MAX);
-            return Plan::Plain;
+            return Plan::Regular;
         }
         if d != 0
             && self.defers
@@ -37,25 +37,25 @@ impl Lowering<'_> {
             if self.place(i, access).is_none() {
                 self.materialise(general(base));
             }
-            return Plan::Plain;
+            return Plan::Regular;
         }
         self.before_instruction(i);
-        Plan::Plain
+        Plan::Regular
     }
 
     fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let value = i32::try_from(self.value_of(i)?).ok()?;
-        (d != STACK_POINTER).then_some(Plan::Defer(d, Form::sum(0, value)))
+        (d != STACK_POINTER).then_some(Plan::Defer(d, DeferredExpr::sum(0, value)))
     }
 
     /// Returns the registers' values as sums of other registers. Deferred values of other shapes are computed first.
-    fn sums(&mut self, numbers: [u8; 2]) -> [Form; 2] {
+    fn sums(&mut self, numbers: [u8; 2]) -> [DeferredExpr; 2] {
         for register in numbers.map(general) {
-            if self.form(register).is_some_and(|form| form.shape != Shape::Sum) {
+            if self.form(register).is_some_and(|form| form.shape != ExprKind::Sum) {
                 self.materialise(register);
             }
         }
-        numbers.map(general).map(|register| self.form(register).unwrap_or(Form::sum(register, 0)))
+        numbers.map(general).map(|register| self.form(register).unwrap_or(DeferredExpr::sum(register, 0)))
     }
 
     fn sum_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
@@ -64,8 +64,8 @@ impl Lowering<'_> {
             _ if moved.is_some() => self.copied(moved?),
             Op::Sll | Op::Dsll if (1..=4).contains(&i.sa()) => {
                 self.before_reads(bit(general(i.rt())));
-                let shape = if i.op == Op::Sll { Shape::Word } else { Shape::Sum };
-                Form { shape, j: 0, k: self.read(i.rt()), shift: i.sa(), imm: 0 }
+                let shape = if i.op == Op::Sll { ExprKind::ShiftWord } else { ExprKind::Sum };
+                DeferredExpr { shape, j: 0, k: self.read(i.rt()), shift: i.sa(), imm: 0 }
             }
             Op::Daddiu => self.near_sum(i, d)?,
             Op::Daddu => self.sum_of_two(i, d)?,
@@ -96,12 +96,12 @@ impl Lowering<'_> {
         }
     }
 
-    fn copied(&mut self, from: u8) -> Form {
+    fn copied(&mut self, from: u8) -> DeferredExpr {
         let register = general(from);
-        if self.form(register).is_some_and(|form| !form.is_near() || form.cost() > 1) {
+        if self.form(register).is_some_and(|form| !form.is_register_plus_constant() || form.cost() > 1) {
             self.materialise(register);
         }
-        self.form(register).unwrap_or(Form::sum(register, 0))
+        self.form(register).unwrap_or(DeferredExpr::sum(register, 0))
     }
 
     /// Whether a source register is dead after the instruction.
@@ -109,19 +109,22 @@ impl Lowering<'_> {
         general(number) == d || self.live_after & bit(general(number)) == 0
     }
 
-    fn near_sum(&mut self, i: Instruction, d: u8) -> Option<Form> {
+    fn near_sum(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
         let [form, _] = self.sums([i.rs(), 0]);
         let imm = form.imm.checked_add(i.imm());
-        let together = imm
-            .filter(|imm| form.is_near() && form.j != 0 && (is_small(*imm) || self.is_last_read(i.rs(), d)));
+        let together = imm.filter(|imm| {
+            form.is_register_plus_constant()
+                && form.j != 0
+                && (fits_imm12(*imm) || self.is_last_read(i.rs(), d))
+        });
         if let Some(imm) = together {
-            return Some(Form { imm, ..form });
+            return Some(DeferredExpr { imm, ..form });
         }
         self.before_reads(bit(general(i.rs())));
-        Some(Form::sum(self.read(i.rs()), i.imm()))
+        Some(DeferredExpr::sum(self.read(i.rs()), i.imm()))
     }
 
-    fn sum_of_two(&mut self, i: Instruction, d: u8) -> Option<Form> {
+    fn sum_of_two(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
         let [s, t] = self.sums([i.rs(), i.rt()]);
         for ((a, number), b) in [((s, i.rs()), t), ((t, i.rt()), s)] {
             if !b.is_copy() {
@@ -129,23 +132,26 @@ impl Lowering<'_> {
             }
             let last = self.is_last_read(number, d);
             if a.is_shift() {
-                return Some(Form { j: b.j, ..a });
+                return Some(DeferredExpr { j: b.j, ..a });
             }
-            if a.is_near() && a.j == 0 && (is_small(a.imm) || last && Form::sum(1, a.imm).cost() < 3) {
-                return Some(Form::sum(b.j, a.imm));
+            if a.is_register_plus_constant()
+                && a.j == 0
+                && (fits_imm12(a.imm) || last && DeferredExpr::sum(1, a.imm).cost() < 3)
+            {
+                return Some(DeferredExpr::sum(b.j, a.imm));
             }
-            if a.is_near() && a.j != 0 && !a.is_copy() && last && b.j != 0 {
-                return Some(Form { k: b.j, ..a });
+            if a.is_register_plus_constant() && a.j != 0 && !a.is_copy() && last && b.j != 0 {
+                return Some(DeferredExpr { k: b.j, ..a });
             }
         }
         self.before_reads(i.read());
-        Some(Form { k: self.read(i.rt()), ..Form::sum(self.read(i.rs()), 0) })
-            .map(|form| if form.j == 0 { Form::sum(form.k, 0) } else { form })
+        Some(DeferredExpr { k: self.read(i.rt()), ..DeferredExpr::sum(self.read(i.rs()), 0) })
+            .map(|form| if form.j == 0 { DeferredExpr::sum(form.k, 0) } else { form })
     }
 
     /// `addu` of a register and a shifted register.
     fn word_sum(&mut self, i: Instruction, d: u8) -> Option<Plan> {
-        let shifted = |form: &Form| form.is_shift() || form.shape == Shape::Word;
+        let shifted = |form: &DeferredExpr| form.is_shift() || form.shape == ExprKind::ShiftWord;
         let forms = [i.rs(), i.rt()].map(|number| self.form(general(number)));
         let at = forms.iter().position(|form| form.as_ref().is_some_and(shifted))?;
         let other = [i.rt(), i.rs()][at];
@@ -160,43 +166,44 @@ impl Lowering<'_> {
     }
 
     /// `andi` with a mask of adjacent bits that does not fit into one instruction.
-    fn mask(&mut self, i: Instruction) -> Option<Form> {
+    fn mask(&mut self, i: Instruction) -> Option<DeferredExpr> {
         let mask = i.unsigned() as i32;
         if mask < 4096 {
             return None;
         }
-        let (high, low) = ends(mask);
+        let (high, low) = mask_bounds(mask);
         if low == 0 || mask >> low != (1 << (high - low + 1)) - 1 {
             return None;
         }
         self.before_reads(i.read());
-        Some(Form { shape: Shape::Mask, imm: mask, ..Form::sum(self.read(i.rs()), 0) })
+        Some(DeferredExpr { shape: ExprKind::Mask, imm: mask, ..DeferredExpr::sum(self.read(i.rs()), 0) })
     }
 
     /// A shift of the result of such an `andi`.
     fn field(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         self.before_change(d);
-        let form = self.form(general(i.rt())).filter(|form| form.shape == Shape::Mask)?;
-        let (high, low) = ends(form.imm);
+        let form = self.form(general(i.rt())).filter(|form| form.shape == ExprKind::Mask)?;
+        let (high, low) = mask_bounds(form.imm);
         let is_within = (low..=high).contains(&i.sa());
         let code = Code { d, j: form.j, imm: high.into(), imm2: i.sa().into(), ..Code::new(La::BstrpickD) };
         is_within.then_some(Plan::Emit(code))
     }
 
     /// A comparison that can be fused with a branch.
-    fn comparison(&mut self, i: Instruction) -> Option<Form> {
+    fn comparison(&mut self, i: Instruction) -> Option<DeferredExpr> {
         let shape = match i.op {
-            Op::Slt => Shape::Less,
-            Op::Sltu => Shape::LessUnsigned,
-            Op::Slti if i.imm() == 0 => Shape::Less,
-            Op::Slti if i.imm() == 1 => Shape::LessThan,
-            Op::Sltiu if i.imm() == 1 => Shape::LessThanUnsigned,
+            Op::Slt => ExprKind::Less,
+            Op::Sltu => ExprKind::LessUnsigned,
+            Op::Slti if i.imm() == 0 => ExprKind::Less,
+            Op::Slti if i.imm() == 1 => ExprKind::LessImmediate,
+            Op::Sltiu if i.imm() == 1 => ExprKind::LessUnsignedImmediate,
             _ => return None,
         };
         self.before_reads(i.read());
         let k = if matches!(i.op, Op::Slt | Op::Sltu) { self.read(i.rt()) } else { 0 };
-        let imm = if matches!(shape, Shape::LessThan | Shape::LessThanUnsigned) { 1 } else { 0 };
-        Some(Form { shape, j: self.read(i.rs()), k, shift: 0, imm })
+        let imm =
+            if matches!(shape, ExprKind::LessImmediate | ExprKind::LessUnsignedImmediate) { 1 } else { 0 };
+        Some(DeferredExpr { shape, j: self.read(i.rs()), k, shift: 0, imm })
     }
 
     /// The address of a load or store if the deferred value of its base can be folded into it. Uses two instructions
@@ -205,14 +212,17 @@ impl Lowering<'_> {
         let base = i.rs();
         let plain = AccessAddress { j: general(base), k: 0, imm: i.imm() };
         let Some(form) = self.form(general(base)) else { return Some(plain) };
-        let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == Shape::Sum && form.shift == 0)?;
+        let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == ExprKind::Sum && form.shift == 0)?;
         let place = AccessAddress { j: form.j, k: form.k, imm };
         let is_wide = |imm: i32| imm % 4 == 0 && imm as i16 as i32 == imm && access.words.is_some();
-        let fits = is_small(imm) || is_wide(imm);
+        let fits = fits_imm12(imm) || is_wide(imm);
         let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);
         let is_taken = match form.k {
             0 if fits || form.is_copy() => true,
-            0 => last && form.j != 0 && halves(imm).is_some_and(|(_, low)| is_small(low) || is_wide(low)),
+            0 => {
+                last && form.j != 0
+                    && split_imm16(imm).is_some_and(|(_, low)| fits_imm12(low) || is_wide(low))
+            }
             _ if imm == 0 => true,
             _ => last && form.imm != 0 && fits,
         };

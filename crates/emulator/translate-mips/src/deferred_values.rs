@@ -2,7 +2,7 @@
 //! the reading instruction. Dead results are never computed. Positions record the deferred values for interruptions.
 
 use super::code::{DeferredValue, MAX_DEFERRED, Pending};
-use super::forms::{Form, Shape};
+use super::deferred_expressions::{DeferredExpr, ExprKind};
 use super::instruction::Instruction;
 use super::lower::Lowering;
 use super::registers::general;
@@ -20,7 +20,7 @@ impl Lowering<'_> {
     }
 
     /// The expression of a LoongArch register's deferred value.
-    pub(super) fn form(&self, register: u8) -> Option<Form> {
+    pub(super) fn form(&self, register: u8) -> Option<DeferredExpr> {
         self.all_deferred()
             .find(|deferred| deferred.d == register && register != 0)
             .map(|deferred| deferred.form)
@@ -115,7 +115,7 @@ impl Lowering<'_> {
     }
 
     /// Whether a value can be deferred: its operands must not depend on its destination.
-    pub(super) fn may_defer(&self, register: u8, form: Form) -> bool {
+    pub(super) fn may_defer(&self, register: u8, form: DeferredExpr) -> bool {
         let depends = |from: u8| from != register && self.depends(from, register);
         !depends(form.j) && !depends(form.k)
     }
@@ -129,9 +129,9 @@ impl Lowering<'_> {
     }
 
     /// Defers a value. The register's old value must be dead.
-    pub(super) fn defer(&mut self, register: u8, form: Form) {
+    pub(super) fn defer(&mut self, register: u8, form: DeferredExpr) {
         self.forget(register);
-        if form.shape == Shape::Sum && form.is_copy() && form.j == register {
+        if form.shape == ExprKind::Sum && form.is_copy() && form.j == register {
             return;
         }
         // Oldest first.

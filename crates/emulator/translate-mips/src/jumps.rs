@@ -3,7 +3,7 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::forms::Shape;
+use super::deferred_expressions::ExprKind;
 use super::instruction::{Instruction, Op};
 use super::lower::{Lowering, SPARE_SOURCE};
 use super::registers::{SCRATCH, SPARE, TABLE, general};
@@ -215,11 +215,11 @@ impl Lowering<'_> {
         let is_zero = instruction.op_has_two() && general(instruction.rt()) == 0;
         let form = self.form(general(instruction.rs())).filter(|_| is_zero && self.fuses)?;
         let mut condition = match form.shape {
-            Shape::Less => Condition::of(La::Blt, La::Bge, form.j, form.k),
-            Shape::LessUnsigned => Condition::of(La::Bltu, La::Bgeu, form.j, form.k),
+            ExprKind::Less => Condition::of(La::Blt, La::Bge, form.j, form.k),
+            ExprKind::LessUnsigned => Condition::of(La::Bltu, La::Bgeu, form.j, form.k),
             // `x < 1` is `0 >= x`.
-            Shape::LessThan => Condition::of(La::Bge, La::Blt, 0, form.j),
-            Shape::LessThanUnsigned => Condition::of(La::Beqz, La::Bnez, form.j, 0),
+            ExprKind::LessImmediate => Condition::of(La::Bge, La::Blt, 0, form.j),
+            ExprKind::LessUnsignedImmediate => Condition::of(La::Beqz, La::Bnez, form.j, 0),
             _ => return None,
         };
         if instruction.op == Op::Beq {

@@ -4,7 +4,7 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::code::{DeferredValue, Exit, MAX_DEFERRED, Pending, Position, Product, Reach, Unit, exit};
-use super::forms::Plan;
+use super::deferred_expressions::Plan;
 use super::instruction::{Instruction, Op};
 use super::uses::{EVERYTHING, Liveness, Set, slot_before};
 use super::width::Width;
@@ -146,7 +146,7 @@ impl<'a> Lowering<'a> {
         self.position(is_first);
         let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         match plan {
-            Plan::Plain => return self.plain(instruction),
+            Plan::Regular => return self.plain(instruction),
             Plan::Defer(d, form) => self.defer(d, form),
             Plan::Emit(code) => {
                 self.assembler.push(code);

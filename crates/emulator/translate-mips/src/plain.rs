@@ -4,7 +4,7 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::access::{Access, AccessAddress};
-use super::forms::{halves, is_small};
+use super::deferred_expressions::{fits_imm12, split_imm16};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
@@ -57,7 +57,7 @@ impl Instruction {
 
     /// Whether the instruction is an addition with an inline overflow check.
     pub(super) fn is_checked_sum(self) -> bool {
-        self.op == Op::Daddi && is_small(self.imm())
+        self.op == Op::Daddi && fits_imm12(self.imm())
     }
 
     /// Whether the lowered code may use the scratch register.
@@ -408,13 +408,13 @@ impl Lowering<'_> {
         }
         let words = access.words.filter(|_| imm % 4 == 0);
         let wide = |imm: i32| imm as i16 as i32 == imm && words.is_some();
-        match halves(imm) {
-            _ if is_small(imm) || wide(imm) => {}
+        match split_imm16(imm) {
+            _ if fits_imm12(imm) || wide(imm) => {}
             _ if (-4096..=4094).contains(&imm) => {
                 self.assembler.immediate(La::AddiD, SCRATCH, j, imm / 2);
                 (j, imm) = (SCRATCH, imm - imm / 2);
             }
-            Some((high, low)) if high != 0 && (is_small(low) || wide(low)) => {
+            Some((high, low)) if high != 0 && (fits_imm12(low) || wide(low)) => {
                 self.assembler.immediate(La::Addu16iD, SCRATCH, j, high);
                 (j, imm) = (SCRATCH, low);
             }
@@ -425,7 +425,7 @@ impl Lowering<'_> {
                 (j, imm) = (SCRATCH, low);
             }
         }
-        let op = if is_small(imm) { access.near } else { words.unwrap_or(access.near) };
+        let op = if fits_imm12(imm) { access.near } else { words.unwrap_or(access.near) };
         self.assembler.immediate(op, register, j, imm);
     }
 

@@ -21,8 +21,9 @@ impl Pending {
             state.lbt.scratch[usize::from(HIGH)] = high;
         }
         // Evaluate all values before writing any register.
-        let values =
-            self.deferred_values.map(|value| value.map(|deferred| (deferred.d, deferred.form.value(state))));
+        let values = self
+            .deferred_values
+            .map(|value| value.map(|deferred| (deferred.d, deferred.form.evaluate(state))));
         for (register, value) in values.into_iter().flatten() {
             state.x[usize::from(register)] = value;
         }

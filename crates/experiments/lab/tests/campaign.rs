@@ -121,7 +121,7 @@ fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed
 }
 
 #[test]
-fn a_table_that_is_written_while_others_add_to_the_store_has_what_they_added() {
+fn a_table_includes_results_added_concurrently() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path());
     run(THOUSAND, folder.path(), &Options { shard: "1/2".parse().unwrap(), ..Options::default() }).unwrap();
@@ -262,7 +262,7 @@ fn two_workers_on_one_store_and_shards_in_several_make_the_same_table() {
 }
 
 #[test]
-fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
+fn a_full_disk_is_reported_and_stored_results_remain() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = child(folder.path());
     // SAFETY: between fork and exec the closure only calls signal and setrlimit, which are async-signal-safe.
@@ -353,7 +353,7 @@ fn a_point_that_fails_or_panics_is_kept_with_its_error_and_run_again_only_when_a
 }
 
 #[test]
-fn a_stopped_campaign_stores_nothing_for_what_it_did_not_run() {
+fn a_stopped_campaign_stores_only_the_points_that_ran() {
     let folder = tempfile::tempdir().unwrap();
     let (registry, runs) = synthetic::registry();
     let experiment = synthetic::experiment(THOUSAND, &registry);
@@ -485,7 +485,7 @@ fn a_swept_parameter_of_two_values_is_a_mechanism_when_asked_for_and_places_are_
 }
 
 #[test]
-fn what_cannot_be_explained_says_what_to_do() {
+fn explain_reports_a_remedy_if_it_cannot_run() {
     let (registry, _) = synthetic::registry();
     let text = MECHANISMS.split("[explain]").next().unwrap();
     let message = |text: &str, mechanism: &[&str], at: &[(&str, &str)]| {

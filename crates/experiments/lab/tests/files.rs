@@ -66,7 +66,11 @@ fn every_error_is_reported_with_position_and_suggestion() {
             "6: there is no machine or file called `loongson-3a500`; did you mean `loongson-3a5000`?; run `longma machine check` on the machine file for details",
         ),
         ("unit = \"ns\"", "unti = \"ns\"", "24: metric has no key `unti`; did you mean `unit`?"),
-        ("note = \"from the sum\"", "", "48: the method of computation is missing; add a `note`"),
+        (
+            "note = \"from the sum\"",
+            "",
+            "48: the method of computation is missing; add a `note` that describes the computation",
+        ),
         (
             "name = \"every-chart\"",
             "name = \"Every Chart\"",

@@ -107,7 +107,7 @@ fn the_quick_form_is_compared_with_what_was_published_of_its_own_points() {
 }
 
 #[test]
-fn a_name_for_what_does_not_vary_is_an_error_with_what_was_meant() {
+fn names_and_values_that_do_not_vary_are_rejected_with_the_possible_ones() {
     let (registry, _) = synthetic::registry();
     let problems = |from: &str, to: &str| {
         let text = TEXT.replacen(from, to, 1);

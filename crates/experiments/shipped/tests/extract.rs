@@ -74,7 +74,7 @@ fn a_second_use_writes_nothing_and_a_changed_file_is_replaced() {
 }
 
 #[test]
-fn a_symbolic_link_in_the_place_of_a_file_is_replaced_and_its_target_is_left_alone() {
+fn a_symbolic_link_instead_of_a_file_is_replaced_and_its_target_is_unchanged() {
     let folder = tempdir().unwrap();
     let places = cache(folder.path());
     let program = extract(hello(), &places).unwrap().join(HELLO);

@@ -1,5 +1,6 @@
-//! Measures a network flow and its application on each pair of a modelled host's cores. Each pair is a run of `longma
-//! run` with the guest `flow_receive`, between a sender at line rate and a program that reads.
+//! Measures a network flow and its application on each pair of a modelled host's cores. Each pair is one run of `longma
+//! run` with the guest `flow_receive`, which receives from a modelled sender at line rate and passes the data to a
+//! reading application.
 //!
 //! Source: Hanford et al. 2014 for the pairs and the costs. The book's chapter lists what the model omits.
 
@@ -22,28 +23,28 @@ use longma_topology::{CpuLocation, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use run::{MemFile, RunFailure, one};
+use run::{MemFile, RunFailure, run_pair};
 
 /// The receive path as a guest program.
 const RECEIVER: &[u8] = include_bytes!("../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
 /// Maximum segment size of the receiver: packets of 9000 bytes minus their headers.
 const SEGMENT_BYTES: u64 = 8960;
 /// Size of the receiver's buffer in segments: 3 MiB of the largest ones. The count is the same for smaller segments,
-/// because the NIC's ring and FIFO limit the number of packets. The modelled sender has no congestion control and would
-/// lose packets beyond that repeatedly.
+/// because the NIC's ring and FIFO limit the number of packets in flight. A larger window would cause repeated losses,
+/// because the modelled sender has no congestion control.
 const WINDOW_SEGMENTS: u64 = 351;
 /// Length of the IPv4 and TCP headers.
 const HEADER_BYTES: u64 = 40;
 /// Minimum segment size that the receiver accepts.
 const MIN_SEGMENT_BYTES: u64 = 536;
-/// Bytes received before counting: almost twice the buffers of the ring (1024 of 9000 bytes), to warm up the caches.
-const BEFORE_BYTES: u64 = 16_000_000;
+/// Bytes received to warm up the caches before counting. Almost twice the ring's 1024 buffers of 9000 bytes.
+const WARM_UP_BYTES: u64 = 16_000_000;
 /// Bytes received in full detail after that, before the rate is measured. They fill the buffer of a receiver that is
 /// slower than the line (`guests/c/flow_rate.h`) and pass through it once.
-const SETTLE_BYTES: u64 = 3_000_000;
+const DETAILED_WARM_UP_BYTES: u64 = 3_000_000;
 /// Bytes that remain to be received when counting ends. The interval may end late, and the buffer must be as full at
 /// its end as at its start.
-const AFTER_BYTES: u64 = 16_000_000;
+const DRAIN_BYTES: u64 = 16_000_000;
 
 /// A sweep of the model.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ pub struct Sweep<'a> {
     pub machine: &'a str,
     /// The pairs; all if empty.
     pub pairs: Vec<Pair>,
-    /// Cycles per frame in addition to the guest's.
+    /// Cycles added to the guest's own processing of each frame.
     pub frame_cycles: u32,
     /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,
@@ -103,7 +104,7 @@ pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("send_queues", 16, "transmit rings for acknowledgements; 0: the flow's own"),
     ("xps", 1, "choose the transmit ring by the sending core"),
     ("busy_us", 1_000_000, "us that the application polls the NIC before it sleeps"),
-    ("threaded", 1, "a thread instead of softirq takes frames"),
+    ("threaded", 1, "poll the NIC in a kernel thread instead of softirq (threaded NAPI)"),
     ("napi", 1023, "that thread's core; by default the flow's"),
     ("ring", 4096, "receive descriptors"),
     ("delay_ns", 1_000_000_000, "ns of interrupt delay"),
@@ -112,9 +113,9 @@ pub const OFFLOADS: [(&str, u64, &str); 15] = [
     (
         "near",
         1,
-        "rings and buffers are in the memory of the flow's core (the default); 0: of the application's core",
+        "place rings and buffers on the NUMA node of the flow's core (the default); 0: of the application's core",
     ),
-    ("before", 1 << 20, "cycles per frame before the socket"),
+    ("before", 1 << 20, "additional cycles per frame in the network stack, before the socket"),
 ];
 
 /// A setting from [`OFFLOADS`] with its value.
@@ -140,8 +141,8 @@ impl std::str::FromStr for Offload {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: expected NAME=VALUE"))?;
-        let Some((name, max, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
-            let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
+        let Some((name, max, _)) = OFFLOADS.iter().find(|setting| setting.0 == name) else {
+            let known: Vec<&str> = OFFLOADS.iter().map(|setting| setting.0).collect();
             return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
         let min = min_value(name);
@@ -167,8 +168,8 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Upper bound of a flow's payload rate in Gb/s with packets of `mtu` bytes. A frame has 18 bytes around the packet
-    /// and 20 bytes of gap (IEEE 802.3-2018, 3.1.1 and 4.4.2).
+    /// Upper bound of a flow's payload rate in Gb/s with packets of `mtu` bytes. Each frame adds 18
+    /// bytes of header and FCS, and 20 bytes of preamble and interframe gap (IEEE 802.3-2018, 3.1.1 and 4.4.2).
     pub fn goodput(&self, mtu: u64) -> f64 {
         self.gbps * mtu.saturating_sub(HEADER_BYTES) as f64 / (mtu as f64 + 38.0)
     }
@@ -277,12 +278,12 @@ impl Sweep<'_> {
 }
 
 /// Seed for a run of a pair. It differs between pairs and does not depend on which other pairs are swept.
-fn drawn(seed: u64, pair: Pair) -> u64 {
+fn pair_seed(seed: u64, pair: Pair) -> u64 {
     let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
     mix(seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Makes `runs`, in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
+/// Executes `runs` in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
 /// returns the results so far.
 ///
 /// # Errors
@@ -307,11 +308,12 @@ pub fn measure(
             let unknown =
                 || RunFailure::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
-            let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
-            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(RunFailure::Failed));
+            let result = class.and_then(|class| run_pair(sweep, nic, &program, (pair, class, seed), stop));
+            let result =
+                result.and_then(|measured| keep(&measured).map(|()| measured).map_err(RunFailure::Failed));
             let (done, failures) = &mut *results.lock().ignore_poison();
             match result {
-                Ok(one) => done.push(one),
+                Ok(measured) => done.push(measured),
                 Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
                 Err(RunFailure::Stopped) => {}
             }
@@ -323,11 +325,11 @@ pub fn measure(
     };
     std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
     let (mut done, failures) = results.into_inner().ignore_poison();
-    // Report the smallest error, so that the message does not depend on timing.
+    // Report the failure of the first pair in order, so that the message does not depend on timing.
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);
     }
-    done.sort_by_key(|one: &Measured| (one.pair, one.seed));
+    done.sort_by_key(|measured: &Measured| (measured.pair, measured.seed));
     Ok(done)
 }
 
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offload_is_named_with_a_value_that_it_can_have() {
+    fn settings_with_unknown_names_or_values_out_of_range_are_rejected() {
         assert_eq!("rfs=1".parse(), Ok(Offload { name: "rfs", value: 1 }));
         for (wrong, reason) in [
             ("rfs", "NAME=VALUE"),
@@ -370,23 +372,23 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_draws_from_a_seed_of_its_own() {
+    fn every_pair_has_its_own_seed() {
         let pairs = (0..12).flat_map(|flow| (0..12).map(move |application| Pair { flow, application }));
-        let drawn: std::collections::BTreeSet<u64> =
-            pairs.flat_map(|pair| (1..=4).map(move |seed| drawn(seed, pair))).collect();
-        assert_eq!(drawn.len(), 4 * 144);
+        let seeds: std::collections::BTreeSet<u64> =
+            pairs.flat_map(|pair| (1..=4).map(move |seed| pair_seed(seed, pair))).collect();
+        assert_eq!(seeds.len(), 4 * 144);
     }
 
     #[test]
-    fn a_line_carries_its_rate_less_what_is_around_the_data() {
+    fn goodput_excludes_headers_and_framing() {
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert!((nic.goodput(9000) - 40.0 * 8960.0 / 9038.0).abs() < 1e-12);
         assert!((nic.goodput(1500) - 40.0 * 1460.0 / 1538.0).abs() < 1e-12);
     }
 
     #[test]
-    fn a_pairs_value_is_the_mean_over_its_seeds() {
-        let one = |flow, seed, gbps| Measured {
+    fn over_seeds_averages_each_pair() {
+        let measured = |flow, seed, gbps| Measured {
             pair: Pair { flow, application: 0 },
             seed,
             class: Class::SameCpu,
@@ -395,7 +397,7 @@ mod tests {
             stages: [1.0; STAGES.len()],
             busy: [(gbps, "base".into()), (0.0, "idle".into())],
         };
-        let means = over_seeds(&[one(0, 1, 10.0), one(0, 2, 20.0), one(1, 1, 5.0)]);
+        let means = over_seeds(&[measured(0, 1, 10.0), measured(0, 2, 20.0), measured(1, 1, 5.0)]);
         assert_eq!(means.iter().map(|mean| mean.gbps).collect::<Vec<_>>(), [15.0, 5.0]);
         assert_eq!((means[0].costs[3], means[0].busy[0].0, means[0].stages[2]), (15.0, 15.0, 1.0));
     }

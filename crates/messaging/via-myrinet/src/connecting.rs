@@ -189,13 +189,13 @@ impl Provider for Myrinet {
         Ok(Some(Arc::new(Pages::new(length)?)))
     }
 
-    fn registered(&self, region: &RegionInfo) {
+    fn register_region(&self, region: &RegionInfo) {
         let mut world = self.shared.world();
         let regions = &mut world.station(self.station).regions;
         regions.insert(region.handle.0, region.address, region.length, region.memory.is_some());
     }
 
-    fn deregistered(&self, handle: MemoryHandle) {
+    fn deregister_region(&self, handle: MemoryHandle) {
         self.shared.world().station(self.station).regions.remove(handle.0);
     }
 }

@@ -278,12 +278,12 @@ impl Provider for Late {
         self.0.allocate(length)
     }
 
-    fn registered(&self, region: &RegionInfo) {
-        self.0.registered(region);
+    fn register_region(&self, region: &RegionInfo) {
+        self.0.register_region(region);
     }
 
-    fn deregistered(&self, handle: MemoryHandle) {
-        self.0.deregistered(handle);
+    fn deregister_region(&self, handle: MemoryHandle) {
+        self.0.deregister_region(handle);
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A registered memory region. Dropping it deregisters the memory.
 ///
-/// The NIC, peers and other threads may change the contents at any time, so the region does not lend slices: `read` and
+/// The NIC, peers and other threads may change the contents at any time, so the region provides no slices: `read` and
 /// `write` copy. Concurrent access is not undefined behaviour: each byte read is an old or a new value. An aligned
 /// 8-byte copy is atomic.
 pub struct MemoryRegion {
@@ -30,20 +30,20 @@ impl MemoryRegion {
 
     /// The address of the first byte in this process.
     pub fn address(&self) -> u64 {
-        self.region.facts.address
+        self.region.info.address
     }
 
     /// A pointer to the first byte. The contents may change at any time.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.region.facts.address as *mut u8
+        self.region.info.address as *mut u8
     }
 
     /// The length, bytes.
     pub fn len(&self) -> usize {
-        self.region.facts.length as usize
+        self.region.info.length as usize
     }
 
-    /// Whether the length is 0. A region is never empty.
+    /// Always false: a region is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -68,9 +68,9 @@ impl MemoryRegion {
     pub fn set_attributes(&mut self, attributes: MemoryAttributes) -> Result<(), Error> {
         let before = self.attributes();
         self.region = self.nic.memory.set_attributes(self.handle, attributes)?;
-        if let Err(error) = self.nic.provider.changed(&self.region.facts) {
+        if let Err(error) = self.nic.provider.update_region(&self.region.info) {
             self.region = self.nic.memory.set_attributes(self.handle, before)?;
-            self.nic.provider.registered(&self.region.facts);
+            self.nic.provider.register_region(&self.region.info);
             return Err(error);
         }
         Ok(())
@@ -102,12 +102,15 @@ impl MemoryRegion {
         unsafe { copy_from_own(from, self.as_ptr().add(offset)) }
     }
 
-    /// The 8 bytes at `offset`, a multiple of 8, as an atomic. Programs use it to poll for an RDMA write by the peer.
+    /// The 8 bytes at `offset` as an atomic. Programs use it to poll for an RDMA write by the peer.
+    ///
+    /// # Panics
+    /// If the bytes are not inside the region, or their address is not a multiple of 8.
     pub fn atomic(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
         assert!(
             (self.address() as usize + offset).is_multiple_of(8),
-            "an atomic needs an offset that is a multiple of 8"
+            "the address of an atomic must be a multiple of 8"
         );
         // SAFETY: the word is inside the region, aligned, and mapped as long as `self` is borrowed.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }
@@ -143,6 +146,6 @@ impl Drop for MemoryRegion {
         // found before.
         self.nic.memory.remove(self.handle);
         self.nic.vi_registry.retire(&self.region);
-        self.nic.provider.deregistered(self.handle);
+        self.nic.provider.deregister_region(self.handle);
     }
 }

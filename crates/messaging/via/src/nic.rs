@@ -127,8 +127,8 @@ impl Nic {
         memory: Option<Arc<dyn Memory>>,
     ) -> Result<MemoryRegion, Error> {
         let region = self.shared.memory.insert(address, length, attributes, memory)?;
-        self.shared.provider.registered(&region.facts);
-        Ok(MemoryRegion { nic: self.shared.clone(), handle: region.facts.handle, region })
+        self.shared.provider.register_region(&region.info);
+        Ok(MemoryRegion { nic: self.shared.clone(), handle: region.info.handle, region })
     }
 
     /// Creates a completion queue for `entries` notifications.

@@ -140,18 +140,18 @@ pub trait Provider: Send + Sync {
     }
 
     /// Called when a region has been registered.
-    fn registered(&self, region: &RegionInfo) {
+    fn register_region(&self, region: &RegionInfo) {
         let _ = region;
     }
 
     /// Called when the attributes of a region have changed. On an error, peers keep their previous access.
-    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
-        self.registered(region);
+    fn update_region(&self, region: &RegionInfo) -> Result<(), Error> {
+        self.register_region(region);
         Ok(())
     }
 
     /// Called when a region has been deregistered.
-    fn deregistered(&self, handle: MemoryHandle) {
+    fn deregister_region(&self, handle: MemoryHandle) {
         let _ = handle;
     }
 }

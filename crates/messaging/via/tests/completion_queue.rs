@@ -319,7 +319,7 @@ fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
 }
 
 #[test]
-fn the_end_of_a_silent_peer_is_detected_for_every_kind_of_end() {
+fn the_disconnect_or_drop_of_a_silent_peer_is_detected() {
     let mut crowd = crowd(60);
     crowd.settle();
     let mut ended = Vec::new();

@@ -1,4 +1,4 @@
-//! Registered memory under heavy use: many registrations, and concurrent copies of the same bytes.
+//! Tests of registered memory: handles over many registrations, concurrent access to the same bytes, and page faults.
 //!
 //! Source: VIA, memory registration.
 
@@ -19,7 +19,7 @@ fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
     for count in 0..100_000 {
         // SAFETY: the vector outlives the region and is not used otherwise.
         let region = unsafe { nic.register(bytes.as_mut_ptr(), bytes.len(), MemoryAttributes::local(tag)) };
-        let handle = region.expect("room").handle().0;
+        let handle = region.expect("a registration").handle().0;
         assert!(
             handle != 0 && seen.insert(handle),
             "handle {handle:#x} was reused after {count} registrations"
@@ -28,20 +28,21 @@ fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
 }
 
 #[test]
-fn regions_keep_their_handles_while_others_are_added_and_removed() {
+fn a_new_region_has_another_handle_than_a_live_and_a_released_one() {
     let (nic, tag) = open();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
     let removed = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
     for _ in 0..5000 {
         let other = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
-        assert_ne!((other.handle(), other.handle()), (kept.handle(), removed.handle));
+        assert_ne!(other.handle(), kept.handle());
+        assert_ne!(other.handle(), removed.handle);
     }
     drop(vi);
 }
 
 #[test]
-fn concurrently_stored_and_loaded_words_are_never_mixed() {
+fn concurrent_word_accesses_are_not_torn() {
     let (nic, tag) = open();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
     const WRITERS: u64 = 3;
@@ -60,7 +61,8 @@ fn concurrently_stored_and_loaded_words_are_never_mixed() {
         for round in 0..20_000 {
             let (mut word, mut bytes) = ([0; 8], [0; 777]);
             memory.read(round % 64 * 8, &mut word);
-            assert!(known.contains(&u64::from_ne_bytes(word)), "half of one word and half of another");
+            let word = u64::from_ne_bytes(word);
+            assert!(known.contains(&word), "torn read of {word:#x}");
             memory.read(1024, &mut bytes);
             assert!(bytes.iter().all(|byte| u64::from(*byte) <= WRITERS));
         }
@@ -89,7 +91,7 @@ fn prefaulted_memory_is_written_without_page_faults() {
         memory.write(0, &text);
         faults() - before
     };
-    // At least one fault even where the kernel uses huge pages by itself.
+    // Transparent huge pages reduce the faults, but not to one.
     assert!(cost(false, false) > 1);
     assert!(cost(true, false) <= 1);
     assert!(cost(true, true) <= 1);

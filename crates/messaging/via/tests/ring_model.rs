@@ -350,7 +350,7 @@ mod engine {
 
     #[test]
     fn an_owner_and_the_thread_that_revokes_it_are_never_inside_together() {
-        super::explored("lock: an owner and a thread that takes its seat", 4, || {
+        super::explored("lock: an owner and a thread that takes over its slot", 4, || {
             let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
             // This thread owns the lock from here on.
             drop(lock.lock());
@@ -360,7 +360,7 @@ mod engine {
                     // As if holding `held`, for which there is no contention here. Instead of waiting for the owner to
                     // leave, the thread gives up.
                     let is_revoked = lock
-                        .take_next_seat()
+                        .take_next_slot()
                         .is_none_or(|inside| !inside.load(loom::sync::atomic::Ordering::Acquire));
                     if is_revoked {
                         step(&protected);
@@ -376,7 +376,7 @@ mod engine {
                 }
             }
             let is_revoked = other.join().unwrap();
-            assert!(lock.enter_as_owner().is_none(), "the old owner's seat is still current");
+            assert!(lock.enter_as_owner().is_none(), "the old owner's slot is still current");
             // SAFETY: the other thread has ended.
             let sum = protected.with(|value| unsafe { *value });
             assert_eq!(sum, entered + u32::from(is_revoked));

@@ -139,7 +139,7 @@ fn a_disconnect_is_reported_after_the_messages_sent_before_it() {
 }
 
 #[test]
-fn sent_messages_arrive_even_if_the_sender_closes_the_nic_at_once() {
+fn sent_messages_arrive_even_if_the_sender_closes_the_nic_immediately() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..200 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1000)])).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpuset_narrows_what_is_open_and_its_absence_does_not() {
+    fn only_an_existing_cpuset_restricts_the_allowed_cpus() {
         let online: CpuSet = "0-7".parse().unwrap();
         let host = FakeHost::with(&[
             ("proc/7/cgroup", "0::/a/b"),

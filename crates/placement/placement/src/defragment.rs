@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scattered_host_is_mended_by_few_moves_and_a_good_one_left_alone() {
+    fn few_moves_defragment_a_scattered_host() {
         let (scheduler, vms) = scattered(false);
         let plan = super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20);
         assert!(plan.score.1 < plan.score.0 / 2.0, "{:?}", plan.score);

@@ -150,7 +150,7 @@ fn events_have_their_numbers_in_the_order_of_their_commits() {
 }
 
 #[test]
-fn a_server_that_forgets_what_it_committed_and_tables_of_a_later_version_are_refused() {
+fn tables_of_a_later_version_and_unreachable_databases_are_rejected() {
     on_server(|database, server| {
         drop(database.open());
         let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();

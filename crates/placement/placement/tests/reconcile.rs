@@ -240,7 +240,7 @@ fn a_refused_move_is_undone_and_a_refused_start_fails_with_its_reason() {
 }
 
 #[test]
-fn dead_and_manually_changed_domains_are_repaired_and_foreign_ones_left_alone() {
+fn dead_and_manually_changed_domains_are_repaired_and_foreign_ones_are_unchanged() {
     let mut house = house();
     (0..4).for_each(|s| house.step(s));
     let name = |n: &str, h: &House| domain_name(h.find(n).unwrap().id);

@@ -66,7 +66,7 @@ fn a_repeated_key_gets_the_first_answer_while_the_first_is_in_progress() {
 }
 
 #[test]
-fn the_same_name_at_once_is_placed_once_and_refused_otherwise() {
+fn concurrent_requests_for_one_name_place_it_once() {
     for request in requests() {
         race(None, &request, |at, answer| match answer {
             Ok(_) => assert_eq!(at, 0),

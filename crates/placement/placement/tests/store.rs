@@ -169,7 +169,7 @@ fn a_key_is_answered_once_and_a_name_is_taken_once() {
 }
 
 #[test]
-fn two_members_that_shun_each_other_do_not_meet_however_they_race() {
+fn racing_members_of_an_anti_affinity_group_never_share_a_host() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
@@ -484,7 +484,7 @@ fn a_moving_member_counts_on_both_nodes_for_anti_affinity_and_on_neither_for_aff
 }
 
 #[test]
-fn groups_by_node_hold_when_two_schedulers_place_their_members_at_once() {
+fn groups_by_node_hold_with_two_concurrent_schedulers() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();

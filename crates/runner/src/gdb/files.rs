@@ -1,5 +1,4 @@
-//! Read-only file access for the debugger, with the guest's path names. Source: GDB manual, appendix E.10 (Host I/O
-//! packets).
+//! GDB Host I/O: the debugger reads files by the guest's paths. Source: GDB manual, appendix E.10 (Host I/O packets).
 
 use std::{
     collections::BTreeMap,
@@ -58,14 +57,14 @@ impl HostIo for Target {
 
 impl HostIoOpen for Target {
     fn open(&mut self, name: &[u8], flags: HostIoOpenFlags, _: HostIoOpenMode) -> HostIoResult<u32, Self> {
-        let writes = HostIoOpenFlags::O_WRONLY | HostIoOpenFlags::O_RDWR | HostIoOpenFlags::O_CREAT;
-        if flags.intersects(writes) {
+        let write_flags = HostIoOpenFlags::O_WRONLY | HostIoOpenFlags::O_RDWR | HostIoOpenFlags::O_CREAT;
+        if flags.intersects(write_flags) {
             return Err(HostIoError::Errno(HostIoErrno::EROFS));
         }
         if self.files.0.len() == MAX_OPEN_FILES {
             return Err(HostIoError::Errno(HostIoErrno::EMFILE));
         }
-        let file = self.cores.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
+        let file = self.cores.process().open_guest_path(Path::new(std::ffi::OsStr::from_bytes(name)))?;
         let file = File::from(descriptors::move_to_reserved(file.into())?);
         let free = (0..)
             .find(|number| !self.files.0.contains_key(number))

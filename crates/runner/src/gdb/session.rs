@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Detaches a forked child. The debugger stays with the parent.
-    pub(crate) fn leave_child(&self, cores: &Cores) {
+    pub(crate) fn detach_child(&self, cores: &Cores) {
         if self.attached.swap(false, Ordering::AcqRel) {
             self.stopping.store(false, Ordering::Release);
             cores.process().intercept_signals(false);
@@ -163,7 +163,7 @@ impl Session {
     pub(super) fn stop(&self, control: &mut Control, cores: &Cores) {
         control.running = false;
         self.stopping.store(true, Ordering::SeqCst);
-        cores.request_all();
+        cores.request_attention();
     }
 
     /// Waits until no thread runs or the process has ended.

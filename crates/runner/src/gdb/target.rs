@@ -289,7 +289,7 @@ impl MultiThreadBase for Target {
             translated.note_change(written.clone());
         }
         self.cores.code().invalidate(&written);
-        self.cores.request_all();
+        self.cores.request_attention();
         Ok(())
     }
 

@@ -152,12 +152,12 @@ impl Roster {
             for core in placed.allowed.iter().filter(|core| **core < CoreSet::CORES) {
                 bytes[core / 8] |= 1 << (core % 8);
             }
-            let kept = CoreSet::from_bytes(&bytes).and(CoreSet::first(cores));
+            let kept = CoreSet::from_bytes(&bytes).intersection(CoreSet::first_n(cores));
             // The thread had no affinity restriction, or none of its cores exists.
             let free = kept.is_empty() || placed.allowed.len() == image.cores.len();
             roster.threads.push(ScheduledThread {
                 core: placed.core % cores,
-                allowed: if free { CoreSet::first(cores) } else { kept },
+                allowed: if free { CoreSet::first_n(cores) } else { kept },
                 ready_at: Time::from_ps(placed.ready_ps),
                 run_time: Duration::from_ps(placed.run_time_ps),
                 queued: false,
@@ -386,7 +386,7 @@ mod tests {
 
     fn with_threads(cores: usize, threads: usize) -> Roster {
         let mut roster = Roster::new(cores);
-        (0..threads).for_each(|_| roster.add(CoreSet::first(cores), Time::ZERO));
+        (0..threads).for_each(|_| roster.add(CoreSet::first_n(cores), Time::ZERO));
         roster
     }
 

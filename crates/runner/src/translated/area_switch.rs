@@ -68,7 +68,7 @@ impl<F: FrontEnd> Translated<F> {
             } else {
                 drop(engine);
                 waiting.get_or_insert_with(|| self.area_usage.wait());
-                cores.request_all();
+                cores.request_attention();
                 thread::sleep(POLL_INTERVAL);
                 waited += POLL_INTERVAL;
             }

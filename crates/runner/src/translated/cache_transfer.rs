@@ -64,7 +64,7 @@ impl<F: FrontEnd> Translated<F> {
         }
         // Stop the other threads, because the export takes some time.
         self.is_over.store(true, Ordering::Release);
-        cores.request_all();
+        cores.request_attention();
         self.forget_noted(cores);
         let engine = self.engine();
         let size = engine.export_size();

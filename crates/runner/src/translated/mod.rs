@@ -437,7 +437,7 @@ impl Memory for View<'_> {
 
     fn forget(&self, code: Range<u64>) -> Result<(), Fault> {
         self.cores.code().invalidate(&code);
-        self.cores.request_all();
+        self.cores.request_attention();
         Ok(())
     }
 }

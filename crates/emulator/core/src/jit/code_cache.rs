@@ -1,5 +1,5 @@
-//! The memory of translated code, mapped twice: readable and executable, and writable at another address. Source:
-//! mmap(2), mremap(2) (an old size of zero maps shared memory again), PR_SET_MDWE in prctl(2).
+//! The code cache: memory for translated code, with separate executable and writable mappings (W^X). Source: mmap(2),
+//! mremap(2) (an old size of zero maps shared memory again), PR_SET_MDWE in prctl(2).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,37 +14,37 @@ use super::assembler::Assembled;
 /// The default size of a cache. A relative jump can reach every byte of it.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
-/// The alignment of code, so that no two pieces share a cache line of the host.
+/// The alignment of code, so that no two code blocks share a cache line of the host.
 pub(super) const LINE_BYTES: usize = 64;
 
 /// A forked child gets a copy of at most this much code: translating again is cheaper than copying code that may never
 /// run.
-const WORTH_COPYING_BYTES: usize = 8 << 20;
+const MAX_FORK_COPY_BYTES: usize = 8 << 20;
 
 /// If there are more changes than this since the last fork, the next fork copies all code.
 const MAX_CHANGES: usize = 4096;
 
-/// Memory for host code. No page is ever writable and executable at once or becomes executable later, so hosts that
-/// enforce this (PR_SET_MDWE) accept it. Both mappings show the same memory and keep their addresses.
+/// Memory for host code. No page is ever writable and executable at once or becomes executable later, as
+/// PR_SET_MDWE requires. Both mappings show the same memory and keep their addresses.
 pub(crate) struct CodeCache {
     /// The address of the executable mapping.
     start: NonNull<u8>,
     /// The address of the writable mapping.
     writable: NonNull<u8>,
     bytes: usize,
-    /// The offset after the last byte ever used.
+    /// The high-water mark: the offset after the last byte ever used.
     used: usize,
-    free: FreePieces,
-    copy: Copy,
+    free: FreeList,
+    fork_snapshot: ForkSnapshot,
     /// The memory is still shared with the parent process.
     belongs_to_parent: bool,
 }
 
 /// A copy of the code at the last fork, updated incrementally for the next one.
 #[derive(Default)]
-struct Copy {
+struct ForkSnapshot {
     bytes: Vec<u8>,
-    /// The ranges changed since: reused pieces and redirected jumps.
+    /// The ranges changed since the last fork: reused blocks and redirected jumps.
     changed: Vec<Range<usize>>,
 }
 
@@ -55,14 +55,14 @@ impl CodeCache {
     /// Reserves `bytes` bytes of address space twice. The host allocates memory on use.
     pub fn reserve(bytes: usize) -> io::Result<Self> {
         let start = map(ptr::null_mut(), bytes)?;
-        match map_again(start, ptr::null_mut(), bytes) {
+        match map_alias(start, ptr::null_mut(), bytes) {
             Ok(writable) => Ok(Self {
                 start,
                 writable,
                 bytes,
                 used: 0,
-                free: FreePieces::default(),
-                copy: Copy::default(),
+                free: FreeList::default(),
+                fork_snapshot: ForkSnapshot::default(),
                 belongs_to_parent: false,
             }),
             Err(error) => {
@@ -79,7 +79,7 @@ impl CodeCache {
         start..start + self.bytes as u64
     }
 
-    /// The size of the largest free piece.
+    /// The size of the largest free block.
     pub fn free_bytes(&self) -> usize {
         (self.bytes - self.used).max(self.free.largest())
     }
@@ -90,26 +90,26 @@ impl CodeCache {
     /// If there is not enough space.
     pub fn insert(&mut self, code: &Assembled) -> Range<u64> {
         let length = code.bytes().len().next_multiple_of(LINE_BYTES);
-        let offset = self.free.take(length).unwrap_or_else(|| {
+        let offset = self.free.allocate(length).unwrap_or_else(|| {
             assert!(length <= self.bytes - self.used, "callers check free_bytes() first");
             self.used += length;
             self.used - length
         });
         let address = self.start.as_ptr() as u64 + offset as u64;
         let code = code.at(address);
-        self.copy.note(offset..offset + length);
+        self.fork_snapshot.record_change(offset..offset + length);
         // SAFETY: the destination is inside the mapping, and no thread runs code there.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(offset), code.len()) };
         address..address + length as u64
     }
 
-    /// All code from the start to the end of the used part.
+    /// All bytes below the high-water mark.
     pub fn written(&self) -> &[u8] {
         // SAFETY: the range is inside the mapping, which is written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) }
     }
 
-    /// Appends code after the used part. Returns false if there is not enough space.
+    /// Appends code at the high-water mark. Returns false if there is not enough space.
     pub fn extend(&mut self, code: &[u8]) -> bool {
         if code.len() > self.bytes - self.used || !code.len().is_multiple_of(LINE_BYTES) {
             return false;
@@ -122,21 +122,21 @@ impl CodeCache {
         true
     }
 
-    /// Overwrites code at offset `place` that no thread runs yet.
+    /// Overwrites code at `offset` that no thread runs yet.
     ///
     /// # Panics
-    /// If the range is outside the used part.
-    pub fn overwrite(&mut self, place: usize, bytes: &[u8]) {
-        assert!(place + bytes.len() <= self.used, "the code to patch is in the cache");
-        self.copy.note(place..place + bytes.len());
+    /// If the range is not below the high-water mark.
+    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.used, "the code to patch is in the cache");
+        self.fork_snapshot.record_change(offset..offset + bytes.len());
         // SAFETY: the range is inside the mapping, as asserted above.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(place), bytes.len()) };
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(offset), bytes.len()) };
     }
 
     /// Frees code that [`CodeCache::insert`] returned and that no thread can run any more.
     pub fn remove(&mut self, code: Range<u64>) {
         let start = self.start.as_ptr() as u64;
-        self.free.put((code.start - start) as usize, (code.end - code.start) as usize);
+        self.free.free((code.start - start) as usize, (code.end - code.start) as usize);
     }
 
     /// Patches the jump or call whose 32-bit displacement is at `displacement` to go to `target`. Threads may be
@@ -146,7 +146,7 @@ impl CodeCache {
         let distance = target.wrapping_sub(displacement + 4) as u32;
         let (quadword, shift) = (displacement & !7, displacement % 8 * 8);
         let offset = (quadword - self.start.as_ptr() as u64) as usize;
-        self.copy.note(offset..offset + 8);
+        self.fork_snapshot.record_change(offset..offset + 8);
         // SAFETY: the quadword is inside the mapping, and only this value writes to it.
         let word = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
         let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
@@ -159,20 +159,20 @@ impl CodeCache {
         if self.belongs_to_parent {
             return;
         }
-        if self.used > WORTH_COPYING_BYTES {
-            self.copy = Copy::default();
+        if self.used > MAX_FORK_COPY_BYTES {
+            self.fork_snapshot = ForkSnapshot::default();
             return;
         }
         // SAFETY: the range is inside the mapping, which is written only through this value.
         let code = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) };
-        self.copy.follow(code);
+        self.fork_snapshot.update(code);
     }
 
     /// Runs in a forked child. The memory still belongs to the parent and must not be executed or written before
-    /// [`CodeCache::take_private_copy`]. Returns false if there was too much code to copy, so that the cache is empty.
+    /// [`CodeCache::take_private_copy`]. Returns false if the code exceeded the copy limit; the cache is then empty.
     pub fn adopt_in_child(&mut self) -> bool {
         self.belongs_to_parent = true;
-        if self.used > WORTH_COPYING_BYTES {
+        if self.used > MAX_FORK_COPY_BYTES {
             self.clear();
         }
         !self.is_empty()
@@ -190,7 +190,7 @@ impl CodeCache {
 
     /// Removes all code. No thread may run it any more.
     pub fn clear(&mut self) {
-        (self.used, self.free, self.copy) = (0, FreePieces::default(), Copy::default());
+        (self.used, self.free, self.fork_snapshot) = (0, FreeList::default(), ForkSnapshot::default());
     }
 
     /// Runs in a forked child: replaces the shared memory with private copies of the code at the same addresses.
@@ -203,18 +203,18 @@ impl CodeCache {
             return Ok(());
         }
         map(self.start.as_ptr(), self.bytes)?;
-        map_again(self.start, self.writable.as_ptr(), self.bytes)?;
+        map_alias(self.start, self.writable.as_ptr(), self.bytes)?;
         self.belongs_to_parent = false;
-        let code = &self.copy.bytes;
+        let code = &self.fork_snapshot.bytes;
         // SAFETY: the memory mapped above is as large as the cache that was copied.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr(), code.len()) };
         Ok(())
     }
 }
 
-impl Copy {
+impl ForkSnapshot {
     /// Records a change to the code at `range`.
-    fn note(&mut self, range: Range<usize>) {
+    fn record_change(&mut self, range: Range<usize>) {
         if self.bytes.is_empty() || range.start >= self.bytes.len() {
             return;
         }
@@ -226,7 +226,7 @@ impl Copy {
     }
 
     /// Updates the copy from `code`.
-    fn follow(&mut self, code: &[u8]) {
+    fn update(&mut self, code: &[u8]) {
         let have = self.bytes.len().min(code.len());
         for range in self.changed.drain(..) {
             let range = range.start..range.end.min(have);
@@ -236,13 +236,13 @@ impl Copy {
     }
 }
 
-/// Maps new shared executable memory at any address, or replaces the mapping at `place`.
-fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
-    let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: at a kernel-chosen address it affects no existing mapping; `place` is owned by a cache.
+/// Maps new shared executable memory at any address, or replaces the mapping at `address`.
+fn map(address: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
+    let fixed = if address.is_null() { 0 } else { libc::MAP_FIXED };
+    // SAFETY: at a kernel-chosen address it affects no existing mapping; `address` is owned by a cache.
     let start = unsafe {
         libc::mmap(
-            place.cast(),
+            address.cast(),
             bytes,
             libc::PROT_READ | libc::PROT_EXEC,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed,
@@ -250,27 +250,27 @@ fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
             0,
         )
     };
-    given(start)
+    check_mmap(start)
 }
 
-/// Maps the memory at `start` again as writable memory, at any address or in place of the mapping at `place`. This
+/// Maps the memory at `start` again as writable memory, at any address or in place of the mapping at `address`. This
 /// needs no file descriptor, which a guest could replace concurrently.
-fn map_again(start: NonNull<u8>, place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
-    let fixed = if place.is_null() { 0 } else { libc::MREMAP_FIXED };
-    // SAFETY: the mapping is shared, so a size of zero leaves it in place; `place` is owned by a cache.
+fn map_alias(start: NonNull<u8>, address: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
+    let fixed = if address.is_null() { 0 } else { libc::MREMAP_FIXED };
+    // SAFETY: the mapping is shared, so a size of zero leaves it in place; `address` is owned by a cache.
     unsafe {
-        let again = libc::mremap(start.as_ptr().cast(), 0, bytes, libc::MREMAP_MAYMOVE | fixed, place);
-        let again = given(again)?;
-        if libc::mprotect(again.as_ptr().cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+        let alias = libc::mremap(start.as_ptr().cast(), 0, bytes, libc::MREMAP_MAYMOVE | fixed, address);
+        let alias = check_mmap(alias)?;
+        if libc::mprotect(alias.as_ptr().cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             let error = io::Error::last_os_error();
-            libc::munmap(again.as_ptr().cast(), bytes);
+            libc::munmap(alias.as_ptr().cast(), bytes);
             return Err(error);
         }
-        Ok(again)
+        Ok(alias)
     }
 }
 
-fn given(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
+fn check_mmap(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -287,40 +287,40 @@ impl Drop for CodeCache {
     }
 }
 
-/// Free pieces below the end of the used part. Adjacent pieces are merged.
+/// Free blocks below the high-water mark. Adjacent blocks are merged.
 #[derive(Default)]
-struct FreePieces {
+struct FreeList {
     /// Start offset to length.
     by_start: BTreeMap<usize, usize>,
     /// `(length, start)`.
     by_length: BTreeSet<(usize, usize)>,
 }
 
-impl FreePieces {
+impl FreeList {
     fn largest(&self) -> usize {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
-    /// Takes `length` bytes from the smallest piece that is large enough.
-    fn take(&mut self, length: usize) -> Option<usize> {
+    /// Allocates `length` bytes from the smallest block that is large enough.
+    fn allocate(&mut self, length: usize) -> Option<usize> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;
-        self.forget(start, found);
+        self.remove(start, found);
         if found > length {
             self.add(start + length, found - length);
         }
         Some(start)
     }
 
-    fn put(&mut self, mut start: usize, mut length: usize) {
-        if let Some((&before, &its)) = self.by_start.range(..start).next_back()
-            && before + its == start
+    fn free(&mut self, mut start: usize, mut length: usize) {
+        if let Some((&before, &before_length)) = self.by_start.range(..start).next_back()
+            && before + before_length == start
         {
-            self.forget(before, its);
-            (start, length) = (before, its + length);
+            self.remove(before, before_length);
+            (start, length) = (before, before_length + length);
         }
-        if let Some(&behind) = self.by_start.get(&(start + length)) {
-            self.forget(start + length, behind);
-            length += behind;
+        if let Some(&next_length) = self.by_start.get(&(start + length)) {
+            self.remove(start + length, next_length);
+            length += next_length;
         }
         self.add(start, length);
     }
@@ -330,7 +330,7 @@ impl FreePieces {
         self.by_length.insert((length, start));
     }
 
-    fn forget(&mut self, start: usize, length: usize) {
+    fn remove(&mut self, start: usize, length: usize) {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
     }
@@ -344,16 +344,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn allocated_pieces_do_not_overlap_and_freed_pieces_merge(
+        fn allocated_blocks_do_not_overlap_and_freed_blocks_merge(
             steps in prop::collection::vec((any::<bool>(), 1usize..40, any::<prop::sample::Index>()), 1..200),
         ) {
             const ALL: usize = 1000;
-            let mut free = FreePieces::default();
-            free.put(0, ALL);
+            let mut free = FreeList::default();
+            free.free(0, ALL);
             let mut taken: Vec<(usize, usize)> = Vec::new();
             for (take, length, which) in steps {
                 if take {
-                    if let Some(start) = free.take(length) {
+                    if let Some(start) = free.allocate(length) {
                         prop_assert!(start + length <= ALL);
                         prop_assert!(taken.iter().all(|(s, l)| start + length <= *s || s + l <= start));
                         taken.push((start, length));
@@ -362,10 +362,10 @@ mod tests {
                     }
                 } else if !taken.is_empty() {
                     let (start, length) = taken.swap_remove(which.index(taken.len()));
-                    free.put(start, length);
+                    free.free(start, length);
                 }
             }
-            taken.into_iter().for_each(|(start, length)| free.put(start, length));
+            taken.into_iter().for_each(|(start, length)| free.free(start, length));
             prop_assert_eq!(free.largest(), ALL);
         }
     }
@@ -376,9 +376,9 @@ mod tests {
         let mut code = crate::jit::assembler::Assembler::new();
         code.op2(iced_x86::Code::Mov_r32_imm32, iced_x86::Register::EAX, 7);
         code.op0(iced_x86::Code::Retnq);
-        let place = cache.insert(&code.finish());
+        let range = cache.insert(&code.finish());
         // SAFETY: a function without arguments was written there.
-        let run = || unsafe { std::mem::transmute::<u64, extern "sysv64" fn() -> u32>(place.start)() };
+        let run = || unsafe { std::mem::transmute::<u64, extern "sysv64" fn() -> u32>(range.start)() };
         assert_eq!(run(), 7);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
         assert!(!maps.lines().any(|line| line.contains("rwx")), "{maps}");
@@ -389,29 +389,29 @@ mod tests {
     }
 
     proptest! {
-        /// Inserts, removes and redirects pieces filled with a constant byte, between forks.
+        /// Inserts, removes and redirects code blocks filled with a constant byte, between forks.
         #[test]
         fn a_child_has_the_code_as_of_its_fork(
             steps in prop::collection::vec((0u8..4, 1usize..6, any::<prop::sample::Index>()), 1..60),
         ) {
             let mut cache = CodeCache::reserve(1 << 20).expect("memory");
-            let mut pieces: Vec<Range<u64>> = Vec::new();
+            let mut blocks: Vec<Range<u64>> = Vec::new();
             for (what, lines, which) in steps {
                 match what {
                     0 => {
                         let mut code = crate::jit::assembler::Assembler::new();
                         (0..lines * LINE_BYTES / 2).for_each(|_| code.op0(iced_x86::Code::Retnq));
-                        pieces.push(cache.insert(&code.finish()));
+                        blocks.push(cache.insert(&code.finish()));
                     }
-                    1 if !pieces.is_empty() => cache.remove(pieces.swap_remove(which.index(pieces.len()))),
-                    2 if !pieces.is_empty() => {
-                        cache.redirect(pieces[which.index(pieces.len())].start + 1, 77 * lines as u64);
+                    1 if !blocks.is_empty() => cache.remove(blocks.swap_remove(which.index(blocks.len()))),
+                    2 if !blocks.is_empty() => {
+                        cache.redirect(blocks[which.index(blocks.len())].start + 1, 77 * lines as u64);
                     }
                     _ => {
                         cache.save_for_child();
                         // SAFETY: the range is inside the mapping, and no thread writes concurrently.
                         let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
-                        prop_assert!(cache.copy.bytes == code);
+                        prop_assert!(cache.fork_snapshot.bytes == code);
                     }
                 }
             }

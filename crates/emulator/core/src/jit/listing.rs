@@ -1,4 +1,4 @@
-//! Host code for inspection: translates guest code at fixed fictitious addresses and names the addresses in it. The
+//! Translates guest code for inspection, at fixed addresses, and names the addresses that the host code refers to. The
 //! code is not executable.
 
 use std::{collections::BTreeMap, mem::offset_of};
@@ -18,16 +18,16 @@ use super::{
 use crate::{
     block::{Block, BlockEnds},
     counting::Counting,
-    cpu::{Cpu, JumpCacheEntry, SignMasks, VectorConstants},
+    cpu::{Cpu, JumpCacheEntry, ShiftCountMasks, SignMasks},
     guest::NoEnvironment,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
 
 /// The fictitious address of the trampolines.
-const SHARED: u64 = 0x1000_0000;
+const TRAMPOLINES_ADDRESS: u64 = 0x1000_0000;
 /// The fictitious address of a region's code.
-const REGION: u64 = 0x1010_0000;
+const REGION_ADDRESS: u64 = 0x1010_0000;
 
 /// Options that add code around the translated instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +40,7 @@ pub struct Extras {
     pub tracing: bool,
 }
 
-/// Host code and names for its addresses. Equal guest code gives equal host code on all hosts, except for the addresses
-/// in `names`.
+/// Host code and names for its addresses. The output is the same on all hosts, except for the addresses in `names`.
 #[derive(Clone, Debug)]
 pub struct HostCode {
     /// The host address for which the code is written.
@@ -56,12 +55,12 @@ pub struct HostCode {
 }
 
 impl HostCode {
-    /// Translates the region that starts at guest address `start` and consists of `words`, as if each block had run
-    /// once. Returns `None` if the first word is not an instruction.
+    /// Translates the region that starts at guest address `start` and consists of `words`, with an execution count of
+    /// 1 for each block. Returns `None` if the first word is not an instruction.
     pub fn of(start: u64, words: &[u32], extras: Extras) -> Option<Self> {
-        let region = Region::form(start, &SingleRunProfile::of(&Words { start, words }));
+        let region = Region::form(start, &SingleRunProfile::of(&CodeSlice { start, words }));
         region.blocks.first()?;
-        let (trampolines, mut names, _) = shared();
+        let (trampolines, mut names, _) = write_trampolines();
         let counting = extras.counting.then(Counting::default);
         let tracing = extras.tracing.then(TracedBlocks::default);
         let emitted = emit::emit(
@@ -75,8 +74,8 @@ impl HostCode {
             },
         );
         let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;
-        names.insert(REGION + spill as u64, "leave_region".into());
-        names.insert(REGION + interpreter_call as u64, "interpret_one".into());
+        names.insert(REGION_ADDRESS + spill as u64, "leave_region".into());
+        names.insert(REGION_ADDRESS + interpreter_call as u64, "interpret_one".into());
         for placed in &interpreter_calls {
             let interpreter_call = &*placed.interpreter_call;
             names.insert(
@@ -84,13 +83,13 @@ impl HostCode {
                 format!("{{{}}}", interpreter_call.instruction),
             );
         }
-        Some(Self { start: REGION, bytes: code.at(REGION), positions, names })
+        Some(Self { start: REGION_ADDRESS, bytes: code.at(REGION_ADDRESS), positions, names })
     }
 
     /// The trampolines.
-    pub fn shared() -> Self {
-        let (_, names, bytes) = shared();
-        Self { start: SHARED, bytes, positions: Vec::new(), names }
+    pub fn trampolines() -> Self {
+        let (_, names, bytes) = write_trampolines();
+        Self { start: TRAMPOLINES_ADDRESS, bytes, positions: Vec::new(), names }
     }
 }
 
@@ -120,7 +119,7 @@ const GENERAL: &str = "";
 fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     let state = |offset| offset_of!(Cpu, state) + offset;
     let signs = |offset| offset_of!(Cpu, sign_masks) + offset;
-    let vectors = |offset| offset_of!(Cpu, vector_constants) + offset;
+    let vectors = |offset| offset_of!(Cpu, shift_count_masks) + offset;
     let reservation = |offset| state(offset_of!(State, reservation)) + offset;
     let jump = |offset| offset_of!(Cpu, jump_cache) + offset;
     let scratch = state(offset_of!(State, lbt)) + offset_of!(ExtendedFlags, scratch);
@@ -145,8 +144,8 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
         (signs(offset_of!(SignMasks, single)), "sign_single", 16, 1),
         (signs(offset_of!(SignMasks, one_double)), "one_double", 16, 1),
         (signs(offset_of!(SignMasks, one_single)), "one_single", 16, 1),
-        (vectors(offset_of!(VectorConstants, word_count)), "word_counts", 32, 1),
-        (vectors(offset_of!(VectorConstants, doubleword_count)), "doubleword_counts", 32, 1),
+        (vectors(offset_of!(ShiftCountMasks, word)), "word_counts", 32, 1),
+        (vectors(offset_of!(ShiftCountMasks, doubleword)), "doubleword_counts", 32, 1),
         (offset_of!(Cpu, crc_constants), "crc_constants", 16, 1),
         (jump(offset_of!(JumpCacheEntry, guest)), "jumps.guest", 8, 1),
         (jump(offset_of!(JumpCacheEntry, host)), "jumps.host", 8, 1),
@@ -157,11 +156,11 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
 }
 
 /// The trampolines: their addresses, their names and their bytes.
-fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
+fn write_trampolines() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     let trampolines = Trampolines::write(&mut |code: &Assembled| {
         bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), NOP);
-        let start = SHARED + bytes.len() as u64;
+        let start = TRAMPOLINES_ADDRESS + bytes.len() as u64;
         bytes.extend(code.at(start));
         start
     });
@@ -181,12 +180,12 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
 const NOP: u8 = 0x90;
 
 /// Guest code that is not in guest memory.
-struct Words<'a> {
+struct CodeSlice<'a> {
     start: u64,
     words: &'a [u32],
 }
 
-impl Environment for Words<'_> {
+impl Environment for CodeSlice<'_> {
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         NoEnvironment.load(address)
     }
@@ -218,7 +217,7 @@ impl Environment for Words<'_> {
 struct SingleRunProfile(BTreeMap<u64, Block>);
 
 impl SingleRunProfile {
-    fn of(program: &Words) -> Self {
+    fn of(program: &CodeSlice) -> Self {
         let addresses = (0..program.words.len() as u64).map(|index| program.start + 4 * index);
         let blocks = addresses
             .filter_map(|pc| Some((pc, Block::decode(pc, program, BlockEnds::default(), |_| {}).ok()?)));

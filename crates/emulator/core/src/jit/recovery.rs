@@ -81,7 +81,7 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
     };
     let block = region.counted_blocks.partition_point(|(start, _)| *start <= position);
     if let Some((_, counted)) = block.checked_sub(1).and_then(|i| region.counted_blocks.get(i)) {
-        cpu.left = *counted;
+        cpu.interrupted_block = *counted;
     }
     cpu.state.pc = pc;
     registers[libc::REG_RAX as usize] = ExitReason::Interpret as i64;

@@ -1,5 +1,5 @@
-//! The assignment of guest registers to host registers: the host registers available, and the canonical mapping that
-//! all regions use at their edges. Source: System V psABI for the host, LoongArch psABI for the registers that programs
+//! The allocatable host registers, the canonical mapping of guest registers at region entries and exits, and the
+//! sub-registers of host registers. Source: System V psABI for the host, LoongArch psABI for the registers that programs
 //! use most.
 
 use iced_x86::Register;
@@ -65,7 +65,7 @@ pub(crate) fn low8(register: Register) -> Register {
     }
 }
 
-/// The 256-bit form of a vector register.
+/// The 256-bit YMM register of a vector register.
 pub(crate) fn wide(register: Register) -> Register {
     Register::YMM0 + (register as u32 - Register::XMM0 as u32)
 }

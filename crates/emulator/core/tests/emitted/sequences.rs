@@ -20,7 +20,7 @@ struct Sequence {
 /// The text for each sequence.
 pub fn texts() -> Vec<(&'static str, String)> {
     let mut texts: Vec<_> = sequences().iter().map(|sequence| (sequence.name, text(sequence))).collect();
-    let shared = HostCode::shared();
+    let shared = HostCode::trampolines();
     let mut text = Text::of(&shared);
     let code = text.range(shared.start, u64::MAX);
     text.add_labels(&code);

@@ -207,7 +207,7 @@ fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned
     };
     let scheduler = &simulation.scheduler;
     let core = match request {
-        INTERRUPT_HERE => scheduler.place(thread.number).0,
+        INTERRUPT_HERE => scheduler.core_and_node(thread.number).0,
         _ => scheduler.handle_interrupts(thread.number),
     };
     if request != GO_FIRST {

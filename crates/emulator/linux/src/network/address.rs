@@ -10,21 +10,21 @@ use crate::files::{Follow, ResolvedPath, Use};
 /// sizeof(struct sockaddr_storage), the maximum length that the kernel accepts.
 pub(super) const MAX_ADDRESS_BYTES: usize = 128;
 /// The offset of the path in a Unix socket address.
-const PATH: usize = 2;
+const SUN_PATH_OFFSET: usize = 2;
 /// sizeof(struct sockaddr_un).
-const LOCAL_BYTES: usize = 110;
+const SOCKADDR_UN_BYTES: usize = 110;
 /// The prefix of host paths for sockets of a confined guest, see [`HostAddress::rewrite_for_host`].
-const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
+const PROC_FD_PREFIX: &[u8] = b"/proc/self/fd/";
 /// The maximum number of remembered names, so that a guest cannot exhaust memory.
 const MAX_NAMES: usize = 4096;
 
 /// How a call uses an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Binds a socket to a name that must not exist yet.
+    /// The address to bind to. Its path must not exist.
     Bind,
-    /// Refers to another socket.
-    Reach,
+    /// The address of another socket, as in connect(2) and sendto(2).
+    Destination,
 }
 
 /// A socket address for the host.
@@ -32,14 +32,18 @@ pub(super) enum Purpose {
 pub(super) struct HostAddress {
     bytes: [u8; MAX_ADDRESS_BYTES],
     length: u32,
-    /// Kept open, because the path may refer to its descriptor.
-    _place: Option<ResolvedPath>,
+    /// Keeps open the descriptor that the path may name.
+    _resolved: Option<ResolvedPath>,
 }
 
 impl HostAddress {
-    /// A buffer for an address that the host writes. `room` is the guest's buffer size.
-    pub(super) fn empty(room: u32) -> Self {
-        Self { bytes: [0; MAX_ADDRESS_BYTES], length: room.min(MAX_ADDRESS_BYTES as u32), _place: None }
+    /// A buffer for an address that the host writes. `buffer_length` is the guest's buffer size.
+    pub(super) fn empty(buffer_length: u32) -> Self {
+        Self {
+            bytes: [0; MAX_ADDRESS_BYTES],
+            length: buffer_length.min(MAX_ADDRESS_BYTES as u32),
+            _resolved: None,
+        }
     }
 
     /// Reads the address at `address`; `None` for a null pointer.
@@ -63,12 +67,12 @@ impl HostAddress {
     /// The path of a Unix socket address; `None` for other families and for unnamed or abstract addresses.
     fn path(&self) -> Option<&[u8]> {
         let bytes = &self.bytes[..(self.length as usize).min(MAX_ADDRESS_BYTES)];
-        let is_local = bytes.get(..PATH)? == (libc::AF_UNIX as u16).to_le_bytes();
-        let path = bytes[PATH..].split(|&byte| byte == 0).next().filter(|path| !path.is_empty());
-        path.filter(|_| is_local)
+        let is_unix = bytes.get(..SUN_PATH_OFFSET)? == (libc::AF_UNIX as u16).to_le_bytes();
+        let path = bytes[SUN_PATH_OFFSET..].split(|&byte| byte == 0).next().filter(|path| !path.is_empty());
+        path.filter(|_| is_unix)
     }
 
-    /// Rewrites a confined guest's path to go through an emulator descriptor, which keeps it short and inside the root.
+    /// Rewrites a confined guest's path to `/proc/self/fd/N/NAME`, which fits into `sun_path` and cannot leave the root.
     fn rewrite_for_host(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
         if !process.root.is_confined() {
             return Ok(());
@@ -76,12 +80,12 @@ impl HostAddress {
         let Some(path) = self.path().map(<[u8]>::to_vec) else { return Ok(()) };
         let (follow, used) = match purpose {
             Purpose::Bind => (Follow::No, Use::Name),
-            Purpose::Reach => (Follow::Yes, Use::Look),
+            Purpose::Destination => (Follow::Yes, Use::Look),
         };
-        let place = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
-        let host = place.path_bytes().to_vec();
+        let resolved = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
+        let host = resolved.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
-        self._place = Some(place);
+        self._resolved = Some(resolved);
         if purpose == Purpose::Bind {
             let mut names = process.socket_names.lock();
             if names.len() < MAX_NAMES {
@@ -93,12 +97,12 @@ impl HostAddress {
 
     /// Replaces the path; `None` if it does not fit.
     fn set_path(&mut self, path: &[u8]) -> Option<()> {
-        let end = PATH + path.len();
-        if end >= LOCAL_BYTES {
+        let end = SUN_PATH_OFFSET + path.len();
+        if end >= SOCKADDR_UN_BYTES {
             return None;
         }
-        self.bytes[PATH..].fill(0);
-        self.bytes[PATH..end].copy_from_slice(path);
+        self.bytes[SUN_PATH_OFFSET..].fill(0);
+        self.bytes[SUN_PATH_OFFSET..end].copy_from_slice(path);
         self.length = end as u32 + 1;
         Some(())
     }
@@ -108,7 +112,7 @@ impl HostAddress {
         self.bytes.as_mut_ptr() as u64
     }
 
-    /// The host address of the length, an u32.
+    /// The host address of the length, a u32.
     pub(super) fn length_pointer(&mut self) -> u64 {
         &raw mut self.length as u64
     }
@@ -123,10 +127,10 @@ impl HostAddress {
         self.length = length;
     }
 
-    /// Translates an address that the host wrote to the guest's name. For a socket that another process bound, a
-    /// confined guest sees only the last component of the path.
+    /// Replaces the host path in an address that the host returned with the path that the guest bound. For a socket
+    /// that another process bound, a confined guest sees only the last component of the path.
     pub(super) fn rewrite_for_guest(&mut self, process: &Process) {
-        let Some(host) = self.path().filter(|path| path.starts_with(DESCRIPTORS)) else { return };
+        let Some(host) = self.path().filter(|path| path.starts_with(PROC_FD_PREFIX)) else { return };
         let host = host.to_vec();
         if !process.root.is_confined() {
             return;
@@ -139,9 +143,9 @@ impl HostAddress {
         let _ = self.set_path(&known.unwrap_or_else(last));
     }
 
-    /// Writes the address to the guest, truncated to `room` bytes.
-    pub(super) fn write(&self, memory: &GuestMemory, address: u64, room: u32) -> Result<(), Errno> {
-        let bytes = self.length.min(room).min(MAX_ADDRESS_BYTES as u32);
+    /// Writes the address to the guest, truncated to `buffer_length` bytes.
+    pub(super) fn write(&self, memory: &GuestMemory, address: u64, buffer_length: u32) -> Result<(), Errno> {
+        let bytes = self.length.min(buffer_length).min(MAX_ADDRESS_BYTES as u32);
         Ok(memory.write(address, &self.bytes[..bytes as usize])?)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments
 
 pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
     check_socket(socket)?;
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Destination)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
     // SAFETY: the address is local or null.
     unsafe { interruptible(libc::SYS_connect, WaitsFor::Connection, [socket, pointer, length, 0, 0, 0]) }
@@ -57,7 +57,7 @@ pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..
 pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
     let data = buffer(thread.process.memory(), data, bytes)?;
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Destination)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     let arguments = [socket, data, bytes, flags, address, length.into()];
     // SAFETY: the data is in guest memory; the address is local or null.

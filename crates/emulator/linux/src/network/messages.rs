@@ -126,7 +126,8 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_control = control.as_mut_ptr().cast();
         host.msg_controllen = header.control_bytes as _;
     }
-    let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Reach)?;
+    let mut name =
+        HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Destination)?;
     if let Some(name) = &mut name {
         host.msg_name = name.pointer() as *mut libc::c_void;
         host.msg_namelen = name.length();

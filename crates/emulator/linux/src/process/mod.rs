@@ -308,11 +308,11 @@ impl Process {
         )
     }
 
-    /// Opens a mapped file for reading: a file of the guest, or one from the library root.
+    /// Opens the file at a path of the guest, or one below the library root, for reading.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn open_mapped_file(&self, name: &Path) -> io::Result<File> {
+    pub fn open_guest_path(&self, name: &Path) -> io::Result<File> {
         match &self.config.library_root {
             Some(root) if name.starts_with(root) => File::open(name),
             _ => self.root.open_to_read(name),

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_at_the_bottom_of_the_address_space_has_no_room() {
+    fn a_signal_frame_does_not_fit_at_the_bottom_of_the_address_space() {
         assert!(build(&State::default(), &saved(), 100).is_none());
     }
 

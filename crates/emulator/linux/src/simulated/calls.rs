@@ -4,7 +4,7 @@
 use longma_guest::{AddressSpace, Errno, GuestMemory};
 
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, CoreSet, INVALID, Returned, Simulation, ThreadNumber};
+use super::{Arguments, CoreSet, EINVAL, Returned, Simulation, ThreadNumber};
 
 const NO_SUCH: Errno = Errno(libc::ESRCH);
 
@@ -79,12 +79,12 @@ pub(crate) fn sched_setaffinity(caller: &Caller<'_>, arguments: Arguments) -> Re
     let mut bytes = [0; CoreSet::CORES / 8];
     let given = (length as usize).min(bytes.len());
     caller.memory().read(set, &mut bytes[..given])?;
-    let all = CoreSet::first(caller.simulation.scheduler.cores());
-    let cores = CoreSet::from_bytes(&bytes).and(all);
+    let all = CoreSet::first_n(caller.simulation.scheduler.cores());
+    let cores = CoreSet::from_bytes(&bytes).intersection(all);
     if cores.is_empty() {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
-    if caller.simulation.scheduler.allow(of, cores) { Ok(0) } else { Err(NO_SUCH) }
+    if caller.simulation.scheduler.set_affinity(of, cores) { Ok(0) } else { Err(NO_SUCH) }
 }
 
 pub(crate) fn sched_getaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
@@ -93,9 +93,9 @@ pub(crate) fn sched_getaffinity(caller: &Caller<'_>, arguments: Arguments) -> Re
     let length = length as u32 as usize;
     let needed = caller.simulation.scheduler.cores().div_ceil(64) * 8;
     if length < needed || !length.is_multiple_of(8) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
-    let cores = caller.simulation.scheduler.allowed(of).ok_or(NO_SUCH)?;
+    let cores = caller.simulation.scheduler.affinity(of).ok_or(NO_SUCH)?;
     caller.memory().write(set, &cores.to_bytes()[..needed])?;
     Ok(needed as u64)
 }
@@ -106,7 +106,7 @@ pub(crate) fn sched_yield(caller: &Caller<'_>, _: Arguments) -> Returned {
 }
 
 pub(crate) fn getcpu(caller: &Caller<'_>, [core, node, ..]: Arguments) -> Returned {
-    let place = caller.simulation.scheduler.place(caller.number);
+    let place = caller.simulation.scheduler.core_and_node(caller.number);
     let memory = caller.memory();
     memory.write_optional(core, &(place.0 as u32).to_le_bytes())?;
     memory.write_optional(node, &(place.1 as u32).to_le_bytes())?;
@@ -137,7 +137,7 @@ pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const MAX_BYTES: u64 = (1 << 25) - 1;
     let [result, length, flags, ..] = arguments;
     if flags as u32 & !KNOWN != 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let length = length.min(MAX_BYTES);
     let mut bytes = vec![0; length as usize];

@@ -6,7 +6,7 @@ use longma_guest::words::{bytes_of, words_of};
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, identity::Identities};
+use super::{Arguments, EINVAL, Returned, Simulation, Sleep, ThreadNumber, Wakeup, identity::Identities};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
@@ -14,8 +14,8 @@ const PS_PER_NS: u64 = 1000;
 /// CLOCK_REALTIME at the start of simulated time: 2026-01-01 00:00:00 UTC. The date must be after the build of the
 /// programs and before certificates expire.
 pub const EPOCH_S: u64 = 1_767_225_600;
-/// CLOCK_MONOTONIC and similar clocks at the start. It is not 0, because programs take 0 for a clock that does not
-/// work.
+/// CLOCK_MONOTONIC and similar clocks at the start. It is not 0, because programs interpret 0 as a clock that does
+/// not work.
 pub const UP_S: u64 = 100;
 
 /// The time that a clock shows.
@@ -48,12 +48,12 @@ impl Clock {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {
                     (_, None) if id == 0 => Self::Processor((number & 4 != 0).then_some(own)),
-                    (_, None) => return Err(INVALID),
+                    (_, None) => return Err(EINVAL),
                     (false, Some(_)) => Self::Processor(None),
                     (true, thread) => Self::Processor(thread),
                 }
             }
-            _ => return Err(INVALID),
+            _ => return Err(EINVAL),
         })
     }
 
@@ -82,7 +82,7 @@ impl Clock {
 pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
     let [seconds, ns] = words_of(&bytes).map(|word| word as i64);
     if seconds < 0 || !(0..NS_PER_SECOND as i64).contains(&ns) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     Ok((seconds as u64).saturating_mul(NS_PER_SECOND).saturating_add(ns as u64))
 }
@@ -98,7 +98,7 @@ pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
 }
 
 /// The time `ns` from now; `None` if it exceeds the range. The repeated wait of a restored thread keeps its original
-/// end.
+/// deadline.
 pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
     if let Some(deadline) = simulation.take_resumed() {
         return Some(deadline);
@@ -107,7 +107,7 @@ pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
 }
 
 /// The remaining time until `deadline` in nanoseconds.
-pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
+pub(crate) fn remaining_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
     deadline.map_or(0, |deadline| {
         deadline.checked_since(simulation.scheduler.now()).map_or(0, |left| left.ps() / PS_PER_NS)
     })
@@ -154,11 +154,11 @@ fn sleep_until(caller: &Caller<'_>, deadline: Option<Time>, left: u64) -> Return
     match caller.simulation.scheduler.sleep(caller.number, sleep) {
         Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         Wakeup::Signalled => {
-            let ns = left_ns(caller.simulation, deadline);
+            let ns = remaining_ns(caller.simulation, deadline);
             caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }
-        Wakeup::Late | Wakeup::Woken => Ok(0),
+        Wakeup::TimedOut | Wakeup::Woken => Ok(0),
     }
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn getrusage(caller: &Caller<'_>, [who, result, ..]: Arguments) -> Re
         libc::RUSAGE_SELF => Some(None),
         libc::RUSAGE_THREAD => Some(Some(caller.number)),
         libc::RUSAGE_CHILDREN => None,
-        _ => return Err(INVALID),
+        _ => return Err(EINVAL),
     };
     let mut bytes = [0; RUSAGE_BYTES];
     if let Some(of) = of {
@@ -221,9 +221,9 @@ mod tests {
         let of_thread = |number, bits: i32| !Identities::of(ThreadNumber(number)) << 3 | bits;
         assert_eq!(Clock::of(of_thread(5, 6), own), Ok(Clock::Processor(Some(ThreadNumber(5)))));
         assert_eq!(Clock::of(of_thread(0, 2), own), Ok(Clock::Processor(None)));
-        assert_eq!(Clock::of(!1 << 3 | 2, own), Err(INVALID));
-        assert_eq!(Clock::of(77, own), Err(INVALID));
-        assert_eq!(Clock::of(-1, own), Err(INVALID));
+        assert_eq!(Clock::of(!1 << 3 | 2, own), Err(EINVAL));
+        assert_eq!(Clock::of(77, own), Err(EINVAL));
+        assert_eq!(Clock::of(-1, own), Err(EINVAL));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(timespec_ns(to_timespec(ns)), Ok(ns));
         let mut negative = to_timespec(ns);
         negative[7] = 0x80;
-        assert_eq!(timespec_ns(negative), Err(INVALID));
-        assert_eq!(timespec_ns([0xff; 16].map(|byte: u8| byte >> 1)), Err(INVALID));
+        assert_eq!(timespec_ns(negative), Err(EINVAL));
+        assert_eq!(timespec_ns([0xff; 16].map(|byte: u8| byte >> 1)), Err(EINVAL));
     }
 }

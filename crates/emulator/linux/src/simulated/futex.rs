@@ -10,18 +10,27 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup};
+use super::{Arguments, EINVAL, Returned, Simulation, Sleep, ThreadNumber, Wakeup};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
+const FUTEX_WAIT: u32 = 0;
+const FUTEX_WAKE: u32 = 1;
+const FUTEX_REQUEUE: u32 = 3;
+const FUTEX_CMP_REQUEUE: u32 = 4;
+const FUTEX_WAKE_OP: u32 = 5;
+const FUTEX_WAIT_BITSET: u32 = 9;
+const FUTEX_WAKE_BITSET: u32 = 10;
+/// FUTEX_PRIVATE_FLAG and FUTEX2_PRIVATE.
 const PRIVATE: u32 = 128;
+/// FUTEX_CLOCK_REALTIME.
 const CLOCK_REALTIME: u32 = 256;
 /// FUTEX_BITSET_MATCH_ANY.
-const ANY: u32 = u32::MAX;
+const BITSET_MATCH_ANY: u32 = u32::MAX;
 /// FUTEX_WAITV_MAX.
 pub(crate) const MAX_WAITERS: u64 = 128;
 /// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
 pub(crate) const WAITER_BYTES: u64 = 24;
-/// FUTEX2_SIZE_U32, the only supported size, and FUTEX2_PRIVATE.
+/// FUTEX2_SIZE_U32, the only size that the kernel supports.
 const SIZE_U32: u32 = 2;
 
 /// A thread that waits for a futex.
@@ -105,13 +114,13 @@ impl Simulation {
 struct Call<'a> {
     caller: &'a Caller<'a>,
     address: u64,
-    second: u64,
+    address2: u64,
     value: u32,
 }
 
-fn word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
+fn load_word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
     if !address.is_multiple_of(4) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     Ok(caller.memory().load(address)?)
 }
@@ -120,7 +129,7 @@ fn word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
 /// writable or belong to a file.
 fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let mapping = if private { None } else { Some(caller.space.mapping(address)) };
     match mapping {
@@ -130,41 +139,46 @@ fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), E
     }
 }
 
-/// Converts a signed count. In FUTEX_WAKE, the kernel treats a negative count as one; elsewhere it refuses it.
+/// Converts the signed count of FUTEX_WAKE, FUTEX_WAKE_BITSET and FUTEX_WAKE_OP, which wake at least one thread. The
+/// requeue operations reject negative counts instead.
 fn count(value: u64) -> usize {
     (value as i32).max(1) as usize
 }
 
-/// futex(2) in the model. `None` for futexes that [`crate::threads`] handles.
+/// Implements futex(2) in simulated time. Returns `None` for futexes that [`crate::threads`] handles.
 pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    let [address, command, value, fourth, second, third] = arguments;
+    let [address, command, value, timeout, address2, value3] = arguments;
     let command = command as u32;
     if command & PRIVATE == 0 && is_shared(caller, address) {
         return None;
     }
-    if command & CLOCK_REALTIME != 0 && command & !(PRIVATE | CLOCK_REALTIME) != 9 {
+    if command & CLOCK_REALTIME != 0 && command & !(PRIVATE | CLOCK_REALTIME) != FUTEX_WAIT_BITSET {
         return Some(Err(Errno(libc::ENOSYS)));
     }
     if let Err(error) = check_place(caller, address, command & PRIVATE != 0) {
         return Some(Err(error));
     }
-    let call = Call { caller, address, second, value: value as u32 };
-    let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { UP };
+    let call = Call { caller, address, address2, value: value as u32 };
+    let absolute =
+        if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { MONOTONIC };
+    // The requeue operations and FUTEX_WAKE_OP have a second count in place of the timeout.
+    let value2 = timeout;
+    let value3 = value3 as u32;
     Some(match command & !(PRIVATE | CLOCK_REALTIME) {
-        0 => call.wait(fourth, None, ANY),
-        9 => call.wait(fourth, Some(absolute), third as u32),
-        1 => Ok(caller.simulation.wake_futex(address, count(value), ANY)),
-        10 if third as u32 == 0 => Err(INVALID),
-        10 => Ok(caller.simulation.wake_futex(address, count(value), third as u32)),
-        3 => call.requeue(value, fourth, None),
-        4 => call.requeue(value, fourth, Some(third as u32)),
-        5 => call.wake_and_change(value, fourth, third as u32),
+        FUTEX_WAIT => call.wait(timeout, None, BITSET_MATCH_ANY),
+        FUTEX_WAIT_BITSET => call.wait(timeout, Some(absolute), value3),
+        FUTEX_WAKE => Ok(caller.simulation.wake_futex(address, count(value), BITSET_MATCH_ANY)),
+        FUTEX_WAKE_BITSET if value3 == 0 => Err(EINVAL),
+        FUTEX_WAKE_BITSET => Ok(caller.simulation.wake_futex(address, count(value), value3)),
+        FUTEX_REQUEUE => call.requeue(value, value2, None),
+        FUTEX_CMP_REQUEUE => call.requeue(value, value2, Some(value3)),
+        FUTEX_WAKE_OP => call.wake_op(value, value2, value3),
         // Priority inheritance. Programs work without it.
         _ => Err(Errno(libc::ENOSYS)),
     })
 }
 
-const UP: Clock = Clock::Wall(super::clocks::UP_S);
+const MONOTONIC: Clock = Clock::Wall(super::clocks::UP_S);
 
 /// Whether other processes may wait at `address`.
 fn is_shared(caller: &Caller<'_>, address: u64) -> bool {
@@ -175,10 +189,10 @@ impl Call<'_> {
     /// Waits. `clock` is the clock of an absolute timeout; without it, the timeout is relative.
     fn wait(&self, timeout: u64, clock: Option<Clock>, bits: u32) -> Returned {
         if bits == 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         let deadline = deadline(self.caller, timeout, clock)?;
-        if word(self.caller, self.address)? != self.value {
+        if load_word(self.caller, self.address)? != self.value {
             return Err(AGAIN);
         }
         let number = self.caller.number;
@@ -192,30 +206,31 @@ impl Call<'_> {
     }
 
     fn requeue(&self, wake: u64, limit: u64, expected: Option<u32>) -> Returned {
-        let now = word(self.caller, self.address)?;
-        word(self.caller, self.second)?;
+        let now = load_word(self.caller, self.address)?;
+        load_word(self.caller, self.address2)?;
         if (wake as i32) < 0 || (limit as i32) < 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         if expected.is_some_and(|expected| expected != now) {
             return Err(AGAIN);
         }
         let woken = match wake as usize {
             0 => 0,
-            wake => self.caller.simulation.wake_futex(self.address, wake, ANY),
+            wake => self.caller.simulation.wake_futex(self.address, wake, BITSET_MATCH_ANY),
         };
         Ok(woken
             + self.caller.simulation.futexes.lock().ignore_poison().requeue(
                 self.address,
-                self.second,
+                self.address2,
                 limit as usize,
             ))
     }
 
-    /// FUTEX_WAKE_OP: changes the second futex, and wakes threads there depending on its former value.
-    fn wake_and_change(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
-        word(self.caller, self.address)?;
-        let old = word(self.caller, self.second)?;
+    /// FUTEX_WAKE_OP: changes the second futex and wakes waiters of the first one. Wakes waiters of the second one if
+    /// its old value satisfies the comparison.
+    fn wake_op(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
+        load_word(self.caller, self.address)?;
+        let old = load_word(self.caller, self.address2)?;
         let signed = |bits: u32| ((bits << 20) as i32) >> 20;
         let (mut operand, compared) = (signed(operation >> 12 & 0xfff), signed(operation & 0xfff));
         if operation >> 31 != 0 {
@@ -239,16 +254,16 @@ impl Call<'_> {
             5 => old >= compared,
             _ => return Err(Errno(libc::ENOSYS)),
         };
-        self.caller.memory().store(self.second, new)?;
-        let mut woken = self.caller.simulation.wake_futex(self.address, count(wake), ANY);
+        self.caller.memory().store(self.address2, new)?;
+        let mut woken = self.caller.simulation.wake_futex(self.address, count(wake), BITSET_MATCH_ANY);
         if holds {
-            woken += self.caller.simulation.wake_futex(self.second, count(wake_second), ANY);
+            woken += self.caller.simulation.wake_futex(self.address2, count(wake_second), BITSET_MATCH_ANY);
         }
         Ok(woken)
     }
 }
 
-/// The end of a wait whose timeout is at `address`; `None` for an infinite wait.
+/// The deadline of a wait whose timeout is at `address`; `None` for an infinite wait.
 fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<Option<Time>, Errno> {
     let Some(timeout) = caller.memory().read_optional::<16>(address)? else { return Ok(None) };
     let ns = timespec_ns(timeout)?;
@@ -268,7 +283,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
     queues.leave(thread);
     match awoken {
-        Wakeup::Woken | Wakeup::Late => Err(Errno(libc::ETIMEDOUT)),
+        Wakeup::Woken | Wakeup::TimedOut => Err(Errno(libc::ETIMEDOUT)),
         Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         // As in the kernel, a wait with a timeout does not restart after a handler.
         Wakeup::Signalled if timed => Err(Errno(libc::EINTR)),
@@ -279,14 +294,14 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
 pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MAX_WAITERS || flags != 0 || waiters == 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let memory = caller.memory();
     let clock = match clock as i32 {
-        libc::CLOCK_MONOTONIC => UP,
+        libc::CLOCK_MONOTONIC => MONOTONIC,
         libc::CLOCK_REALTIME => Clock::Wall(super::clocks::EPOCH_S),
-        _ if timeout == 0 => UP,
-        _ => return Err(INVALID),
+        _ if timeout == 0 => MONOTONIC,
+        _ => return Err(EINVAL),
     };
     let deadline = deadline(caller, timeout, Some(clock))?;
     let mut wanted = Vec::with_capacity(count as usize);
@@ -296,9 +311,9 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
         let (flags, reserved): (u32, u32) =
             (memory.load(at.wrapping_add(16))?, memory.load(at.wrapping_add(20))?);
         if flags & !PRIVATE != SIZE_U32 || reserved != 0 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
-        if u64::from(word(caller, address)?) != value {
+        if u64::from(load_word(caller, address)?) != value {
             return Err(AGAIN);
         }
         wanted.push((address, index as u32));
@@ -309,7 +324,7 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
             .futexes
             .lock()
             .ignore_poison()
-            .join(address, Waiter { thread: caller.number, bits: ANY, index: Some(index) });
+            .join(address, Waiter { thread: caller.number, bits: BITSET_MATCH_ANY, index: Some(index) });
     }
     sleep(caller.simulation, caller.number, timeout != 0, deadline)
 }
@@ -330,15 +345,15 @@ mod tests {
     fn the_longest_waiters_are_woken_first() {
         let mut queues = Queues::default();
         for thread in [5, 3, 9] {
-            queues.join(0x100, waiter(thread, ANY, None));
+            queues.join(0x100, waiter(thread, BITSET_MATCH_ANY, None));
         }
-        assert_eq!(numbers(&queues.take(0x100, 2, ANY)), [5, 3]);
-        assert_eq!(numbers(&queues.take(0x100, 2, ANY)), [9]);
-        assert!(queues.take(0x100, 1, ANY).is_empty());
+        assert_eq!(numbers(&queues.take(0x100, 2, BITSET_MATCH_ANY)), [5, 3]);
+        assert_eq!(numbers(&queues.take(0x100, 2, BITSET_MATCH_ANY)), [9]);
+        assert!(queues.take(0x100, 1, BITSET_MATCH_ANY).is_empty());
     }
 
     #[test]
-    fn only_waiters_of_the_same_bits_are_woken() {
+    fn only_waiters_with_a_matching_bitset_are_woken() {
         let mut queues = Queues::default();
         queues.join(0x100, waiter(1, 0b01, None));
         queues.join(0x100, waiter(2, 0b10, None));
@@ -350,21 +365,21 @@ mod tests {
     fn requeued_waiters_queue_after_existing_ones() {
         let mut queues = Queues::default();
         for thread in 0..3 {
-            queues.join(0x100, waiter(thread, ANY, None));
+            queues.join(0x100, waiter(thread, BITSET_MATCH_ANY, None));
         }
-        queues.join(0x200, waiter(7, ANY, None));
+        queues.join(0x200, waiter(7, BITSET_MATCH_ANY, None));
         assert_eq!(queues.requeue(0x100, 0x200, 2), 2);
-        assert_eq!(numbers(&queues.take(0x200, 9, ANY)), [7, 0, 1]);
-        assert_eq!(numbers(&queues.take(0x100, 9, ANY)), [2]);
+        assert_eq!(numbers(&queues.take(0x200, 9, BITSET_MATCH_ANY)), [7, 0, 1]);
+        assert_eq!(numbers(&queues.take(0x100, 9, BITSET_MATCH_ANY)), [2]);
     }
 
     #[test]
     fn a_thread_that_waits_for_several_futexes_leaves_all_of_them_when_one_wakes_it() {
         let mut queues = Queues::default();
         for (index, address) in [0x100, 0x200, 0x300].into_iter().enumerate() {
-            queues.join(address, waiter(4, ANY, Some(index as u32)));
+            queues.join(address, waiter(4, BITSET_MATCH_ANY, Some(index as u32)));
         }
-        assert_eq!(numbers(&queues.take(0x200, 1, ANY)), [4]);
+        assert_eq!(numbers(&queues.take(0x200, 1, BITSET_MATCH_ANY)), [4]);
         assert_eq!(queues.woken[&ThreadNumber(4)], 1);
         assert!(queues.waiting.is_empty());
     }

@@ -1,5 +1,5 @@
-//! A process in simulated time: its clocks, its blocking calls and its ids come from a model. A [`Scheduler`] provides
-//! the time and decides which thread runs. Source: time(7), futex(2), sched(7); the crate's README lists the remaining
+//! A process in simulated time: clocks, ids and blocking calls are simulated. A [`Scheduler`] provides the time and
+//! decides which thread runs. Source: time(7), futex(2), sched(7); the crate's README lists the remaining
 //! dependencies on the host.
 
 pub(crate) mod calls;
@@ -31,7 +31,7 @@ pub(crate) type Arguments = [u64; 6];
 /// The result of a system call.
 pub(crate) type Returned = Result<u64, Errno>;
 /// The error for invalid arguments.
-pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
+pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
 
 /// The number of a guest thread: dense, from 0, in order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,7 +46,7 @@ impl CoreSet {
     pub const CORES: usize = 1024;
 
     /// The cores below `count`.
-    pub fn first(count: usize) -> Self {
+    pub fn first_n(count: usize) -> Self {
         Self::of(0..count.min(Self::CORES))
     }
 
@@ -80,7 +80,7 @@ impl CoreSet {
     }
 
     /// The intersection of both sets.
-    pub fn and(self, other: Self) -> Self {
+    pub fn intersection(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
@@ -104,12 +104,12 @@ pub struct AwaitedFile {
 pub struct Sleep {
     /// The deadline.
     pub deadline: Option<Time>,
-    /// Files, one of which becomes ready.
+    /// Files, any of which becomes ready.
     pub files: Vec<AwaitedFile>,
     /// Any signal is sent, deliverable or not.
     pub any_signal: bool,
     /// The call has already had an effect, so it cannot restart.
-    pub begun: bool,
+    pub has_side_effects: bool,
     /// What the thread waits for, for diagnostics.
     pub reason: &'static str,
 }
@@ -120,7 +120,7 @@ pub enum Wakeup {
     /// Another thread woke it, or a condition may have become true. The caller checks again.
     Woken,
     /// The deadline passed.
-    Late,
+    TimedOut,
     /// A signal is deliverable.
     Signalled,
     /// Attention was requested before the sleep began.
@@ -140,7 +140,7 @@ pub trait Scheduler: Send + Sync {
     fn add(&self, thread: ThreadNumber);
 
     /// Removes the thread that was added last, because the host could not create it.
-    fn withdraw(&self, thread: ThreadNumber);
+    fn remove_last(&self, thread: ThreadNumber);
 
     /// Releases the core until a condition of `sleep` is true.
     fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Wakeup;
@@ -152,12 +152,12 @@ pub trait Scheduler: Send + Sync {
     fn yield_now(&self, thread: ThreadNumber);
 
     /// Releases the core during `call`, which waits for an event outside the model.
-    fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut());
+    fn run_blocking(&self, thread: ThreadNumber, call: &mut dyn FnMut());
 
-    /// Makes the receivers of signals that the running thread sent through the host check for them.
+    /// Notifies threads that the running thread has sent them signals through the host. They check for pending signals.
     fn signals_sent(&self, sender: ThreadNumber);
 
-    /// The running thread may have made a file ready for which other threads wait.
+    /// Notifies the scheduler that the running thread may have made files ready for which other threads wait.
     fn files_changed(&self);
 
     /// Makes `thread` the handler of a device's interrupts, which runs first on its core. Returns the core number.
@@ -167,13 +167,13 @@ pub trait Scheduler: Send + Sync {
     fn cores(&self) -> usize;
 
     /// The core of `thread` and the NUMA node of that core.
-    fn place(&self, thread: ThreadNumber) -> (usize, usize);
+    fn core_and_node(&self, thread: ThreadNumber) -> (usize, usize);
 
     /// The affinity of `thread`; `None` if it does not exist.
-    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet>;
+    fn affinity(&self, thread: ThreadNumber) -> Option<CoreSet>;
 
     /// Sets the affinity of `thread`. Returns false if the thread or a core does not exist.
-    fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool;
+    fn set_affinity(&self, thread: ThreadNumber, cores: CoreSet) -> bool;
 }
 
 /// The configuration of simulated time.
@@ -193,7 +193,7 @@ impl std::fmt::Debug for SimulationConfig {
     }
 }
 
-/// The additional state of a process in simulated time.
+/// The state of a process in simulated time: ids, futexes, timers and random numbers.
 pub struct Simulation {
     pub(crate) scheduler: Arc<dyn Scheduler>,
     pub(crate) identities: Identities,
@@ -204,8 +204,8 @@ pub struct Simulation {
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
     random: Mutex<SplitMix64>,
-    /// A restored thread that repeats a wait, and the end of that wait.
-    resumed: Mutex<Option<(ThreadNumber, Time)>>,
+    /// The thread that repeats an interrupted wait after a restore, and the deadline of that wait.
+    resumed_wait: Mutex<Option<(ThreadNumber, Time)>>,
     /// The latest time that a clock has shown, in picoseconds.
     shown: AtomicU64,
     /// Device and inode of files that were open at the start.
@@ -213,7 +213,7 @@ pub struct Simulation {
     /// Whether other processes may have this process's files open.
     has_forked: AtomicBool,
     /// Set in a forked child, which is not in simulated time.
-    left: AtomicBool,
+    disabled: AtomicBool,
 }
 
 impl Simulation {
@@ -227,22 +227,22 @@ impl Simulation {
             timers: Mutex::default(),
             memory: memory.clone(),
             random: Mutex::new(SplitMix64::new(config.seed)),
-            resumed: Mutex::default(),
+            resumed_wait: Mutex::default(),
             shown: AtomicU64::new(0),
             inherited: waits::open_now(),
             has_forked: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            disabled: AtomicBool::new(false),
         }
     }
 
     /// Whether the process is in simulated time. False in a forked child.
     pub(crate) fn is_on(&self) -> bool {
-        !self.left.load(Ordering::Relaxed)
+        !self.disabled.load(Ordering::Relaxed)
     }
 
-    /// Leaves simulated time in a forked child, which runs in the host's time.
-    pub(crate) fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
+    /// Disables simulated time in a forked child, which runs in the host's time.
+    pub(crate) fn disable(&self) {
+        self.disabled.store(true, Ordering::Relaxed);
         CURRENT.set(None);
     }
 
@@ -267,19 +267,19 @@ impl Simulation {
         self.shown_time().ps().saturating_add(clocks::UP_S * 1_000_000_000_000)
     }
 
-    /// Sets the end of the next timed wait of `thread`, which began before the process was captured.
+    /// Sets the deadline of the next timed wait of `thread`, which began before the checkpoint.
     pub(crate) fn resume_wait(&self, thread: ThreadNumber, deadline: Time) {
-        *self.resumed.lock().ignore_poison() = Some((thread, deadline));
+        *self.resumed_wait.lock().ignore_poison() = Some((thread, deadline));
     }
 
-    /// Clears the end of the repeated wait of `thread`.
+    /// Clears the deadline of the repeated wait of `thread`.
     pub(crate) fn forget_resumed(&self, thread: ThreadNumber) {
-        self.resumed.lock().ignore_poison().take_if(|(of, _)| *of == thread);
+        self.resumed_wait.lock().ignore_poison().take_if(|(of, _)| *of == thread);
     }
 
-    /// Takes the end of the repeated wait of the current thread, if there is one.
+    /// Takes the deadline of the repeated wait of the current thread, if there is one.
     fn take_resumed(&self) -> Option<Time> {
-        let mut resumed = self.resumed.lock().ignore_poison();
+        let mut resumed = self.resumed_wait.lock().ignore_poison();
         let (thread, deadline) = (*resumed)?;
         (current()?.thread == thread).then(|| {
             *resumed = None;
@@ -292,7 +292,7 @@ impl Simulation {
         self.random.lock().ignore_poison().state()
     }
 
-    /// Restores the state of a captured process: random number generator, latest clock time and timers.
+    /// Restores the state of a checkpoint: random number generator, latest clock time and timers.
     pub(crate) fn resume(&self, random: u64, shown_ps: u64, timers: Timers) {
         *self.random.lock().ignore_poison() = SplitMix64::new(random);
         self.shown.store(shown_ps, Ordering::Relaxed);

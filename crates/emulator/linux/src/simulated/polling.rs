@@ -10,7 +10,7 @@ use longma_guest::host::parker;
 use longma_guest::words::i32_at;
 use longma_sim::Time;
 
-use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
+use super::clocks::{after_ns, remaining_ns, timespec_ns, to_timespec};
 use super::{Arguments, AwaitedFile, Context, Returned, Sleep, Wakeup};
 
 const SET_BYTES: u64 = 8;
@@ -23,7 +23,7 @@ struct Wait<'a> {
     /// The deadline; `None` for an infinite wait.
     deadline: Option<Time>,
     /// The timeout is zero.
-    at_once: bool,
+    is_nonblocking: bool,
     mask: Option<SignalSet>,
 }
 
@@ -53,7 +53,7 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
     };
     let ns = timeout.map(timespec_ns).transpose()?;
     let deadline = ns.and_then(|ns| after_ns(&context.simulation, ns));
-    let wait = Wait { context, number, arguments, deadline, at_once: ns == Some(0), mask };
+    let wait = Wait { context, number, arguments, deadline, is_nonblocking: ns == Some(0), mask };
     let returned = wait.run();
     let left = match number {
         libc::SYS_ppoll => arguments[2],
@@ -61,7 +61,7 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
         _ => 0,
     };
     if left != 0 {
-        let ns = left_ns(&context.simulation, deadline);
+        let ns = remaining_ns(&context.simulation, deadline);
         // SAFETY: the caller guarantees that the timeout is local and writable.
         unsafe { *(left as *mut [u8; 16]) = to_timespec(ns) };
     }
@@ -81,8 +81,8 @@ impl Wait<'_> {
     fn run(&self) -> Returned {
         let sets = self.sets()?;
         loop {
-            let ready = self.look()?;
-            if ready > 0 || self.at_once {
+            let ready = self.try_once()?;
+            if ready > 0 || self.is_nonblocking {
                 return Ok(ready);
             }
             // The call has cleared the sets.
@@ -101,7 +101,7 @@ impl Wait<'_> {
             };
             match awoken {
                 Wakeup::Woken => {}
-                Wakeup::Late => return self.look(),
+                Wakeup::TimedOut => return self.try_once(),
                 Wakeup::Signalled => return Err(Errno(libc::EINTR)),
                 Wakeup::NotBegun => return Err(Errno::RESTART),
             }
@@ -109,7 +109,7 @@ impl Wait<'_> {
     }
 
     /// Makes the call without blocking.
-    fn look(&self) -> Returned {
+    fn try_once(&self) -> Returned {
         let mut zero = [0u64; 2];
         let now = zero.as_mut_ptr() as u64;
         let mut arguments = self.arguments;
@@ -124,7 +124,7 @@ impl Wait<'_> {
     }
 
     /// Reads from an address passed to the host: in guest memory, or in a local buffer (`arguments::with_results`).
-    fn read_place(&self, host: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+    fn read_argument(&self, host: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {
             Some(address) => memory.read(address, bytes)?,
@@ -136,8 +136,8 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Writes to such an address.
-    fn write_place(&self, host: u64, bytes: &[u8]) -> Result<(), Errno> {
+    /// Writes to an address passed to the host, as [`Self::read_argument`] reads from it.
+    fn write_argument(&self, host: u64, bytes: &[u8]) -> Result<(), Errno> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {
             Some(address) => memory.write(address, bytes)?,
@@ -154,7 +154,7 @@ impl Wait<'_> {
             for (set, address) in sets.iter_mut().zip(&self.arguments[1..4]) {
                 if *address != 0 {
                     *set = vec![0; self.arguments[0].div_ceil(64) as usize * 8];
-                    self.read_place(*address, set)?;
+                    self.read_argument(*address, set)?;
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Wait<'_> {
     fn restore_sets(&self, sets: &[Vec<u8>; 3]) -> Result<(), Errno> {
         if self.number == libc::SYS_pselect6 {
             for (set, address) in sets.iter().zip(&self.arguments[1..4]).filter(|(set, _)| !set.is_empty()) {
-                self.write_place(*address, set)?;
+                self.write_argument(*address, set)?;
             }
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Wait<'_> {
             libc::SYS_ppoll => {
                 let mut bytes = vec![0; 8 * self.arguments[1] as usize];
                 if !bytes.is_empty() {
-                    self.read_place(self.arguments[0], &mut bytes)?;
+                    self.read_argument(self.arguments[0], &mut bytes)?;
                 }
                 let file = |entry: &[u8]| AwaitedFile {
                     descriptor: i32_at(entry, 0),
@@ -247,10 +247,10 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
             returned => return returned,
         }
         let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
-        let sleep = Sleep { deadline, files, any_signal: true, begun: false, reason: "a signal" };
+        let sleep = Sleep { deadline, files, any_signal: true, has_side_effects: false, reason: "a signal" };
         match scheduler.sleep(context.thread, sleep) {
             Wakeup::Woken => {}
-            Wakeup::Late => return Err(Errno(libc::EAGAIN)),
+            Wakeup::TimedOut => return Err(Errno(libc::EAGAIN)),
             Wakeup::Signalled => return Err(Errno(libc::EINTR)),
             Wakeup::NotBegun => return Err(Errno::RESTART),
         }

@@ -12,7 +12,7 @@ use longma_guest::words::i32_at;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber};
+use super::{Arguments, EINVAL, Returned, Simulation, ThreadNumber};
 use crate::fixed_identity::USER;
 
 /// The session of a process whose parent is init.
@@ -83,7 +83,7 @@ fn threads_of(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result
         (1, _) => None,
         (2, who) if who == 0 || who as u64 == USER => Some(all()),
         (2, _) => Some(Err(Errno(libc::ESRCH))),
-        _ => Some(Err(INVALID)),
+        _ => Some(Err(EINVAL)),
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
             Ok(0)
         }
         (1, 0..8) => Err(Errno(libc::EPERM)),
-        _ => Err(INVALID),
+        _ => Err(EINVAL),
     })
 }
 
@@ -139,7 +139,7 @@ fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priori
             Ok(0)
         }
         libc::SCHED_FIFO | libc::SCHED_RR if (1..100).contains(&priority) => Err(Errno(libc::EPERM)),
-        _ => Err(INVALID),
+        _ => Err(EINVAL),
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn sched_getattr(
     const MAX_UTILISATION: u32 = 1024;
     let attributes = caller.simulation.sched_attributes.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
-        return Some(Err(INVALID));
+        return Some(Err(EINVAL));
     }
     let size = size.min(*ATTRIBUTES.end()) as usize;
     let mut bytes = [0; *ATTRIBUTES.end() as usize];
@@ -199,7 +199,7 @@ pub(crate) fn sched_getattr(
 pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Arguments) -> Option<Returned> {
     let number = own(caller, id)?;
     if flags != 0 {
-        return Some(Err(INVALID));
+        return Some(Err(EINVAL));
     }
     let bytes: Result<[u8; 48], _> = caller.memory().read_array(wanted);
     Some(bytes.map_err(Errno::from).and_then(|bytes| {
@@ -236,7 +236,7 @@ pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Return
         // The process is a group leader.
         return match group {
             0 | FIRST_ID => Ok(0),
-            ..0 => Err(INVALID),
+            ..0 => Err(EINVAL),
             _ => Err(Errno(libc::EPERM)),
         };
     }

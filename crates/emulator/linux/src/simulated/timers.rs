@@ -13,9 +13,9 @@ use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
 use super::calls::Caller;
-use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
+use super::clocks::{Clock, UP_S, remaining_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber};
+use super::{Arguments, EINVAL, Returned, Simulation, ThreadNumber};
 use crate::open_files;
 
 const SI_TIMER: i32 = -2;
@@ -28,7 +28,7 @@ const FIRST_TIMER: i32 = 1 << 20;
 /// The maximum number of timers, so that a hostile program cannot exhaust memory.
 const MAX_TIMERS: usize = 4096;
 /// The number of timers at which closed timerfds are removed.
-const CROWDED: usize = 64;
+const CLEANUP_THRESHOLD: usize = 64;
 
 /// Identifies a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ impl Timers {
         self.next = self.all.values().filter_map(|timer| timer.expires).min();
     }
 
-    /// The number of timers that timer_create has made.
+    /// The number of timers that timer_create has created.
     pub(crate) fn made(&self) -> i32 {
         self.next_id
     }
@@ -173,7 +173,7 @@ impl Timer {
     /// Interval and remaining time in nanoseconds.
     fn left(&self, simulation: &Simulation) -> (u64, u64) {
         // An armed timer never reports 0.
-        let left = self.expires.map_or(0, |expires| left_ns(simulation, Some(expires)).max(1));
+        let left = self.expires.map_or(0, |expires| remaining_ns(simulation, Some(expires)).max(1));
         (self.interval.ps() / 1000, left)
     }
 
@@ -281,7 +281,7 @@ fn replace(
     new: Option<(u64, u64)>,
 ) -> Result<(u64, u64), Errno> {
     let mut timers = simulation.timers.lock().ignore_poison();
-    let timer = timers.all.get_mut(&name).ok_or(INVALID)?;
+    let timer = timers.all.get_mut(&name).ok_or(EINVAL)?;
     let old = timer.left(simulation);
     if let Some(new) = new {
         timer.set(simulation, absolute, new);
@@ -306,7 +306,7 @@ pub(crate) fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: 
     match which as i32 {
         0 => Some(real_timer(caller, new, old, sets)),
         1 | 2 => host_clock(caller),
-        _ => Some(Err(INVALID)),
+        _ => Some(Err(EINVAL)),
     }
 }
 
@@ -320,7 +320,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
             let ns = |seconds: u64, us: u64| {
                 let is_time = seconds as i64 >= 0 && us < 1_000_000;
                 let ns = seconds.saturating_mul(1_000_000_000).saturating_add(us.wrapping_mul(1000));
-                is_time.then_some(ns).ok_or(INVALID)
+                is_time.then_some(ns).ok_or(EINVAL)
             };
             let [interval, interval_us, value, value_us] = words_of(&bytes);
             Some((ns(interval, interval_us)?, ns(value, value_us)?))
@@ -360,10 +360,10 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
                 .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
                 SIGEV_NONE => Notification::Nothing,
-                _ if !(1..=64).contains(&signal) => return Err(INVALID),
+                _ if !(1..=64).contains(&signal) => return Err(EINVAL),
                 SIGEV_SIGNAL => Notification::Signal { signal, value, thread: None },
                 SIGEV_THREAD_ID if thread.is_some() => Notification::Signal { signal, value, thread },
-                _ => return Err(INVALID),
+                _ => return Err(EINVAL),
             }
         }
     };
@@ -403,7 +403,7 @@ fn get(caller: &Caller<'_>, name: Name, result: u64) -> Returned {
 pub(crate) fn timer_getoverrun(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
     let timers = caller.simulation.timers.lock().ignore_poison();
-    Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
+    Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(EINVAL))
 }
 
 pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
@@ -411,21 +411,21 @@ pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<R
     let mut timers = caller.simulation.timers.lock().ignore_poison();
     let removed = timers.all.remove(&name);
     timers.refresh();
-    Some(removed.map(|_| 0).ok_or(INVALID))
+    Some(removed.map(|_| 0).ok_or(EINVAL))
 }
 
 /// Creates an eventfd, which behaves like a timerfd once it has expired: it is readable, and a read returns the number
 /// of expirations.
 pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments) -> Returned {
     let clock = match Clock::of(clock as i32, caller.number)? {
-        Clock::Processor(_) => return Err(INVALID),
+        Clock::Processor(_) => return Err(EINVAL),
         clock => clock,
     };
     if flags as i32 & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let mut timers = caller.simulation.timers.lock().ignore_poison();
-    if timers.all.len() >= CROWDED {
+    if timers.all.len() >= CLEANUP_THRESHOLD {
         timers.forget_closed();
     }
     if timers.all.len() >= MAX_TIMERS {
@@ -475,7 +475,7 @@ fn file(descriptor: u64) -> Result<Name, Errno> {
     if unsafe { libc::fcntl(descriptor as i32, libc::F_GETFD) } < 0 {
         return Err(Errno(libc::EBADF));
     }
-    number_of(descriptor as RawFd).map(Name::File).ok_or(INVALID)
+    number_of(descriptor as RawFd).map(Name::File).ok_or(EINVAL)
 }
 
 pub(crate) fn timerfd_settime(caller: &Caller<'_>, [descriptor, flags, new, old, ..]: Arguments) -> Returned {

@@ -99,16 +99,18 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
             WaitsFor::Files => polling::wait(context, number, arguments),
             WaitsFor::Signals => polling::wait_for_signal(context, number, arguments),
             WaitsFor::Queue(flags) => {
-                let mut at_once = arguments;
-                at_once[flags] |= libc::IPC_NOWAIT as u64;
-                let tried = host_call(number, at_once);
+                let mut nonblocking = arguments;
+                nonblocking[flags] |= libc::IPC_NOWAIT as u64;
+                let tried = host_call(number, nonblocking);
                 let asks = arguments[flags] as i32 & libc::IPC_NOWAIT == 0;
                 match tried {
-                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => outside(context, number, arguments),
+                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => {
+                        run_blocking(context, number, arguments)
+                    }
                     _ => tried,
                 }
             }
-            WaitsFor::Unknown => outside(context, number, arguments),
+            WaitsFor::Unknown => run_blocking(context, number, arguments),
         }
     }
 }
@@ -117,13 +119,13 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
-unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Returned {
+unsafe fn run_blocking(context: &Context, number: i64, arguments: Arguments) -> Returned {
     let mut returned = Err(Errno::RESTART);
     let mut call = || {
         // SAFETY: the caller upholds the contract.
         returned = unsafe { interruptible_on_host(number, arguments) };
     };
-    context.simulation.scheduler.outside(context.thread, &mut call);
+    context.simulation.scheduler.run_blocking(context.thread, &mut call);
     returned
 }
 
@@ -216,11 +218,11 @@ unsafe fn transfer(
     let descriptor = arguments[0] as RawFd;
     // SAFETY: the caller upholds the contract.
     let on_host = |arguments: Arguments| unsafe { interruptible_on_host(number, arguments) };
-    let at_once = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
+    let nonblocking = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
     let blocking_behaviour = blocking_behaviour(&context.simulation, descriptor);
     // Output that leaves the model: waiting for the reader takes no simulated time.
     let leaves = blocking_behaviour == BlockingBehaviour::Inherited && events == WRITE;
-    if at_once || blocking_behaviour == BlockingBehaviour::Immediate || leaves {
+    if nonblocking || blocking_behaviour == BlockingBehaviour::Immediate || leaves {
         return on_host(arguments);
     }
     let mut output = Output::default();
@@ -255,11 +257,11 @@ unsafe fn transfer(
         }
         let deadline = *limit.get_or_insert_with(|| deadline_of(&context.simulation, descriptor, events));
         let files = vec![AwaitedFile { descriptor, events }];
-        let begun = output.done > 0;
-        let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
+        let has_side_effects = output.done > 0;
+        let sleep = Sleep { deadline, files, has_side_effects, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Wakeup::Woken => {}
-            Wakeup::Late => return output.or(AGAIN),
+            Wakeup::TimedOut => return output.or(AGAIN),
             // A call with a time limit does not restart, because the limit would start again.
             Wakeup::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
             Wakeup::Signalled | Wakeup::NotBegun => return output.or(Errno::RESTART),
@@ -319,13 +321,13 @@ impl Output {
     }
 }
 
-/// The end of a socket's time limit, if it has one.
+/// The deadline that a socket's timeout sets, if it has one.
 fn deadline_of(simulation: &Simulation, descriptor: RawFd, events: i16) -> Option<Time> {
     let limit = if events == READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
     simulation.scheduler.now().checked_add(timeout_of(descriptor, limit)?)
 }
 
-/// A socket's time limit, if it has one.
+/// A socket's timeout, if it has one.
 fn timeout_of(descriptor: RawFd, option: i32) -> Option<Duration> {
     let limit = open_files::socket_option::<16>(descriptor, option).ok()?;
     let [seconds, us] = words_of(&limit);
@@ -354,13 +356,13 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
     match returned {
         // A listener with a full queue does not signal when it accepts connections again. SAFETY: the caller upholds
         // the contract.
-        Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
+        Err(AGAIN) => unsafe { run_blocking(context, libc::SYS_connect, arguments) },
         Err(Errno(libc::EINPROGRESS)) => {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
-            let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
+            let sleep = Sleep { files, has_side_effects: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
                 Wakeup::Signalled | Wakeup::NotBegun => Err(Errno(libc::EINTR)),
-                Wakeup::Woken | Wakeup::Late => {
+                Wakeup::Woken | Wakeup::TimedOut => {
                     let error = open_files::socket_option(descriptor, libc::SO_ERROR);
                     Errno::check(-i64::from(error.map_or(0, i32::from_ne_bytes)))
                 }
@@ -377,7 +379,7 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
 unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, options: usize) -> Returned {
     if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
         // SAFETY: the caller upholds the contract.
-        let returned = unsafe { outside(context, number, arguments) };
+        let returned = unsafe { run_blocking(context, number, arguments) };
         let gave_up = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
         if !matches!(returned, Err(error) if gave_up.contains(&error)) || !is_child_ready(number, &arguments)
         {
@@ -385,10 +387,10 @@ unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, o
         }
     }
     // As in Linux, a change of the child is reported even if a signal is pending, since SIGCHLD accompanies it.
-    let mut at_once = arguments;
-    at_once[options] |= libc::WNOHANG as u64;
+    let mut nonblocking = arguments;
+    nonblocking[options] |= libc::WNOHANG as u64;
     // SAFETY: the caller upholds the contract.
-    unsafe { host_call(number, at_once) }
+    unsafe { host_call(number, nonblocking) }
 }
 
 /// Whether a wait would return at once, possibly with an error.
@@ -417,22 +419,24 @@ fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    let mut at_once = arguments;
+    let mut nonblocking = arguments;
     let waits = match (number, arguments[1] as i32) {
         (libc::SYS_flock, operation) if operation & libc::LOCK_NB == 0 => {
-            at_once[1] |= libc::LOCK_NB as u64;
+            nonblocking[1] |= libc::LOCK_NB as u64;
             true
         }
         (libc::SYS_fcntl, command @ (libc::F_SETLKW | libc::F_OFD_SETLKW)) => {
-            at_once[1] = command as u64 - 1;
+            nonblocking[1] = command as u64 - 1;
             true
         }
         _ => false,
     };
     // SAFETY: the caller upholds the contract; the other commands take the same argument.
-    match unsafe { interruptible_on_host(number, at_once) } {
+    match unsafe { interruptible_on_host(number, nonblocking) } {
         // SAFETY: the caller upholds the contract.
-        Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe { outside(context, number, arguments) },
+        Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe {
+            run_blocking(context, number, arguments)
+        },
         returned => returned,
     }
 }
@@ -462,7 +466,7 @@ unsafe fn open(context: &Context, number: i64, arguments: Arguments) -> Returned
             libc::close(descriptor as RawFd);
         }
         if is_fifo && flags as i32 & (libc::O_NONBLOCK | libc::O_PATH) == 0 {
-            return outside(context, number, arguments);
+            return run_blocking(context, number, arguments);
         }
         interruptible_on_host(number, arguments)
     }

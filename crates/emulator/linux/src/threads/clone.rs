@@ -229,7 +229,7 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
         Err(_) => {
             process.threads.fetch_sub(1, Ordering::AcqRel);
             if let Some(simulation) = process.simulation() {
-                simulation.scheduler.withdraw(number);
+                simulation.scheduler.remove_last(number);
             }
             Err(Errno(libc::EAGAIN))
         }

@@ -66,7 +66,7 @@ impl Thread {
     /// Sets up the thread in the child, where it is the only one.
     fn become_child(&mut self, state: &mut State, request: &Request) {
         if let Some(simulation) = self.process.simulation() {
-            simulation.leave();
+            simulation.disable();
         }
         self.tid = host_id();
         self.process.threads.store(1, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Snapshots of each AArch64 instruction alone, in its variants: words and doublewords, all lane sizes, half and whole
-//! vectors.
+//! Snapshot tests of the code emitted for single AArch64 instructions. They cover every operand width, lane size and
+//! vector width.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,46 +10,47 @@ use longma_translate_conformance::emitted::{OUTSIDE, SOURCE, with_and_without_fl
 
 const HEAD: &str = "\
 # The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
-# The first version has no live flags; a second one, if different, has all flags live. \"later\" marks code at the end of the block.
+# Each instruction is translated with all flags dead and, if the code differs, with all flags live. \"later\" marks out-of-line code at the end of the block.
 # x0 a0 to x6 a6, x8 t0 to x14 t6, x19 a7, x20 s0 to x24 s4, x26 t7, x29 fp, x30 t8, sp sp; v0 vr0 and so on.
 # x7 and x15 to x18 are in memory, x25, x27 and x28 in scratch registers. N fcc0, Z fcc1, C fcc2, V fcc3.
-# `engine`: the engine executes the instruction.
+# `engine` marks an instruction that the engine executes.
 
 ";
 
-/// `subs xzr, x15, x15; ret`, which makes all previous flags dead.
-const NO_FLAGS: [u32; 2] = [0xeb0f_01ff, 0xd65f_03c0];
+/// `subs xzr, x15, x15; ret`, which overwrites all flags, so that the flags of the
+/// preceding instruction are dead.
+const KILL_FLAGS: [u32; 2] = [0xeb0f_01ff, 0xd65f_03c0];
 /// `b` to [`OUTSIDE`].
 const JUMP: u32 = 0x1400_0000 | ((OUTSIDE - SOURCE - 4) / 4) as u32;
-/// The offset in words of branches and literals, to an address after [`OUTSIDE`].
-const FAR: u32 = ((OUTSIDE + 0x100 - SOURCE) / 4) as u32;
+/// The immediate of test branches and literal loads: the distance in words to an address after [`OUTSIDE`].
+const FAR_OFFSET_WORDS: u32 = ((OUTSIDE + 0x100 - SOURCE) / 4) as u32;
 
 /// The decoder's table. Letters in its patterns are fields of an instruction.
 const TABLE: &str = include_str!("../../src/instructions.tsv");
 
-/// The text of each group of instructions.
-pub fn texts() -> BTreeMap<&'static str, String> {
-    let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
-    let no_flags = bytes(&NO_FLAGS);
+/// The snapshot of each instruction group.
+pub fn snapshots() -> BTreeMap<&'static str, String> {
+    let mut snapshots: BTreeMap<&'static str, String> = BTreeMap::new();
+    let kill_flags = bytes(&KILL_FLAGS);
     for row in TABLE.lines().filter(|line| !line.starts_with('#')) {
         let [pattern, name, operands] = row.split('\t').collect::<Vec<_>>()[..] else {
             panic!("three columns: {row}")
         };
         // Fields that do not change the text (of hints and barriers) give duplicates.
         let mut seen = BTreeSet::new();
-        for instruction in words(pattern, operands).into_iter().filter_map(decode) {
-            let shown = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &no_flags);
+        for instruction in encodings(pattern, operands).into_iter().filter_map(decode) {
+            let shown = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &kill_flags);
             if seen.insert(shown.clone()) {
-                texts.entry(group(instruction)).or_insert_with(|| HEAD.into()).push_str(&shown);
+                snapshots.entry(group(instruction)).or_insert_with(|| HEAD.into()).push_str(&shown);
             }
         }
-        assert!(!seen.is_empty(), "{name} has at least one form");
+        assert!(!seen.is_empty(), "no encoding of {name} decodes");
     }
-    texts
+    snapshots
 }
 
-/// All words of a pattern with each of the values of each field. Not all are valid instructions.
-fn words(pattern: &str, operands: &str) -> Vec<u32> {
+/// Expands a pattern to the cross product of its fields' test values. Not all are valid instructions.
+fn encodings(pattern: &str, operands: &str) -> Vec<u32> {
     let mut words = vec![0];
     for run in pattern.as_bytes().chunk_by(|a, b| a == b && a.is_ascii_alphabetic()) {
         let (letter, width) = (run[0], run.len());
@@ -70,27 +71,32 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         // Registers: 1 is a destination, 2 the base, 3 and 4 other sources.
         (b'd' | b't', 5) => vec![1],
         (b'n', 5) => vec![2],
-        // As post-index register of a structure access, 31 means its size.
+        // In a structure access, post-index register 31 selects an increment by the access size.
         (b'm', 5) if has("@s") => vec![3, 31],
         (b'm' | b'z', 4 | 5) => vec![3],
         (b'a' | b'u', 5) => vec![4],
-        // 64 bits or 32; whole vector or half; double or single; the size of lanes.
+        // Operand width (64 or 32 bits), or vector width (128 or 64 bits).
         (b's', 1) if has("@r") => vec![1],
         (b's' | b'q' | b't', 1) => vec![0, 1],
+        // Double or single precision.
         (b'z', 1) => vec![0, 1],
+        // Lane size.
         (b'z', 2) => vec![0, 1, 2, 3],
-        // A shift to the left, or a halfword index; UXTW, UXTX and SXTW; conditions (GT needs most flags); N and C.
+        // A left shift, or a halfword index.
         (b'h', 2) => vec![if has("#shift") { 0 } else { 1 }],
         (b'i', 6) if has("#shift") => vec![0, 3],
+        // UXTW, UXTX and SXTW.
         (b'o', 3) => vec![2, 3, 6],
+        // Conditions; GT needs most flags.
         (b'c', 4) if has("#modified0") || has("#modified1") => vec![0, 8, 12, 14, 15],
         (b'c', 4) if has("#to19") => (0..15).collect(),
         (b'c', 4) => vec![12],
+        // N and C.
         (b'v', 4) => vec![0b1010],
         (b'b', 5) => vec![9],
         // Acquire and release.
         (b'a' | b'r', 1) => vec![1],
-        (b'i', 14 | 19 | 26) => vec![FAR],
+        (b'i', 14 | 19 | 26) => vec![FAR_OFFSET_WORDS],
         // A shift amount or an element index, with the lane size encoded in it.
         (b'i', 7) if operands.contains("#amount") || operands.contains("#fixed") => {
             vec![0b000_1011, 0b001_0011, 0b010_0011, 0b100_0011]
@@ -117,18 +123,18 @@ const SYSTEM_REGISTERS: [u32; 7] = [0xda10, 0xda20, 0xda21, 0xde82, 0xd801, 0xd8
 /// The snapshot file of an instruction, by the encoding groups of the manual, section C4.1.
 fn group(instruction: Instruction) -> &'static str {
     let word = instruction.word;
-    let is_of_vectors = word >> 26 & 1 != 0;
+    let is_simd = word >> 26 & 1 != 0;
     match word >> 25 & 15 {
-        8 | 9 => "immediates",
+        8 | 9 => "data_processing_immediate",
         10 | 11 if word >> 24 == 0xd5 => "system",
-        10 | 11 => "jumps",
-        5 | 13 => "registers",
+        10 | 11 => "branches",
+        5 | 13 => "data_processing_register",
         7 | 15 if word >> 28 & 1 != 0 => "scalars",
         7 | 15 if word >> 24 & 1 != 0 => "vectors_by_element",
-        7 | 15 if word >> 21 & 1 != 0 && word >> 10 & 1 != 0 => "vectors_of_three",
+        7 | 15 if word >> 21 & 1 != 0 && word >> 10 & 1 != 0 => "simd_three_same",
         7 | 15 => "vectors",
-        _ if is_of_vectors && word >> 28 & 3 == 0 => "structures",
-        _ if is_of_vectors => "vector_memory",
+        _ if is_simd && word >> 28 & 3 == 0 => "structures",
+        _ if is_simd => "vector_memory",
         _ if word >> 28 & 3 == 0 || word >> 28 & 3 == 3 && word >> 21 & 1 != 0 && word >> 10 & 3 == 0 => {
             "atomic"
         }

@@ -13,5 +13,5 @@ fn generated_code_matches_the_snapshots() {
     let (optimizations, idle) = sequences::by_optimizations();
     assert!(idle.is_empty(), "{idle:?} change nothing");
     let others = [("sequences", sequences::text()), ("optimizations", optimizations)];
-    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &others);
+    compare(env!("CARGO_MANIFEST_DIR"), instructions::snapshots(), &others);
 }

@@ -30,11 +30,11 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
     if marks.sound(&["metrics"]) && file.metrics.is_empty() {
         let help = "add [metrics.NAME] with a `unit`".into();
-        problems.error(marks.at(), "nothing is measured".into(), "no metrics", help);
+        problems.error(marks.at(), "the experiment has no metrics".into(), "no metrics", help);
     }
     if marks.sound(&["workload"]) {
         match registry.get(&file.workload) {
-            Some(workload) => parameters(file, workload, problems),
+            Some(workload) => check_workload_parameters(file, workload, problems),
             None => {
                 let names = registry.iter().map(Workload::name);
                 let help = suggestion(&file.workload, names, "workload");
@@ -43,8 +43,8 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
             }
         }
     }
-    machines(file, folder, problems);
-    axes(file, problems);
+    check_machines(file, folder, problems);
+    check_axes(file, problems);
     check_formulas(file, problems);
     file.published.iter().for_each(|published| check_published(file, published, problems));
     file.plots.iter().for_each(|plot| check_plot(file, plot, problems));
@@ -61,19 +61,19 @@ fn machine_path(name: &str) -> Option<&str> {
     name.strip_prefix("machine.")
 }
 
-fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Problems) {
+fn check_workload_parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Problems) {
     let known = workload.parameters();
     let names = || known.iter().map(|p| p.name).chain(["machine.PATH"]);
-    let mut one = |name: &str, values: &[Setting], name_at: Range<usize>, at: Range<usize>| {
+    let mut check_parameter = |name: &str, values: &[Setting], name_at: Range<usize>, at: Range<usize>| {
         if machine_path(name).is_some() {
             return;
         }
         if let Some((table, _)) = name.split_once('.')
             && known.iter().any(|p| p.name == table && p.kind == Kind::Named)
         {
-            let is_text = |value: &Setting| !matches!(value, Setting::Texts(_) | Setting::Named(_));
-            if !values.iter().all(is_text) {
-                let message = format!("`{name}`: expected a text or a number");
+            let is_scalar = |value: &Setting| !matches!(value, Setting::Texts(_) | Setting::Named(_));
+            if !values.iter().all(is_scalar) {
+                let message = format!("`{name}`: expected a string, a number or a boolean");
                 problems.error(at, message, "here", String::new());
             }
             return;
@@ -92,11 +92,11 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
     let quick_parameters =
         quick.clone().flat_map(|q| q.parameters.iter().map(|p| (p, q.marks.key("parameters"))));
     for ((name, value), at) in file.parameters.iter().map(|p| (p, at("parameters"))).chain(quick_parameters) {
-        one(name, std::slice::from_ref(value), at.clone(), at);
+        check_parameter(name, std::slice::from_ref(value), at.clone(), at);
     }
     let swept = file.sweep.iter().chain(file.zip.iter().flatten());
     for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter().chain(q.zip.iter().flatten()))) {
-        one(name, &axis.values, axis.at(), axis.span());
+        check_parameter(name, &axis.values, axis.at(), axis.span());
     }
     let given = |name: &str| {
         file.parameters.contains_key(name)
@@ -108,7 +108,7 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
             let at = mechanism.marks().key(key);
             let of_workload = settings.iter().filter(|(name, _)| !is_of_machine(name));
             of_workload.for_each(|(name, value)| {
-                one(name, std::slice::from_ref(value), at.clone(), at.clone());
+                check_parameter(name, std::slice::from_ref(value), at.clone(), at.clone());
             });
         }
     }
@@ -124,7 +124,7 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
     }
 }
 
-fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
+fn check_machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
     let quick = file.quick.iter().flat_map(|q| q.machines.iter());
     let mut sound = Vec::new();
     for name in file.machines.iter().chain(quick) {
@@ -142,30 +142,30 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
 /// Maximum number of modified machines to try before a run.
 const MAX_EDITS: usize = 256;
 
-/// Reports a value that gives an invalid machine in every combination. If it is valid in some combinations, only the
-/// other points fail later.
+/// Reports each value for which every combination yields an invalid machine. If some combinations are valid, the
+/// invalid points fail when they run.
 fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Problems) {
-    for quick in [false, true] {
-        let form = file.quick.as_ref().filter(|_| quick);
-        if quick && form.is_none() {
+    for is_quick in [false, true] {
+        let quick = file.quick.as_ref().filter(|_| is_quick);
+        if is_quick && quick.is_none() {
             return;
         }
-        let of_quick = form.iter().flat_map(|form| &form.parameters);
+        let of_quick = quick.iter().flat_map(|quick| &quick.parameters);
         let fixed: Vec<_> = file.parameters.iter().chain(of_quick).collect();
         let fixed_at = file.marks.key("parameters");
-        let axes = machine_axes(file, form);
+        let axes = machine_axes(file, quick);
         let named = fixed.iter().filter_map(|(name, _)| Some((machine_path(name)?, fixed_at.clone())));
         let named = named
             .chain(axes.iter().flatten().filter_map(|(name, axis)| Some((machine_path(name)?, axis.at()))));
         if let Some((path, at)) = named.clone().find(|_| file.machines.is_empty()) {
             let help = "add `machines = [\"...\"]`".into();
-            problems.error(at, format!("there is no machine whose `{path}` could vary"), "here", help);
+            problems.error(at, format!("`machine.{path}` is set, but `machines` is empty"), "here", help);
             return;
         }
         if named.clone().next().is_none() {
             continue;
         }
-        // By axis and index of the value: the error, until a combination with this value is valid.
+        // The error of each axis and index of a value. Cleared once a combination with the value is valid.
         let mut wrong: BTreeMap<(&str, usize), Option<String>> = BTreeMap::new();
         for varied in combinations(&axes).into_iter().take(MAX_EDITS) {
             let edits = machine_edits(&fixed, &varied);
@@ -189,11 +189,11 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
     }
 }
 
-/// The axes along which keys of the machine file vary, each reduced to the parameters that are such keys.
-fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
-    let of_form = |name: &str, axis: &'a Axis| form.and_then(|form| form.sweep.get(name)).unwrap_or(axis);
-    let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_form(name, axis))]);
-    let zip = form.map(|form| &form.zip).filter(|zip| !zip.is_empty()).unwrap_or(&file.zip);
+/// The axes that vary keys of the machine file, without their other parameters.
+fn machine_axes<'a>(file: &'a ExperimentFile, quick: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
+    let of_quick = |name: &str, axis: &'a Axis| quick.and_then(|quick| quick.sweep.get(name)).unwrap_or(axis);
+    let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_quick(name, axis))]);
+    let zip = quick.map(|quick| &quick.zip).filter(|zip| !zip.is_empty()).unwrap_or(&file.zip);
     let zipped = zip.iter().map(|columns| columns.iter().map(|(name, axis)| (name.as_str(), axis)).collect());
     let of_machine = |columns: Vec<(&'a str, &'a Axis)>| -> Vec<_> {
         columns.into_iter().filter(|(name, _)| machine_path(name).is_some()).collect()
@@ -201,7 +201,7 @@ fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Ve
     swept.chain(zipped).map(of_machine).filter(|columns| !columns.is_empty()).collect()
 }
 
-fn axes(file: &ExperimentFile, problems: &mut Problems) {
+fn check_axes(file: &ExperimentFile, problems: &mut Problems) {
     let mut seen: BTreeMap<&str, &str> =
         file.parameters.keys().map(|name| (name.as_str(), "[parameters]")).collect();
     let swept = file.sweep.iter().map(|a| (a, "[sweep]"));
@@ -218,7 +218,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
         if let Some((name, column)) = odd {
             let message =
                 format!("`{name}` has {} values and another column has {}", column.values.len(), lengths[0]);
-            let help = "columns that vary together must have equally many values".into();
+            let help = "columns of a [[zip]] must have the same number of values".into();
             problems.error(column.at(), message, "here", help);
         }
     }
@@ -238,7 +238,7 @@ fn varying(file: &ExperimentFile) -> Vec<&str> {
     file.sweep.keys().chain(zipped).map(String::as_str).chain(["machine"]).collect()
 }
 
-fn known_metrics(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
+fn check_metric_names(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
     for (name, at) in names.iter().filter(|(name, _)| !file.metrics.contains_key(*name)) {
         let help = suggestion(name, file.metrics.keys().map(String::as_str), "metric");
         problems.error(at.clone(), format!("there is no metric `{name}`"), "unknown metric", help);
@@ -254,7 +254,7 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
     };
     let names: Vec<_> = kinds.into_iter().flat_map(named).collect();
     let borrowed: Vec<_> = names.iter().map(|(name, at)| (name.as_str(), at.clone())).collect();
-    known_metrics(file, &borrowed, problems);
+    check_metric_names(file, &borrowed, problems);
     if names.is_empty() && marks.sound(&["values", "at_least", "at_most"]) {
         let help = "add `values`, `at_least` or `at_most`".into();
         problems.error(marks.at(), "nothing is published here".into(), "this entry", help);
@@ -271,7 +271,7 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
         problems.error(published.source.span(), message, "unknown source", help);
     }
     if published.read == Reading::Computed && published.note.is_none() && marks.sound(&["read"]) {
-        let help = "add a `note`".into();
+        let help = "add a `note` that describes the computation".into();
         problems.error(marks.key("read"), "the method of computation is missing".into(), "here", help);
     }
     for (name, value) in &published.at {
@@ -279,8 +279,8 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
         if !varying(file).contains(&name.as_str()) {
             let help = suggestion(name, varying(file), "swept parameter");
             problems.error(at, format!("`{name}` does not vary"), "here", help);
-        } else if !takes(file, name, value) {
-            // Only a warning: a sweep narrowed for a closer look may keep all published values.
+        } else if !has_point(file, name, value) {
+            // Warn only: a user may narrow the sweep and keep all published values.
             let message = format!("no point has `{name}` = {value}");
             problems.warn(at, message, "here", "give a value of the sweep".into());
         }
@@ -288,7 +288,7 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
 }
 
 /// Returns whether any point has this value.
-fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
+fn has_point(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
     if name == "machine" {
         return file.machines.iter().any(|machine| value.text() == Some(machine));
     }
@@ -367,7 +367,7 @@ fn values_of(file: &ExperimentFile, name: &str) -> BTreeSet<String> {
 
 fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
     let names: Vec<_> = plot.metrics.iter().map(|name| (&**name, name.span())).collect();
-    known_metrics(file, &names, problems);
+    check_metric_names(file, &names, problems);
     let marks = plot.marks();
     let mut vary = |name: &Name, or_metric: bool| {
         let fits = varying(file).contains(&&**name) || or_metric && &**name == "metric";
@@ -389,7 +389,7 @@ fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
 
 fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, problems: &mut Problems) {
     let names: Vec<_> = explain.metrics.iter().map(|name| (&**name, name.span())).collect();
-    known_metrics(file, &names, problems);
+    check_metric_names(file, &names, problems);
     for name in explain.at.keys().filter(|name| !varying(file).contains(&name.as_str())) {
         let help = suggestion(name, varying(file), "swept parameter");
         problems.error(explain.marks().key("at"), format!("`{name}` does not vary"), "here", help);
@@ -420,7 +420,7 @@ fn check_quick(file: &ExperimentFile, quick: &Quick, problems: &mut Problems) {
     for (name, axis) in &quick.sweep {
         if !file.sweep.contains_key(name) {
             let help = suggestion(name, file.sweep.keys().map(String::as_str), "swept parameter");
-            problems.error(axis.at(), format!("`{name}` is not swept in the full form"), "here", help);
+            problems.error(axis.at(), format!("`{name}` is not swept in the full experiment"), "here", help);
         }
     }
 }

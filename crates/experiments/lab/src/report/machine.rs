@@ -1,4 +1,4 @@
-//! Writes tables of the parameters of an experiment's machines, each with its source.
+//! Writes, for each machine of an experiment, a table of its parameters with their sources.
 
 use super::{Chapter, escape, put, source_words};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
         .rev()
         .collect();
     for (name, text) in machines {
-        // The text was generated from a valid machine, so this never happens.
+        // The text was generated from a valid machine, so parsing never fails.
         let (Ok(root), Ok(machine)) = (text.parse::<Table>(), longma_topology::Machine::parse(name, text))
         else {
             continue;
@@ -32,7 +32,7 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
         );
         for (key, value) in &root {
             if key != "sources" {
-                part(key, value, &mut Vec::new(), out);
+                write_part(key, value, &mut Vec::new(), out);
             }
         }
         out.push_str("</table></div><ul class=\"sources\">");
@@ -45,35 +45,36 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
 
 /// The citations of an enclosing part.
 struct Citations<'a> {
-    all: Option<&'a Value>,
-    single: Option<&'a Table>,
+    /// The source of all parameters without their own.
+    default: Option<&'a Value>,
+    by_key: Option<&'a Table>,
 }
 
 /// Writes rows for all parameters of a part, nested parts last. A part without a source inherits the citation of its
 /// enclosing part.
-fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Citations<'a>>, out: &mut String) {
+fn write_part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Citations<'a>>, out: &mut String) {
     match value {
         Value::Table(table) => {
             outer.push(Citations {
-                all: table.get("source"),
-                single: table.get("source_of").and_then(Value::as_table),
+                default: table.get("source"),
+                by_key: table.get("source_of").and_then(Value::as_table),
             });
             let (inner, own): (Vec<_>, Vec<_>) = table
                 .iter()
                 .filter(|(key, _)| !matches!(key.as_str(), "source" | "source_of" | "title" | "name"))
                 .partition(|(_, value)| is_part(value));
             for (key, value) in own {
-                row(path, key, value, outer, out);
+                write_row(path, key, value, outer, out);
             }
             for (key, value) in inner {
-                part(&format!("{path}.{key}"), value, outer, out);
+                write_part(&format!("{path}.{key}"), value, outer, out);
             }
             outer.pop();
         }
         Value::Array(parts) if is_part(value) => {
             for (index, value) in parts.iter().enumerate() {
                 let name = value.get("name").and_then(Value::as_str).map_or(index.to_string(), String::from);
-                part(&format!("{path}.{name}"), value, outer, out);
+                write_part(&format!("{path}.{name}"), value, outer, out);
             }
         }
         _ => {}
@@ -88,23 +89,23 @@ fn is_part(value: &Value) -> bool {
     }
 }
 
-fn row(path: &str, key: &str, value: &Value, citations: &[Citations<'_>], out: &mut String) {
-    let single = citations.last().and_then(|c| c.single?.get(key));
-    let source = single.or_else(|| citations.iter().rev().find_map(|c| c.all));
+fn write_row(path: &str, key: &str, value: &Value, citations: &[Citations<'_>], out: &mut String) {
+    let single = citations.last().and_then(|c| c.by_key?.get(key));
+    let source = single.or_else(|| citations.iter().rev().find_map(|c| c.default));
     put!(
         out,
         "<tr><td>{}<td>{}<td>{}<td>{}</tr>\n",
         escape(path),
         escape(key),
-        escape(&words(value)),
-        source.map_or(String::new(), |source| escape(&words(source)))
+        escape(&format_value(value)),
+        source.map_or(String::new(), |source| escape(&format_value(source)))
     );
 }
 
-fn words(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(array) => array.iter().map(words).collect::<Vec<_>>().join(", "),
+        Value::Array(array) => array.iter().map(format_value).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_have_places_and_ticks_at_once() {
+    fn numbers_up_to_the_largest_are_placed_and_have_ticks() {
         for values in [[f64::MIN, f64::MAX], [1e300, f64::MAX], [5e-324, 1e308], [1.7e308, f64::MAX]] {
             for (log, zero) in [(false, false), (false, true), (true, false)] {
                 let scale = Scale::of(values.into_iter(), (10.0, 500.0), log, zero).padded(0.05, 0.1);

@@ -399,7 +399,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_two_writers_add_at_once_is_all_there() {
+    fn concurrent_writers_lose_no_results() {
         let (_folder, store) = store();
         std::thread::scope(|scope| {
             scope.spawn(|| fill(&store, 0..500));
@@ -459,7 +459,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_merge_tells_the_lines_that_it_leaves_out() {
+    fn a_merge_reports_the_lines_that_it_omits() {
         let (_folder, store) = store();
         let lines = record(1).to_line() + "0000000 {}\n";
         let merged = store.merge_lines(lines.as_bytes()).unwrap();
@@ -498,7 +498,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_store_where_nothing_can_be_written_says_where_and_what_to_do() {
+    fn an_unwritable_store_is_reported_with_its_path_and_a_remedy() {
         let error = Store::new("/proc/longma").writer().err().unwrap().to_string();
         assert!(error.contains("/proc/longma") && error.contains("--store"), "{error}");
         assert!(Store::new("/proc/longma").results().unwrap().is_empty());

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_or_a_queue_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
+    fn missing_cores_and_queues_are_reported_with_the_available_ones() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         let missing = |text: &str| missing_resource(&[text.parse().unwrap()], &places, &nic);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_pairs_it_says_on_how_many() {
+    fn remarks_on_many_pairs_state_their_number() {
         let pairs: Vec<(u32, u32)> = all_pairs(&(0..12).collect::<Vec<_>>())
             .iter()
             .map(|pair| (pair.flow, pair.application))

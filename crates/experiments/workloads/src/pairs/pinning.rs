@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_stays_on_one_processor_of_those_allowed_and_the_caller_goes_where_it_went() {
+    fn a_run_is_pinned_to_one_allowed_processor_and_the_caller_is_unaffected() {
         let before = sched_getaffinity(None).unwrap();
         for number in [0, 1, 1000] {
             std::thread::scope(|scope| {

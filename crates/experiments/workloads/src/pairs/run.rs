@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    AFTER_BYTES, BEFORE_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, SETTLE_BYTES, Sweep,
-    WINDOW_SEGMENTS, count, drawn, stages,
+    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, Sweep,
+    WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages,
 };
 
 /// Time limit. A pair takes some seconds.
@@ -38,12 +38,12 @@ impl MemFile {
 pub(super) enum RunFailure {
     /// The sweep was stopped.
     Stopped,
-    /// It failed: which run, and why.
+    /// The run failed. The message names the pair and the reason.
     Failed(String),
 }
 
 /// Runs one pair.
-pub(super) fn one(
+pub(super) fn run_pair(
     sweep: &Sweep,
     nic: &Nic,
     program: &MemFile,
@@ -52,7 +52,7 @@ pub(super) fn one(
 ) -> Result<Measured, RunFailure> {
     let failed = |why: String| RunFailure::Failed(format!("pair {pair}: {why}"));
     let mut out = MemFile::new(&[]).map_err(|error| failed(error.to_string()))?;
-    let words = words(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
+    let words = command_line(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
     // The guest must not see this process's environment.
     let start = Start { words, cpus: None, namespace: None, limit: TIME_LIMIT, has_environment: false };
     let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
@@ -69,7 +69,7 @@ pub(super) fn one(
         figure(" bytes of interest, the mean of those that arrived and those that were read")?,
     );
     let mtu = sweep.mtu(nic).map_err(failed)?;
-    carried(gbps, nic, mtu).map_err(failed)?;
+    check_rate(gbps, nic, mtu).map_err(failed)?;
     let mut text = String::new();
     let read = out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text));
     read.map_err(|error| failed(error.to_string()))?;
@@ -78,7 +78,7 @@ pub(super) fn one(
 }
 
 /// Checks a rate against the capacity of the link. A higher rate is a bug of the model.
-fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
+fn check_rate(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
     let goodput = nic.goodput(mtu);
     // The rate is printed with a resolution of 1 kb/s.
     if gbps <= goodput + 1e-6 {
@@ -91,14 +91,14 @@ fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
 }
 
 /// The command that runs a pair.
-fn words(
+fn command_line(
     sweep: &Sweep,
     nic: &Nic,
     (pair, seed): (Pair, u64),
     (program, out): (&MemFile, &MemFile),
 ) -> Result<Vec<String>, String> {
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
-    let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;
+    let bytes = WARM_UP_BYTES + DETAILED_WARM_UP_BYTES + sweep.bytes;
     let longma = sweep.longma.to_str().ok_or("the path of this program is not valid UTF-8")?;
     let mut words: Vec<String> =
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
@@ -108,15 +108,15 @@ fn words(
         "--stats-out".into(),
         out.path(),
         "--seed".into(),
-        drawn(seed, pair).to_string(),
+        pair_seed(seed, pair).to_string(),
         "--wire".into(),
     ]);
-    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + AFTER_BYTES));
+    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + DRAIN_BYTES));
     let settings = [
         ("flow", u64::from(pair.flow)),
         ("application", pair.application.into()),
-        ("begin", BEFORE_BYTES),
-        ("settle", SETTLE_BYTES),
+        ("begin", WARM_UP_BYTES),
+        ("settle", DETAILED_WARM_UP_BYTES),
         ("bytes", bytes),
         ("path", sweep.frame_cycles.into()),
         ("segment", segment),
@@ -159,12 +159,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_above_the_lines_is_a_fault_of_the_model() {
+    fn a_rate_above_the_line_rate_is_a_model_error() {
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
-        assert_eq!(carried(39.65, &nic, 9000), Ok(()));
+        assert_eq!(check_rate(39.65, &nic, 9000), Ok(()));
         // Above the rate of the link.
-        let refused = carried(42.347, &nic, 9000).unwrap_err();
+        let refused = check_rate(42.347, &nic, 9000).unwrap_err();
         assert!(refused.contains("model error: it reports 42.347 Gb/s"), "{refused}");
-        assert!(carried(39.65, &nic, 1500).is_err(), "smaller packets carry less");
+        assert!(check_rate(39.65, &nic, 1500).is_err(), "smaller packets carry less");
     }
 }

@@ -121,7 +121,7 @@ mod tests {
 
     /// A renamed or inlined function would silently count as the program.
     #[test]
-    fn the_receiver_has_the_functions_that_are_named() {
+    fn all_listed_functions_exist_in_the_receiver() {
         let program = include_bytes!("../../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
         let inlined_where_short = ["keep_early", "syscall", "sccp", "read", "__syscall_ret"];
         for (name, _) in FUNCTIONS.iter().filter(|(name, _)| !inlined_where_short.contains(name)) {

@@ -1,5 +1,5 @@
-//! The client and server ends of a measurement, as state machines on the VIA interface that never block. On a real
-//! network, each end is a separate process; on the modelled network, both are in this process.
+//! The client and server endpoints of a measurement, as state machines on the VIA interface that never block. On a real
+//! network, each endpoint is a separate process; on the modelled network, both are in this process.
 //!
 //! Source: the metrics are those of `ib_send_lat` and `ib_send_bw`: half a round trip, and back-to-back messages.
 
@@ -8,18 +8,18 @@ use longma_via_myrinet::Fabric;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Number of receives that the end receiving a stream keeps posted.
+/// Number of receives that the endpoint receiving a stream keeps posted.
 const DEPTH: u32 = 512;
 
 /// Number of received messages per credit message.
 const CREDIT: u32 = DEPTH / 4;
 
-/// Number of uncollected sends at which an end that is busy receiving collects them, so that the work queue does not
-/// fill up. An end that polls usually collects them while it waits.
+/// Number of uncollected sends at which an endpoint that is busy receiving collects them, so that the work queue does
+/// not fill up. An endpoint that polls usually collects them while it waits.
 const MAX_UNCOLLECTED: u64 = 64;
 
-/// Size of an order in bytes.
-pub const ORDER_BYTES: usize = 256;
+/// Size of a request in bytes.
+pub const REQUEST_BYTES: usize = 256;
 
 /// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +33,9 @@ pub enum Measure {
     End,
 }
 
-/// Sent by the client to the server before each measurement.
+/// What the client asks the server to measure. Sent before each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct MeasurementRequest {
     /// Kind of measurement.
     pub measure: Measure,
     /// Size of a message in bytes.
@@ -48,7 +48,7 @@ pub struct Order {
     pub window: u32,
 }
 
-impl Order {
+impl MeasurementRequest {
     /// Total number of messages in each direction.
     fn total(&self) -> u64 {
         u64::from(self.messages) + u64::from(self.warm_up)
@@ -83,7 +83,7 @@ impl Clock {
 }
 
 /// A VI with its memory.
-pub struct End {
+pub struct Endpoint {
     /// The VI.
     pub vi: Vi,
     /// The first half is the send buffer, the second half the receive buffer.
@@ -120,12 +120,12 @@ pub enum ExchangeError {
         /// Status of the descriptor.
         status: longma_via::Status,
     },
-    /// The peer sent an invalid order.
+    /// The peer sent an invalid request.
     #[error("the peer is not a `longma via` of this version")]
     VersionMismatch,
 }
 
-impl End {
+impl Endpoint {
     /// Creates a VI of `nic` with buffers for messages of up to `bytes`.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl End {
         attributes: impl Fn(ViAttributes) -> ViAttributes,
     ) -> Result<Self, Error> {
         let tag = nic.create_protection_tag()?;
-        let half = bytes.max(ORDER_BYTES);
+        let half = bytes.max(REQUEST_BYTES);
         // Each half starts at a page and, on the modelled NIC, at a unit that one DMA transfer covers.
         let half = half.next_multiple_of((nic.attributes().native_mtu_bytes as usize).clamp(4096, 1 << 20));
         let memory = nic.allocate(2 * half, MemoryAttributes::local(tag))?;
@@ -187,26 +187,26 @@ impl End {
         })
     }
 
-    /// Sends `order` to the peer.
+    /// Sends `request` to the peer.
     ///
     /// # Errors
     /// If the VI does not accept the send.
-    pub fn give_order(&self, order: &Order) -> Result<(), ExchangeError> {
-        let mut text = serde_json::to_vec(order).unwrap_or_default();
-        text.resize(ORDER_BYTES, b' ');
+    pub fn send_request(&self, request: &MeasurementRequest) -> Result<(), ExchangeError> {
+        let mut text = serde_json::to_vec(request).unwrap_or_default();
+        text.resize(REQUEST_BYTES, b' ');
         self.memory.write(0, &text);
-        Ok(self.post_send(ORDER_BYTES as u32, None)?)
+        Ok(self.post_send(REQUEST_BYTES as u32, None)?)
     }
 
-    /// Returns the peer's next order, if it has arrived.
+    /// Returns the peer's next request, if it has arrived.
     ///
     /// # Errors
-    /// If the receive failed, or if the message is not an order of this version.
-    pub fn hear_order(&self) -> Result<Option<Order>, ExchangeError> {
+    /// If the receive failed, or if the message is not a request of this version.
+    pub fn receive_request(&self) -> Result<Option<MeasurementRequest>, ExchangeError> {
         let Some(completion) = self.received()? else { return Ok(None) };
-        let mut text = [0; ORDER_BYTES];
+        let mut text = [0; REQUEST_BYTES];
         self.memory.read(self.half, &mut text);
-        let text = &text[..(completion.length as usize).min(ORDER_BYTES)];
+        let text = &text[..(completion.length as usize).min(REQUEST_BYTES)];
         serde_json::from_slice(text).map(Some).map_err(|_| ExchangeError::VersionMismatch)
     }
 }
@@ -219,7 +219,7 @@ struct Receives {
 
 impl Receives {
     /// Posts `depth` receives of `total`.
-    fn post(end: &End, depth: u64, total: u64) -> Result<Self, Error> {
+    fn post(end: &Endpoint, depth: u64, total: u64) -> Result<Self, Error> {
         let now = depth.min(total);
         for _ in 0..now {
             end.post_receive()?;
@@ -228,7 +228,7 @@ impl Receives {
     }
 
     /// Posts another receive if one is needed.
-    fn again(&mut self, end: &End) -> Result<(), Error> {
+    fn again(&mut self, end: &Endpoint) -> Result<(), Error> {
         if self.left > 0 {
             self.left -= 1;
             end.post_receive()?;
@@ -237,7 +237,7 @@ impl Receives {
     }
 }
 
-/// The role of an end in a measurement.
+/// The role of an endpoint in a measurement.
 pub enum Side {
     /// Sends pings.
     Pinging(Pinging),
@@ -254,12 +254,12 @@ impl Side {
     ///
     /// # Errors
     /// If the VI does not accept a receive.
-    pub fn asking(order: Order, end: &End) -> Result<Self, ExchangeError> {
+    pub fn asking(request: MeasurementRequest, end: &Endpoint) -> Result<Self, ExchangeError> {
         let receives =
-            Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
-        Ok(match order.measure {
-            Measure::Bandwidth => Side::Streaming(Streaming { order, receives, ..Streaming::default() }),
-            _ => Side::Pinging(Pinging { order, receives, ..Pinging::default() }),
+            Receives::post(end, if request.measure == Measure::Ping { 1 } else { 8 }, request.answers())?;
+        Ok(match request.measure {
+            Measure::Bandwidth => Side::Streaming(Streaming { request, receives, ..Streaming::default() }),
+            _ => Side::Pinging(Pinging { request, receives, ..Pinging::default() }),
         })
     }
 
@@ -267,15 +267,15 @@ impl Side {
     ///
     /// # Errors
     /// If the VI does not accept a descriptor.
-    pub fn serving(order: Order, end: &End) -> Result<Self, ExchangeError> {
-        let depth = if order.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
-        let receives = Receives::post(end, depth, order.total())?;
-        // For the next order.
+    pub fn serving(request: MeasurementRequest, end: &Endpoint) -> Result<Self, ExchangeError> {
+        let depth = if request.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
+        let receives = Receives::post(end, depth, request.total())?;
+        // For the next request.
         end.post_receive()?;
         end.post_send(0, None)?;
-        Ok(match order.measure {
-            Measure::Bandwidth => Side::Draining(Draining { order, receives, ..Draining::default() }),
-            _ => Side::Echoing(Echoing { order, receives, ..Echoing::default() }),
+        Ok(match request.measure {
+            Measure::Bandwidth => Side::Draining(Draining { request, receives, ..Draining::default() }),
+            _ => Side::Echoing(Echoing { request, receives, ..Echoing::default() }),
         })
     }
 
@@ -283,7 +283,7 @@ impl Side {
     ///
     /// # Errors
     /// If the VI does not accept a descriptor, or if one completed with an error.
-    pub fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
+    pub fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         match self {
             Side::Pinging(side) => side.step(end),
             Side::Echoing(side) => side.step(end),
@@ -293,7 +293,7 @@ impl Side {
     }
 }
 
-impl Default for Order {
+impl Default for MeasurementRequest {
     fn default() -> Self {
         Self { measure: Measure::End, bytes: 0, messages: 0, warm_up: 0, window: 1 }
     }
@@ -302,25 +302,25 @@ impl Default for Order {
 /// Sends a message and waits for one back.
 #[derive(Default)]
 pub struct Pinging {
-    order: Order,
+    request: MeasurementRequest,
     receives: Receives,
     started: bool,
     under_way: Option<u64>,
     count: u64,
-    /// Number of collected sends, including the order.
+    /// Number of collected sends, including the request.
     sent: u64,
     times: Vec<u64>,
 }
 
 impl Pinging {
-    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         let heard = if self.under_way.is_some() || !self.started { end.received()? } else { None };
         if heard.is_some() {
             if let Some(begin) = self.under_way.take() {
-                if self.count > u64::from(self.order.warm_up) {
+                if self.count > u64::from(self.request.warm_up) {
                     self.times.push((end.clock.now() - begin) / 2);
                 }
-                if self.count == self.order.total() {
+                if self.count == self.request.total() {
                     while end.sent()?.is_some() {}
                     return Ok(Step::Finished(std::mem::take(&mut self.times)));
                 }
@@ -338,7 +338,7 @@ impl Pinging {
         }
         self.under_way = Some(end.clock.now());
         self.count += 1;
-        end.post_send(self.order.bytes, None)?;
+        end.post_send(self.request.bytes, None)?;
         Ok(Step::Moved)
     }
 }
@@ -346,17 +346,17 @@ impl Pinging {
 /// Answers each message with one of the same size.
 #[derive(Default)]
 pub struct Echoing {
-    order: Order,
+    request: MeasurementRequest,
     receives: Receives,
     count: u64,
     sent: u64,
 }
 
 impl Echoing {
-    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
-        if self.count < self.order.total() && end.received()?.is_some() {
+    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+        if self.count < self.request.total() && end.received()?.is_some() {
             self.count += 1;
-            end.post_send(self.order.bytes, None)?;
+            end.post_send(self.request.bytes, None)?;
             self.receives.again(end)?;
             while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
                 self.sent += 1;
@@ -368,7 +368,7 @@ impl Echoing {
         }
         self.sent += 1;
         // The total includes the ready message.
-        let over = self.sent == self.order.total() + 1;
+        let over = self.sent == self.request.total() + 1;
         Ok(if over { Step::Finished(Vec::new()) } else { Step::Moved })
     }
 }
@@ -376,7 +376,7 @@ impl Echoing {
 /// Sends back-to-back messages within the credits of the peer.
 #[derive(Default)]
 pub struct Streaming {
-    order: Order,
+    request: MeasurementRequest,
     receives: Receives,
     posted: u64,
     sent: u64,
@@ -385,18 +385,18 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         let mut moved = false;
-        // The first completion is the order itself.
+        // The first completion is the request itself.
         while end.sent()?.is_some() {
             self.sent += 1;
             moved = true;
-            if self.sent == u64::from(self.order.warm_up) + 1 {
+            if self.sent == u64::from(self.request.warm_up) + 1 {
                 // The warm-up messages are on their way, so the measured ones follow without a gap.
                 self.begin = end.clock.now();
             }
         }
-        let waits = self.posted == self.order.total() || self.posted >= self.allowed;
+        let waits = self.posted == self.request.total() || self.posted >= self.allowed;
         if waits || self.posted.is_multiple_of(16) {
             while let Some(heard) = end.vi.receive_done().map(|done| end.checked(done)).transpose()? {
                 moved = true;
@@ -407,13 +407,13 @@ impl Streaming {
                 }
             }
         }
-        let total = self.order.total();
+        let total = self.request.total();
         let under_way = (self.posted + 1).saturating_sub(self.sent);
-        if self.posted < total.min(self.allowed) && under_way < u64::from(self.order.window.max(1)) + 1 {
-            if self.posted == 0 && self.order.warm_up == 0 {
+        if self.posted < total.min(self.allowed) && under_way < u64::from(self.request.window.max(1)) + 1 {
+            if self.posted == 0 && self.request.warm_up == 0 {
                 self.begin = end.clock.now();
             }
-            end.post_send(self.order.bytes, None)?;
+            end.post_send(self.request.bytes, None)?;
             self.posted += 1;
             moved = true;
         }
@@ -424,7 +424,7 @@ impl Streaming {
 /// Receives messages, sends credits, and finally acknowledges the last message.
 #[derive(Default)]
 pub struct Draining {
-    order: Order,
+    request: MeasurementRequest,
     receives: Receives,
     count: u64,
     credits: u32,
@@ -433,8 +433,8 @@ pub struct Draining {
 }
 
 impl Draining {
-    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
-        let total = self.order.total();
+    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+        let total = self.request.total();
         let mut moved = false;
         while self.count < total && end.received()?.is_some() {
             moved = true;

@@ -7,7 +7,7 @@ pub mod network;
 mod row;
 mod workload;
 
-pub use exchange::{End, Measure, Order};
+pub use exchange::{Endpoint, Measure, MeasurementRequest};
 pub use modelled::{ModelError, Modelled};
 pub use row::Row;
 pub use workload::Via;

@@ -1,7 +1,7 @@
 //! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends run the same
 //! code as on a real network.
 
-use super::exchange::{Clock, End, ExchangeError, Order, Side, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Side, Step};
 use longma_topology::Machine;
 use longma_via::{Address, Error, Nic, Reliability};
 use longma_via_myrinet::Parameters;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Two connected ends on a modelled network.
 pub struct Modelled {
     fabric: Fabric,
-    ends: [End; 2],
+    ends: [Endpoint; 2],
 }
 
 /// Why a modelled measurement failed.
@@ -57,14 +57,14 @@ impl Modelled {
         }
         let fabric =
             Fabric::new(parameters, settings).map_err(|error| ModelError::Refused(error.to_string()))?;
-        let end = |station| -> Result<(Nic, End), Error> {
+        let end = |station| -> Result<(Nic, Endpoint), Error> {
             let nic = Nic::with_provider(Box::new(fabric.nic(station)?));
             let clock = Clock::Modelled(fabric.clone(), station);
-            let end = End::new(&nic, bytes as usize, clock, |a| a.with_reliability(reliability))?;
+            let end = Endpoint::new(&nic, bytes as usize, clock, |a| a.with_reliability(reliability))?;
             Ok((nic, end))
         };
         let ((_client_nic, client), (nic, server)) = (end(0)?, end(1)?);
-        // For the first order.
+        // For the first request.
         server.post_receive()?;
         let here = Address::local("longma");
         std::thread::scope(|scope| {
@@ -85,12 +85,12 @@ impl Modelled {
     ///
     /// # Errors
     /// If a VIA call fails, if `stop` is set, or if the model is deadlocked.
-    pub fn measure(&self, order: Order, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
+    pub fn measure(&self, request: MeasurementRequest, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
         let [client, server] = &self.ends;
-        let mut asking = Side::asking(order, client)?;
-        client.give_order(&order)?;
+        let mut asking = Side::asking(request, client)?;
+        client.send_request(&request)?;
         let heard = loop {
-            if let Some(heard) = server.hear_order()? {
+            if let Some(heard) = server.receive_request()? {
                 break heard;
             }
             if !self.fabric.skip() {
@@ -151,8 +151,14 @@ mod tests {
             let measure = || {
                 let level = Reliability::ReliableDelivery;
                 let modelled = Modelled::new(&machine, Settings::of(kind), 64, level).unwrap();
-                let order = Order { measure: Measure::Ping, bytes: 64, messages: 5, warm_up: 2, window: 1 };
-                (modelled.measure(order, &AtomicBool::new(false)).unwrap(), modelled.counts(1))
+                let request = MeasurementRequest {
+                    measure: Measure::Ping,
+                    bytes: 64,
+                    messages: 5,
+                    warm_up: 2,
+                    window: 1,
+                };
+                (modelled.measure(request, &AtomicBool::new(false)).unwrap(), modelled.counts(1))
             };
             let alone = measure();
             std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! One end of a measurement on a real network: opens the NIC, connects, and drives the state machine of `exchange`.
 
-use super::exchange::{Clock, End, ExchangeError, Measure, Order, Side, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Side, Step};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -122,8 +122,9 @@ pub fn connect(
     bytes: u32,
     reliability: Reliability,
     limits: &Limits<'_>,
-) -> Result<End, NetworkError> {
-    let end = End::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
+) -> Result<Endpoint, NetworkError> {
+    let end =
+        Endpoint::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
     let name = Address::new(&nic.attributes().local_address, format!("client-{}", std::process::id()));
     let local = Address::local(&name.discriminator);
     let asked = Instant::now();
@@ -148,13 +149,17 @@ pub fn connect(
 ///
 /// # Errors
 /// If a VIA call fails or a limit is reached.
-pub fn measure(end: &End, order: Order, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
-    let side = Side::asking(order, end)?;
-    end.give_order(&order)?;
+pub fn measure(
+    end: &Endpoint,
+    request: MeasurementRequest,
+    limits: &Limits<'_>,
+) -> Result<Vec<u64>, NetworkError> {
+    let side = Side::asking(request, end)?;
+    end.send_request(&request)?;
     drive(side, end, limits)
 }
 
-fn drive(mut side: Side, end: &End, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
+fn drive(mut side: Side, end: &Endpoint, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
     let mut turns = 0u32;
     let mut idle = Idle::default();
     loop {
@@ -215,7 +220,7 @@ pub fn serve(
             let largest = (nic.attributes().max_transfer_bytes as usize).min(MAX_MESSAGE_BYTES);
             // A resource shortage ends this client's connection but not the server.
             let made =
-                End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
+                Endpoint::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
                     .and_then(|end| end.post_receive().map(|()| end))
                     .and_then(|end| asked.accept(&end.vi).map(|()| end));
             let end = match made {
@@ -251,24 +256,24 @@ fn who(asked: &ConnectionRequest) -> String {
 }
 
 /// Serves one client. Returns the number of measurements.
-fn attend(mut end: End, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkError> {
+fn attend(mut end: Endpoint, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkError> {
     let limits = Limits { stop, begin: Instant::now(), time: Duration::MAX };
     for count in 0.. {
         end.sleeps = true;
-        let order = loop {
+        let request = loop {
             limits.check()?;
-            match end.hear_order() {
-                Ok(Some(order)) => break order,
+            match end.receive_request() {
+                Ok(Some(request)) => break request,
                 Ok(None) if end.vi.state() == longma_via::ViState::Connected => {}
-                // The client has disconnected, with or without a final order.
+                // The client has disconnected, with or without a final request.
                 Ok(None) | Err(ExchangeError::Via(Error::ConnectionEnded(_))) => return Ok(count),
                 Err(error) => return Err(error.into()),
             }
         };
-        if order.measure == Measure::End {
+        if request.measure == Measure::End {
             return Ok(count);
         }
-        let side = Side::serving(order, &end)?;
+        let side = Side::serving(request, &end)?;
         end.sleeps = sleeps;
         drive(side, &end, &limits)?;
     }

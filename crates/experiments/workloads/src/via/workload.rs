@@ -2,7 +2,7 @@
 //!
 //! Source: Jiao Zhenqiang et al.: half the mean of 1000 ping-pongs; 2000 back-to-back messages.
 
-use super::exchange::{Measure, Order};
+use super::exchange::{Measure, MeasurementRequest};
 use super::modelled::{ModelError, Modelled};
 use super::row::Row;
 use longma_lab::{
@@ -84,8 +84,8 @@ impl Workload for Via {
     }
 
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
-        let (order, _) = modelled(point)?;
-        let mut measures = if order.measure == Measure::Ping {
+        let (request, _) = modelled(point)?;
+        let mut measures = if request.measure == Measure::Ping {
             vec![Measured::new("latency_us", "us", "one way, mean")]
         } else {
             vec![
@@ -102,12 +102,12 @@ impl Workload for Via {
     }
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
-        let (order, modelled) = modelled(point)?;
+        let (request, modelled) = modelled(point)?;
         let began = modelled.seconds();
-        let times = watched(point, stop, |flag| modelled.measure(order, flag))?;
-        let row = Row::new(order, times);
+        let times = watched(point, stop, |flag| modelled.measure(request, flag))?;
+        let row = Row::new(request, times);
         let mut metrics = Metrics::default();
-        if order.measure == Measure::Ping {
+        if request.measure == Measure::Ping {
             metrics.result("latency_us", row.mean_us());
         } else {
             metrics.result("bandwidth_mbps", row.megabytes());
@@ -128,14 +128,14 @@ impl Workload for Via {
 }
 
 /// The measurement of a point, and its network.
-fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
+fn modelled(point: &Point) -> Result<(MeasurementRequest, Modelled), Failure> {
     let machine =
         point.machine.as_ref().ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
     let machine = Machine::parse(&machine.name, &machine.text)
         .map_err(|report| Failure::refused(report.to_string()))?;
-    let (settings, order) = (settings(point)?, order(point)?);
-    let modelled = Modelled::new(&machine, settings, order.bytes, Reliability::ReliableDelivery);
-    Ok((order, modelled.map_err(failure)?))
+    let (settings, request) = (settings(point)?, request(point)?);
+    let modelled = Modelled::new(&machine, settings, request.bytes, Reliability::ReliableDelivery);
+    Ok((request, modelled.map_err(failure)?))
 }
 
 /// Runs `work`, and requests it to stop when the campaign is stopped or the time limit is over.
@@ -206,8 +206,14 @@ fn settings(point: &Point) -> Result<Settings, Failure> {
     })
 }
 
-fn order(point: &Point) -> Result<Order, Failure> {
+fn request(point: &Point) -> Result<MeasurementRequest, Failure> {
     let measure = if point.text("measure") == "latency" { Measure::Ping } else { Measure::Bandwidth };
     let (messages, warm_up) = (integer(point, "messages")?.max(1), integer(point, "warm_up")?);
-    Ok(Order { measure, bytes: size(point, "size")?, messages, warm_up, window: integer(point, "window")? })
+    Ok(MeasurementRequest {
+        measure,
+        bytes: size(point, "size")?,
+        messages,
+        warm_up,
+        window: integer(point, "window")?,
+    })
 }

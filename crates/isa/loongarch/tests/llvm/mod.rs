@@ -1,5 +1,5 @@
-//! LLVM's disassembler as an oracle, which processes thousands of words in one run. Source: `llvm-mc --disassemble`,
-//! LLVM 19 or newer (Debian package `llvm-19`).
+//! Disassembles instruction words with LLVM, as a test oracle. One run handles all words. Source: `llvm-mc
+//! --disassemble`, LLVM 19 or newer (Debian package `llvm-19`).
 
 use std::{
     io::Write as _,
@@ -49,7 +49,7 @@ pub fn disassemble(words: &[u32]) -> Vec<Option<String>> {
     texts
 }
 
-/// Expands aliases, which LLVM 19 cannot turn off. It has these four.
+/// Replaces the four aliases that LLVM 19 prints, and cannot disable, with the underlying instructions.
 fn without_aliases(line: &str) -> String {
     let line = line.trim().replace('\t', " ");
     match line.split_once(' ').unwrap_or((&line, "")) {

@@ -51,7 +51,7 @@ fn the_lock_is_not_reentrant_for_any_kind_of_acquisition() {
     // First entered by exchange, then as the owner.
     assert!(panics_within(&lock) && panics_within(&lock));
     for _ in 0..2 * super::lock::MAX_OWNERS {
-        // First as a thread that takes over ownership; when the seats are used up, without one.
+        // First as a thread that takes over ownership; when the slots are used up, without one.
         std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
     }
     assert_eq!(*lock.lock(), 0);

@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex};
 
 /// A registered region. Changing its attributes replaces it.
 pub(crate) struct Region {
-    pub(crate) facts: RegionInfo,
+    pub(crate) info: RegionInfo,
 }
 
 impl Region {
     pub(crate) fn attributes(&self) -> MemoryAttributes {
-        let facts = &self.facts;
+        let info = &self.info;
         MemoryAttributes {
-            tag: ProtectionTag(facts.tag),
-            rdma_write: facts.rdma_write,
-            rdma_read: facts.rdma_read,
+            tag: ProtectionTag(info.tag),
+            rdma_write: info.rdma_write,
+            rdma_read: info.rdma_read,
         }
     }
 }
@@ -132,7 +132,7 @@ impl MemoryTable {
             return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
         }
         let handle = contents.fresh_handle();
-        let facts = RegionInfo {
+        let info = RegionInfo {
             handle,
             address,
             length,
@@ -141,7 +141,7 @@ impl MemoryTable {
             rdma_read: attributes.rdma_read,
             memory,
         };
-        let region = Arc::new(Region { facts });
+        let region = Arc::new(Region { info });
         contents.regions.insert(handle.0, region.clone());
         contents.bytes += length;
         *contents.tags.entry(attributes.tag.0).or_default() += 1;
@@ -160,15 +160,15 @@ impl MemoryTable {
         }
         let slot = contents.regions.get_mut(&handle.0).ok_or_else(|| unknown_region(handle))?;
         let old = slot.clone();
-        let facts = RegionInfo {
+        let info = RegionInfo {
             tag: attributes.tag.0,
             rdma_write: attributes.rdma_write,
             rdma_read: attributes.rdma_read,
-            ..old.facts.clone()
+            ..old.info.clone()
         };
-        let region = Arc::new(Region { facts });
+        let region = Arc::new(Region { info });
         *slot = region.clone();
-        if let Some(uses) = contents.tags.get_mut(&old.facts.tag) {
+        if let Some(uses) = contents.tags.get_mut(&old.info.tag) {
             *uses = uses.saturating_sub(1);
         }
         *contents.tags.entry(attributes.tag.0).or_default() += 1;
@@ -179,8 +179,8 @@ impl MemoryTable {
     pub(crate) fn remove(&self, handle: MemoryHandle) {
         let mut contents = self.contents();
         let Some(region) = contents.regions.remove(&handle.0) else { return };
-        contents.bytes -= region.facts.length;
-        if let Some(uses) = contents.tags.get_mut(&region.facts.tag) {
+        contents.bytes -= region.info.length;
+        if let Some(uses) = contents.tags.get_mut(&region.info.tag) {
             *uses = uses.saturating_sub(1);
         }
         self.changed();
@@ -233,15 +233,15 @@ struct Cached {
 
 impl Cached {
     fn of(region: Arc<Region>) -> Cached {
-        let facts = &region.facts;
+        let info = &region.info;
         Cached {
-            handle: facts.handle,
-            tag: facts.tag,
-            address: facts.address,
-            length: facts.length,
-            rdma_write: facts.rdma_write,
-            rdma_read: facts.rdma_read,
-            readable_by_peer: facts.rdma_read && facts.memory.is_some(),
+            handle: info.handle,
+            tag: info.tag,
+            address: info.address,
+            length: info.length,
+            rdma_write: info.rdma_write,
+            rdma_read: info.rdma_read,
+            readable_by_peer: info.rdma_read && info.memory.is_some(),
             region: Some(region),
         }
     }

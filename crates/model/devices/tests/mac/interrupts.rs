@@ -1,4 +1,4 @@
-//! The interrupt line is asserted at the time and rate that software requests.
+//! Tests of interrupt moderation (delay, frame count, minimum interval) and of masked causes.
 
 use crate::driver::*;
 use longma_devices::Device;
@@ -38,18 +38,22 @@ fn without_moderation_every_frame_interrupts() {
 }
 
 #[test]
-fn a_delay_waits_for_more_frames() {
+fn a_delay_coalesces_the_interrupts_of_several_frames() {
     assert_eq!(assertions(&[("RX_DELAY", 25_000)], 8), [35, 65, 95]);
 }
 
 #[test]
-fn enough_frames_end_the_wait() {
+fn the_frame_count_ends_the_delay() {
     assert_eq!(assertions(&[("RX_DELAY", 1_000_000), ("RX_FRAMES", 3)], 7), [30, 60, 1070]);
 }
 
 #[test]
-fn an_interval_keeps_assertions_apart() {
-    assert_eq!(assertions(&[("INTERVAL", 35_000)], 8), [10, 45, 80, 115], "the last frame's cause waits too");
+fn the_interval_is_the_minimum_time_between_assertions() {
+    assert_eq!(
+        assertions(&[("INTERVAL", 35_000)], 8),
+        [10, 45, 80, 115],
+        "the interval delays the last one too"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Analyzes the results of a sweep: means of pairs and classes with confidence intervals, costs per Gbit, and
+//! Analyzes the results of a sweep: medians of pairs, means of classes with confidence intervals, costs per Gbit, and
 //! bottlenecks.
 //!
 //! Source: Hanford et al. 2014 for the classes and the cost relative to throughput.
@@ -14,12 +14,12 @@ use crate::sweep::{Results, Sample};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Costs per Gbit on the CPUs of a pair. `None` if not counted.
+/// Costs per Gbit, on the CPUs of a pair unless stated otherwise. `None` if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
     /// Core-milliseconds per Gbit: in programs, in the kernel and in interrupts.
     pub core_ms: Option<f64>,
-    /// The part of them in softirqs.
+    /// Core-milliseconds per Gbit in softirqs.
     pub softirq_ms: Option<f64>,
     /// Context switches of the whole host per Gbit.
     pub switches: Option<f64>,
@@ -120,7 +120,7 @@ impl Analysis {
             let of_class: Vec<&PairResult> = pairs.iter().filter(|pair| pair.class == class).collect();
             let samples: Vec<&Sample> = good.iter().copied().filter(|sample| sample.class == class).collect();
             let over_pairs = of_class.len() > 1;
-            let means: Vec<f64> = match &of_class[..] {
+            let throughputs: Vec<f64> = match &of_class[..] {
                 [only] => only.gbps.clone(),
                 several => several.iter().map(|pair| pair.median_gbps).collect(),
             };
@@ -128,7 +128,7 @@ impl Analysis {
                 class,
                 pairs: of_class.len(),
                 runs: samples.len(),
-                gbps: Interval::of(&means)?,
+                gbps: Interval::of(&throughputs)?,
                 over_pairs,
                 costs: medians(&of_class.iter().map(|pair| pair.costs).collect::<Vec<_>>()),
                 bottleneck: Bottleneck::of(&samples, &results.header),
@@ -151,7 +151,7 @@ impl Analysis {
     }
 }
 
-/// The runs of the variant with the fastest best pair; all runs if nothing was varied.
+/// Returns the runs of the variant whose best pair has the highest throughput, or all runs if there are no variants.
 pub fn fastest(results: &Results) -> Results {
     let best = |of: &Results| Analysis::of(of).best().map_or(0.0, |best| best.median_gbps);
     let all = results.variants().into_iter().map(|variant| results.of(&variant));
@@ -222,13 +222,13 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
             remarks.push(format!("{count} of {} runs {words}", good.len()));
         }
     };
-    let stolen = |sample: &&&Sample| {
+    let has_steal_time = |sample: &&&Sample| {
         let of = |cpu| sample.kernel.cpus.get(&cpu).is_some_and(|shares| shares.steal > DISTURBING_STEAL);
         of(sample.pair.flow) || of(sample.pair.application)
     };
-    note(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to other guests of the hypervisor");
-    let crowded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
-    note(crowded, "began while other programs were running: other load");
+    note(good.iter().filter(has_steal_time).count(), "had more than 2 % steal time on a CPU");
+    let loaded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
+    note(loaded, "started while other programs were running (other load)");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
         remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }

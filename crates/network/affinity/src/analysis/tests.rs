@@ -182,7 +182,10 @@ fn stolen_time_and_failed_runs_are_reported() {
     let analysis = Analysis::of(&results);
     assert_eq!(analysis.failed, 1);
     assert!(
-        analysis.remarks.iter().any(|remark| remark.starts_with("1 of 431 runs lost over 2 %")),
+        analysis
+            .remarks
+            .iter()
+            .any(|remark| remark.starts_with("1 of 431 runs had more than 2 % steal time")),
         "{:?}",
         analysis.remarks
     );

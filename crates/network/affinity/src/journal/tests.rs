@@ -1,4 +1,5 @@
-//! Tests of the journal on a simulated host: crashes at every byte, a second writer, rejected writes.
+//! Tests of the journal on a simulated host: a crash after each byte written, damaged and foreign files, a second
+//! writer, rejected writes, renamed interfaces, other namespaces, and reused interrupt and thread ids.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -51,7 +52,7 @@ fn a_truncated_journal_stops_changes_and_all_settings_are_restored() {
 }
 
 #[test]
-fn a_journal_that_is_dropped_puts_all_back() {
+fn dropping_a_journal_restores_all_settings() {
     let (host, (_folder, path)) = (host(), folder());
     let before = host.all();
     Journal::begin(&path, &host).unwrap().set(&rps(), "3").unwrap();
@@ -59,8 +60,8 @@ fn a_journal_that_is_dropped_puts_all_back() {
     assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
 }
 
-/// The journal and the files at every point where a writer can die: between journaling and writing, and after writing.
-fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
+/// The journal and the files at every point where a writer can crash: between journaling and writing, and after writing.
+fn crash_states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     let mut states = Vec::new();
@@ -85,35 +86,34 @@ fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
 #[test]
 fn after_a_kill_at_any_step_everything_is_restored() {
     let original = host().all();
-    for (step, (text, files)) in states().into_iter().enumerate() {
-        let (again, (_folder, path)) = (host(), folder());
-        files.iter().for_each(|(path, value)| again.put(path, value));
+    for (step, (text, files)) in crash_states().into_iter().enumerate() {
+        let (restarted, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| restarted.put(path, value));
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(
-            matches!(Journal::begin(&path, &again), Err(JournalError::NotRestored { .. })),
+            matches!(Journal::begin(&path, &restarted), Err(JournalError::NotRestored { .. })),
             "step {step}"
         );
-        let restored = Journal::recover(&path, &again, false).unwrap().unwrap();
+        let restored = Journal::recover(&path, &restarted, false).unwrap().unwrap();
         assert!(restored.is_whole(), "step {step}: {restored:?}");
-        assert_eq!(again.all(), original, "step {step}");
-        assert_eq!(Journal::recover(&path, &again, false).unwrap(), None, "step {step}");
+        assert_eq!(restarted.all(), original, "step {step}");
+        assert_eq!(Journal::recover(&path, &restarted, false).unwrap(), None, "step {step}");
     }
 }
 
 #[test]
 fn a_partially_written_line_is_ignored_at_any_length() {
-    let states = states();
-    // Between the second and the third change, with the third line written partially. A line counts once it is
-    // complete.
+    let states = crash_states();
+    // The writer crashes while it appends the third line. An incomplete line has no effect.
     let (before, files) = &states[3];
     let after = &states[4].0;
     for length in before.len()..after.len() {
-        let (again, (_folder, path)) = (host(), folder());
-        files.iter().for_each(|(path, value)| again.put(path, value));
+        let (restarted, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| restarted.put(path, value));
         std::fs::write(&path, [before, &after[before.len()..length]].concat()).unwrap();
-        assert!(Journal::recover(&path, &again, false).unwrap().unwrap().is_whole(), "{length}");
-        assert_eq!(again.all(), host().all(), "{length}");
+        assert!(Journal::recover(&path, &restarted, false).unwrap().unwrap().is_whole(), "{length}");
+        assert_eq!(restarted.all(), host().all(), "{length}");
     }
 }
 
@@ -132,7 +132,7 @@ fn a_missing_folder_is_not_created() {
 }
 
 #[test]
-fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
+fn a_file_that_is_not_a_journal_is_rejected_and_unchanged() {
     let (host, (_folder, path)) = (host(), folder());
     for foreign in ["\0\0\0\0\0\0", "unrelated notes", "\n", "{\"affinity_sweep\":1"] {
         std::fs::write(&path, foreign).unwrap();
@@ -150,64 +150,64 @@ fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_middle_is_an_error_and_changes_nothing() {
-    let (mut text, files) = states().pop().unwrap();
-    let (again, (_folder, path)) = (host(), folder());
-    files.iter().for_each(|(path, value)| again.put(path, value));
+fn a_journal_with_a_damaged_line_is_rejected_without_changes() {
+    let (mut text, files) = crash_states().pop().unwrap();
+    let (restarted, (_folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| restarted.put(path, value));
     let second = text.iter().position(|byte| *byte == b'\n').unwrap() + 2;
     text[second] ^= 0x10;
     std::fs::write(&path, text).unwrap();
-    assert!(matches!(Journal::recover(&path, &again, false), Err(JournalError::Damaged { line: 2, .. })));
-    assert_eq!(again.all(), files);
+    assert!(matches!(Journal::recover(&path, &restarted, false), Err(JournalError::Damaged { line: 2, .. })));
+    assert_eq!(restarted.all(), files);
 }
 
-/// A host amid the changes of [`states`], with its journal.
-fn left(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
-    let (again, (folder, path)) = (host(), folder());
-    files.iter().for_each(|(path, value)| again.put(path, value));
+/// A host in one of the [`crash_states`], with its journal.
+fn crashed_host(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
+    let (restarted, (folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| restarted.put(path, value));
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    (again, folder, path)
+    (restarted, folder, path)
 }
 
 #[test]
-fn a_journal_with_any_bit_turned_is_refused_and_kept() {
-    let (text, files) = states().pop().unwrap();
-    let (again, _folder, path) = left(&text, &files);
+fn a_journal_with_any_flipped_bit_is_rejected_and_kept() {
+    let (text, files) = crash_states().pop().unwrap();
+    let (restarted, _folder, path) = crashed_host(&text, &files);
     for bit in 0..text.len() * 8 {
-        let mut turned = text.clone();
-        turned[bit / 8] ^= 1 << (bit % 8);
-        std::fs::write(&path, &turned).unwrap();
-        let error = Journal::recover(&path, &again, false).err();
+        let mut flipped = text.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &flipped).unwrap();
+        let error = Journal::recover(&path, &restarted, false).err();
         assert!(
             matches!(error, Some(JournalError::Damaged { .. } | JournalError::FormatVersion { .. })),
             "bit {bit}: {error:?}"
         );
-        assert!(Journal::begin(&path, &again).is_err());
-        assert!(std::fs::read(&path).unwrap() == turned && again.all() == files, "bit {bit}");
+        assert!(Journal::begin(&path, &restarted).is_err());
+        assert!(std::fs::read(&path).unwrap() == flipped && restarted.all() == files, "bit {bit}");
     }
 }
 
 #[test]
 fn a_journal_truncated_anywhere_is_rejected_and_kept() {
-    let (text, files) = states().pop().unwrap();
-    let (again, _folder, path) = left(&text, &files);
+    let (text, files) = crash_states().pop().unwrap();
+    let (restarted, _folder, path) = crashed_host(&text, &files);
     let ends: Vec<usize> = (1..text.len()).filter(|at| text[at - 1] == b'\n').collect();
     let last = *ends.last().unwrap();
     let without_second = [&text[..ends[0]], &text[ends[1]..]].concat();
     let cuts = (1..text.len()).map(|length| text[..length].to_vec());
     for cut in cuts.chain([without_second, [&text[..], &text[last..]].concat()]) {
         std::fs::write(&path, &cut).unwrap();
-        let error = Journal::recover(&path, &again, false).unwrap_err();
+        let error = Journal::recover(&path, &restarted, false).unwrap_err();
         assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
-        assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
+        assert!(std::fs::read(&path).unwrap() == cut && restarted.all() == files, "{}", cut.len());
     }
-    let message = Journal::recover(&path, &again, false).unwrap_err().to_string();
+    let message = Journal::recover(&path, &restarted, false).unwrap_err().to_string();
     assert!(message.contains("the file is kept") && message.contains("restore manually"), "{message}");
 }
 
 #[test]
-fn a_journal_of_another_form_is_refused_and_kept() {
+fn a_journal_with_another_format_version_is_rejected_and_kept() {
     let (host, (_folder, path)) = (host(), folder());
     for (form, text) in [
         (1, "{\"affinity_journal\":1,\"host\":\"b net:1\",\"writer\":7}\n".to_string()),
@@ -215,18 +215,18 @@ fn a_journal_of_another_form_is_refused_and_kept() {
     ] {
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let begun = Journal::begin(&path, &host).err();
+        let error = Journal::begin(&path, &host).err();
         assert!(
-            matches!(begun, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
-            "{begun:?}"
+            matches!(error, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
+            "{error:?}"
         );
         assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::FormatVersion { .. })));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }
 
-/// An interface with an index and some changes; the writer has died.
-fn numbered() -> (FakeHost, tempfile::TempDir, PathBuf) {
+/// A host whose interface has an index, and a journal whose writer was killed.
+fn host_with_interface_index() -> (FakeHost, tempfile::TempDir, PathBuf) {
     let (host, (folder, path)) = (host(), folder());
     host.put("sys/class/net/eth0/ifindex", "7");
     host.put("sys/class/net/eth0/mtu", "1500");
@@ -240,8 +240,8 @@ fn numbered() -> (FakeHost, tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_renamed_interface_is_followed_and_another_with_its_name_is_left_alone() {
-    let (host, _folder, path) = numbered();
+fn renamed_interfaces_are_restored_and_others_with_the_old_name_are_unchanged() {
+    let (host, _folder, path) = host_with_interface_index();
     host.rename("eth0", "zz0");
     host.put("sys/class/net/eth0/ifindex", "9");
     host.put("sys/class/net/eth0/mtu", "1400");
@@ -252,7 +252,7 @@ fn a_renamed_interface_is_followed_and_another_with_its_name_is_left_alone() {
 }
 
 #[test]
-fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
+fn renaming_an_interface_stops_further_changes_but_all_are_restored() {
     let (host, (_folder, path)) = (host(), folder());
     host.put("sys/class/net/eth0/ifindex", "7");
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -268,7 +268,7 @@ fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
 
 #[test]
 fn settings_of_a_removed_interface_stay_in_the_journal() {
-    let (host, _folder, path) = numbered();
+    let (host, _folder, path) = host_with_interface_index();
     let files = host.all();
     for file in files.keys().filter(|file| file.contains("/eth0/")) {
         host.remove(file);
@@ -282,8 +282,8 @@ fn settings_of_a_removed_interface_stay_in_the_journal() {
 }
 
 #[test]
-fn nothing_is_changed_through_a_sys_of_another_namespace() {
-    let (mut host, _folder, path) = numbered();
+fn a_sysfs_of_another_namespace_is_not_written() {
+    let (mut host, _folder, path) = host_with_interface_index();
     host.foreign_sysfs = Some("its eth0 is interface 3".into());
     let before = (host.all(), std::fs::read(&path).unwrap());
     let other = path.with_extension("other");
@@ -297,7 +297,7 @@ fn nothing_is_changed_through_a_sys_of_another_namespace() {
 }
 
 #[test]
-fn a_setting_held_by_another_process_is_not_changed_under_any_journal() {
+fn a_setting_locked_by_another_process_is_not_changed() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.kept.insert("sys/class/net/eth0".into());
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -308,7 +308,7 @@ fn a_setting_held_by_another_process_is_not_changed_under_any_journal() {
 }
 
 #[test]
-fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
+fn removing_the_journal_during_use_stops_further_changes() {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "1").unwrap();
@@ -318,21 +318,21 @@ fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
     assert_eq!(host.read(RPS).unwrap(), "00");
 }
 
-/// As with a server that forks for every connection.
+/// Simulates a server that forks for each connection.
 #[test]
-fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
+fn ended_threads_are_removed_from_the_journal_which_stays_small() {
     let (host, (_folder, path)) = (host(), folder());
     let stat = crate::watch::tests::stat("server", 0, 0);
-    let born = |thread: u32, cpus: &str| {
+    let spawn = |thread: u32, cpus: &str| {
         host.put(&format!("proc/{thread}/task/{thread}/stat"), &stat);
         host.put_thread(thread, cpus.parse().unwrap());
     };
     let mut journal = Journal::begin(&path, &host).unwrap();
-    born(7, "0-1");
+    spawn(7, "0-1");
     journal.set(&Setting::Thread { process: 7, thread: 7, started: 900 }, "1").unwrap();
     for first in (100..4100).step_by(100) {
         let children: Vec<u32> = (first..first + 100).collect();
-        children.iter().for_each(|child| born(*child, "1"));
+        children.iter().for_each(|child| spawn(*child, "1"));
         // This child was forked before its parent was bound.
         host.put_thread(first, "0-1".parse().unwrap());
         let list = children.iter().map(|child| format!("{child} ")).collect::<String>();
@@ -349,7 +349,10 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     std::fs::copy(&path, &copy).unwrap();
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
     assert_eq!((restored.is_whole(), restored.settings.len()), (true, 100));
-    assert!(restored.settings.iter().all(|(_, fate)| *fate == RestoreOutcome::Restored), "{restored:?}");
+    assert!(
+        restored.settings.iter().all(|(_, outcome)| *outcome == RestoreOutcome::Restored),
+        "{restored:?}"
+    );
     assert_eq!(
         (host.thread_cpus(7).unwrap().to_string(), host.thread_cpus(4050).unwrap().to_string()),
         ("0-1".into(), "0-1".into())
@@ -361,43 +364,43 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
 #[test]
 fn a_reused_or_freed_interrupt_number_is_ignored() {
     let of = |name: &str| format!("sys/kernel/irq/41/{name}");
-    let with = |chip: &str, line: &str| {
+    let host_with_irq = |chip: &str, line: &str| {
         let host = host();
         host.put(&of("chip_name"), chip);
         host.put(&of("hwirq"), line);
         host.put("sys/kernel/irq/1/hwirq", "1");
         host
     };
-    let begun = with("PCI-MSIX-0000:00:03.0", "1");
+    let original = host_with_irq("PCI-MSIX-0000:00:03.0", "1");
     let (_folder, path) = folder();
-    let mut journal = Journal::begin(&path, &begun).unwrap();
+    let mut journal = Journal::begin(&path, &original).unwrap();
     journal.set(&Setting::Irq(41), "1").unwrap();
-    begun.put(&of("hwirq"), "2");
+    original.put(&of("hwirq"), "2");
     let refused = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
     assert!(refused.contains("another device has its number"), "{refused}");
     std::mem::forget(journal);
     let text = std::fs::read(&path).unwrap();
-    // The writer counts as dead, but this process still holds the lock on the first file.
+    // The writer is regarded as dead, but this process still holds the lock on the first file.
     let path = path.with_file_name("again");
     let restored = |host: &FakeHost| {
         std::fs::write(&path, &text).unwrap();
         Journal::recover(&path, host, false).unwrap().unwrap().settings.remove(0).1
     };
     for (chip, line) in [("PCI-MSIX-0000:00:04.0", "1"), ("PCI-MSIX-0000:00:03.0", "2")] {
-        let now = with(chip, line);
+        let now = host_with_irq(chip, line);
         now.put(IRQ, "1");
         assert_eq!((restored(&now), now.writes().len()), (RestoreOutcome::Ended, 0), "{chip} {line}");
     }
-    let free = with("", "");
+    let free = host_with_irq("", "");
     [&*of("chip_name"), &*of("hwirq"), IRQ].iter().for_each(|path| free.remove(path));
     assert_eq!(restored(&free), RestoreOutcome::Ended);
-    let same = with("PCI-MSIX-0000:00:03.0", "1");
+    let same = host_with_irq("PCI-MSIX-0000:00:03.0", "1");
     same.put(IRQ, "1");
     assert_eq!((restored(&same), same.read(IRQ).unwrap()), (RestoreOutcome::Restored, "0-1".into()));
     // If the kernel does not report the device, only the number can be compared.
-    let silent = host();
-    silent.put(IRQ, "1");
-    assert_eq!(restored(&silent), RestoreOutcome::Restored);
+    let host_without_irq_info = host();
+    host_without_irq_info.put(IRQ, "1");
+    assert_eq!(restored(&host_without_irq_info), RestoreOutcome::Restored);
 }
 
 /// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
@@ -450,7 +453,7 @@ fn external_changes_are_reported_and_kept() {
 }
 
 #[test]
-fn a_setting_that_was_right_already_is_watched_too() {
+fn an_unchanged_setting_is_also_monitored() {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "0").unwrap();
@@ -461,7 +464,7 @@ fn a_setting_that_was_right_already_is_watched_too() {
 }
 
 #[test]
-fn two_writers_at_once_are_refused_by_name() {
+fn a_second_writer_is_rejected_with_the_pid_of_the_first() {
     let (host, (_folder, path)) = (host(), folder());
     let _first = Journal::begin(&path, &host).unwrap();
     let own = std::process::id();
@@ -470,7 +473,7 @@ fn two_writers_at_once_are_refused_by_name() {
 }
 
 #[test]
-fn a_refused_write_is_an_error_and_the_setting_stays() {
+fn a_rejected_write_is_an_error_and_the_setting_stays() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.refused.insert(IRQ.into());
     let before = host.all();
@@ -501,9 +504,9 @@ fn unrestored_and_missing_settings_stay_in_the_journal() {
     assert!(matches!(restored.settings[1].1, RestoreOutcome::Failed { .. }));
     host.refused.clear();
     // An interface that is gone may be elsewhere, until the user confirms that it is not.
-    for forgets in [false, true] {
-        let restored = Journal::recover(&copy, &host, forgets).unwrap().unwrap();
-        assert_eq!(restored.is_whole(), forgets, "{restored:?}");
+    for discards_missing in [false, true] {
+        let restored = Journal::recover(&copy, &host, discards_missing).unwrap().unwrap();
+        assert_eq!(restored.is_whole(), discards_missing, "{restored:?}");
     }
     assert_eq!(Journal::recover(&copy, &host, false).unwrap(), None);
     assert_eq!(host.read(IRQ).unwrap(), "0-1");
@@ -530,7 +533,7 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
 
 /// The kernel reuses inode numbers. Before Linux 5.14 there is no cookie.
 #[test]
-fn a_namespace_with_the_number_of_a_deleted_one_is_distinguished() {
+fn a_namespace_with_a_reused_inode_number_is_detected() {
     let mut host = host();
     for (was, here, is_other) in [
         ("boot1 net:1 cookie:5", "boot1 net:1 cookie:6", true),
@@ -561,7 +564,7 @@ fn a_namespace_with_the_number_of_a_deleted_one_is_distinguished() {
 }
 
 #[test]
-fn a_journal_of_an_ended_host_does_not_block_others() {
+fn a_journal_of_a_deleted_testbed_does_not_block_others() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.ends_with_writer = true;
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -574,7 +577,7 @@ fn a_journal_of_an_ended_host_does_not_block_others() {
 }
 
 #[test]
-fn a_link_or_a_file_writable_by_others_is_refused_as_journal() {
+fn symlinks_and_world_writable_files_are_rejected() {
     let (host, (folder, path)) = (host(), folder());
     let target = folder.path().join("target");
     std::fs::write(&target, "").unwrap();

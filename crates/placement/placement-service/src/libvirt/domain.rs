@@ -458,7 +458,7 @@ mod tests {
 
     /// In the form that libvirt 9.0 prints after `virsh setvcpus --live` and `iothreadadd`.
     #[test]
-    fn virtual_cpus_and_threads_for_input_and_output_are_read_as_they_are_now() {
+    fn the_current_virtual_cpus_and_io_threads_are_read() {
         let with = |vcpu: &str, rest: &str| {
             let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
             let text = text.replace("<vcpu placement=\"static\">2</vcpu>", vcpu);

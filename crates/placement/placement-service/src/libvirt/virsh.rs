@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_a_child_is_killed_with_what_it_started_and_none_is_made_after() {
+    fn shutdown_kills_children_with_their_descendants_and_prevents_new_ones() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 100; true"]).process_group(0).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_its_own_database_accepts_a_restarted_machine_at_once() {
+    fn a_service_with_its_own_database_accepts_a_restarted_machine_immediately() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         assert!(state(&store, false).claim("h", "before").unwrap());

@@ -33,7 +33,7 @@ fn apart() -> (Service, Client) {
 }
 
 #[test]
-fn a_repeat_is_known_by_its_key_also_when_it_took_the_last_room() {
+fn a_repeated_request_is_recognized_by_its_key_even_if_it_took_the_last_resources() {
     let service = service();
     let ask = |name: &str, key: &str, memory: u64| {
         let body = json!({ "name": name, "vcpus": 1, "memory_mib": memory });

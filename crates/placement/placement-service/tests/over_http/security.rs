@@ -357,7 +357,7 @@ fn tokens_are_kept_as_digests_and_end_when_they_are_removed() {
 }
 
 #[test]
-fn a_quota_holds_against_many_at_once() {
+fn a_quota_holds_against_many_concurrent_requests() {
     let service = service();
     let beyond =
         service.admin.put("/v1/tenants/acme/quota", &json!({ "memory_mib": 1u64 << 63 })).unwrap_err();

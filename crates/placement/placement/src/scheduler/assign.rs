@@ -1,4 +1,4 @@
-//! Turns chosen nodes into a placement: assigns CPUs, memory shares and devices. `fit` chooses the nodes.
+//! Builds a placement on nodes that `fit` has chosen: assigns CPUs, memory shares and devices.
 
 use super::demand::{CellDemand, Demand};
 use super::filter::free_mib;
@@ -21,12 +21,12 @@ pub(crate) fn assign(
     for (at, (node, mut shares)) in nodes.iter().zip(memory).enumerate() {
         let cell = demand.cell(at as u32);
         let node = usize::from(*node);
-        let own = if demand.cpu == CpuPolicy::Exclusive {
-            own_cpus(host, node, demand, &cell)?
+        let dedicated = if demand.cpu == CpuPolicy::Exclusive {
+            dedicated_cpus(host, node, demand, &cell)?
         } else {
             DedicatedCpus::default()
         };
-        emulator_cpu = emulator_cpu.or(own.emulator);
+        emulator_cpu = emulator_cpu.or(dedicated.emulator);
         let id = shape.nodes[node].id;
         match demand.page_kib {
             None => overhead.extend(split_off(&mut shares, cell.overhead_mib)),
@@ -36,7 +36,13 @@ pub(crate) fn assign(
                 overhead.push(Share { node: id, page_kib, mib: cell.overhead_mib });
             }
         }
-        cells.push(Cell { node: id, vcpus: cell.vcpus, cpus: own.cpus, idle: own.idle, memory: shares });
+        cells.push(Cell {
+            node: id,
+            vcpus: cell.vcpus,
+            cpus: dedicated.cpus,
+            idle: dedicated.unused_siblings,
+            memory: shares,
+        });
     }
     let id = |n: usize| shape.nodes[n].id;
     let mut bound: Vec<u32> = match demand.memory {
@@ -69,7 +75,7 @@ pub(crate) fn assign(
     })
 }
 
-/// Moves `mib` from the last of `shares`, which are the most remote ones, to a new list.
+/// Moves `mib` from `shares` to a new list, starting with the last share, which is the most remote one.
 fn split_off(shares: &mut Vec<Share>, mib: u64) -> Vec<Share> {
     let (mut left, mut split) = (mib, Vec::new());
     while left > 0
@@ -96,51 +102,52 @@ fn within(host: &HostState, from: usize, to: usize, distance: u32) -> bool {
 
 /// Whether [`shares`] finds enough memory.
 pub(crate) fn memory_fits(host: &HostState, demand: &Demand, nodes: &[u8]) -> bool {
-    // The memory filter has checked strict memory node by node. Virtual nodes that borrow compete for the same memory,
-    // so they are checked together.
+    // The memory filter has checked strict memory node by node. Virtual nodes with remote memory compete for it, so they
+    // are checked together.
     demand.memory == MemoryPolicy::Strict || missing_mib(host, demand, nodes) == 0
 }
 
-/// MiB that the virtual nodes on `nodes` lack in total after borrowing.
+/// The shortfall in MiB over all virtual nodes on `nodes`, even with remote memory.
 pub(crate) fn missing_mib(host: &HostState, demand: &Demand, nodes: &[u8]) -> u64 {
-    spread(host, demand, nodes).1
+    distribute_memory(host, demand, nodes).1
 }
 
-/// Memory shares of each virtual node: its own node first, then the nearest nodes it may borrow from.
+/// Memory shares of each virtual node: its own node first, then remote memory of the nearest allowed nodes.
 fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Share>>> {
-    let (all, missing) = spread(host, demand, nodes);
+    let (all, missing) = distribute_memory(host, demand, nodes);
     (missing == 0).then_some(all)
 }
 
 /// Distributes the available memory over the virtual nodes. Also returns the number of MiB that are missing.
-fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, u64) {
+fn distribute_memory(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, u64) {
     let unit = demand.unit_mib();
     let mut free: Vec<u64> =
         (0..host.nodes.len()).map(|n| free_mib(host, n, demand.page_kib) / unit * unit).collect();
     let mut all: Vec<Vec<Share>> = vec![Vec::new(); nodes.len()];
     let mut missing: Vec<u64> =
         (0..nodes.len()).map(|at| demand.pages_mib(&demand.cell(at as u32))).collect();
-    let give = |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
-        let mib = (*free).min(*missing);
-        if mib > 0 {
-            let shape = &host.shape.nodes[node];
-            let page_kib = shape.pools[shape.pool(demand.page_kib).unwrap_or(0)].page_kib;
-            all[at].push(Share { node: shape.id, page_kib, mib });
-            *free -= mib;
-            *missing -= mib;
-        }
-    };
-    // Assign local memory to every virtual node first, so that none borrows what another one can use locally.
+    let take_from_node =
+        |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
+            let mib = (*free).min(*missing);
+            if mib > 0 {
+                let shape = &host.shape.nodes[node];
+                let page_kib = shape.pools[shape.pool(demand.page_kib).unwrap_or(0)].page_kib;
+                all[at].push(Share { node: shape.id, page_kib, mib });
+                *free -= mib;
+                *missing -= mib;
+            }
+        };
+    // Assign local memory to every virtual node first, so that none takes remotely what another one can use locally.
     for (at, node) in nodes.iter().enumerate() {
         let node = usize::from(*node);
-        give(at, node, &mut free[node], &mut missing[at], &mut all);
+        take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);
     }
     if let MemoryPolicy::Preferred { within_distance } = demand.memory {
         for (at, home) in nodes.iter().enumerate() {
             let home = usize::from(*home);
             for node in host.shape.near[home].iter().map(|n| usize::from(*n)) {
                 if within(host, home, node, within_distance) {
-                    give(at, node, &mut free[node], &mut missing[at], &mut all);
+                    take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);
                 }
             }
         }
@@ -151,56 +158,64 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
 #[derive(Default)]
 struct DedicatedCpus {
     cpus: Vec<u32>,
-    idle: Vec<u32>,
+    /// SMT siblings that stay unused.
+    unused_siblings: Vec<u32>,
     emulator: Option<u32>,
 }
 
 /// Chooses dedicated CPUs on one node: whole cores first, the remainder from cores that are already partly in use.
-fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<DedicatedCpus> {
+fn dedicated_cpus(
+    host: &HostState,
+    node: usize,
+    demand: &Demand,
+    cell: &CellDemand,
+) -> Option<DedicatedCpus> {
     let shape = &host.shape.nodes[node];
     let mut taken: Bits = host.nodes[node].taken;
-    let mut own = DedicatedCpus::default();
+    let mut dedicated = DedicatedCpus::default();
     let mut free_cores =
         shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
-    let mut wanted = cell.vcpus as usize;
-    while wanted > 0 && demand.smt != SmtPolicy::Avoid {
+    let mut remaining = cell.vcpus as usize;
+    while remaining > 0 && demand.smt != SmtPolicy::Avoid {
         let Some(core) = free_cores.clone().next() else { break };
-        if usize::from(core.1) > wanted {
+        if usize::from(core.1) > remaining {
             break;
         }
         free_cores.next();
         let places = core.0..core.0 + core.1;
-        own.cpus.extend(places.clone().map(|at| shape.cpus[usize::from(at)]));
+        dedicated.cpus.extend(places.clone().map(|at| shape.cpus[usize::from(at)]));
         places.for_each(|at| taken.set(at.into(), true));
-        wanted -= usize::from(core.1);
+        remaining -= usize::from(core.1);
     }
     if demand.smt == SmtPolicy::Avoid {
-        for core in free_cores.by_ref().take(wanted) {
-            own.cpus.push(shape.cpus[usize::from(core.0)]);
-            own.idle.extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
+        for core in free_cores.by_ref().take(remaining) {
+            dedicated.cpus.push(shape.cpus[usize::from(core.0)]);
+            dedicated
+                .unused_siblings
+                .extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
             (core.0..core.0 + core.1).for_each(|at| taken.set(at.into(), true));
-            wanted -= 1;
+            remaining -= 1;
         }
     }
-    let broken = |taken: &Bits| {
-        let threads = |c: &&(u16, u16)| !taken.none_of(c.0.into(), c.1.into());
+    let thread_of_split_core = |taken: &Bits| {
+        let is_in_use = |c: &&(u16, u16)| !taken.none_of(c.0.into(), c.1.into());
         let free = |c: &(u16, u16)| (c.0..c.0 + c.1).find(|at| !taken.get((*at).into()));
-        let single = shape.cores.iter().filter(threads).find_map(free);
+        let single = shape.cores.iter().filter(is_in_use).find_map(free);
         single.or_else(|| shape.cores.iter().find_map(free)).map(usize::from)
     };
-    while wanted > 0 {
+    while remaining > 0 {
         if demand.smt != SmtPolicy::Prefer {
             return None;
         }
-        let at = broken(&taken)?;
+        let at = thread_of_split_core(&taken)?;
         taken.set(at, true);
-        own.cpus.push(shape.cpus[at]);
-        wanted -= 1;
+        dedicated.cpus.push(shape.cpus[at]);
+        remaining -= 1;
     }
     if cell.first && demand.emulator == EmulatorPolicy::Isolated {
-        own.emulator = Some(shape.cpus[broken(&taken)?]);
+        dedicated.emulator = Some(shape.cpus[thread_of_split_core(&taken)?]);
     }
-    Some(own)
+    Some(dedicated)
 }
 
 /// Assigns a device to each need, local needs first. Prefers the first virtual node's physical node, then the nearest
@@ -214,14 +229,14 @@ fn devices(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<String
     for need in needs {
         let devices = host.shape.devices.iter().zip(&host.shape.device_nodes).enumerate();
         let free = devices.filter(|(at, (d, _))| d.kind == need.kind && u32::from(used[*at]) < d.slots);
-        let far = |node: Option<u8>| {
+        let distance = |node: Option<u8>| {
             node.map_or(u32::MAX, |n| match usize::from(n) == home {
                 true => 0,
                 false => host.shape.distances[home][usize::from(n)],
             })
         };
-        let (at, (device, node)) = free.min_by_key(|(_, (_, node))| far(**node))?;
-        if need.local && far(*node) != 0 {
+        let (at, (device, node)) = free.min_by_key(|(_, (_, node))| distance(**node))?;
+        if need.local && distance(*node) != 0 {
             return None;
         }
         used[at] += 1;

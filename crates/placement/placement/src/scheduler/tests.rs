@@ -520,7 +520,7 @@ fn reserved_for(scheduler: &mut Scheduler, request: &Request) -> Option<Vec<(u32
 }
 
 #[test]
-fn guests_leave_room_for_their_emulators() {
+fn placements_reserve_memory_for_emulators() {
     let overhead = Overhead { fixed_mib: 10, vcpu_mib: 5 };
     let mut host = small("h1", 1, 8);
     host.nodes[0].memory = vec![Pool { page_kib: 4, mib: 1000 }, Pool { page_kib: 2048, mib: 512 }];

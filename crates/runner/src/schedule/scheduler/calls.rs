@@ -27,11 +27,11 @@ impl linux::Scheduler for Scheduler {
             Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
             _ => self.config.allowed,
         };
-        let allowed = allowed.unwrap_or_else(|| CoreSet::first(state.roster.cores()));
+        let allowed = allowed.unwrap_or_else(|| CoreSet::first_n(state.roster.cores()));
         state.roster.add(allowed, self.now());
     }
 
-    fn withdraw(&self, thread: ThreadNumber) {
+    fn remove_last(&self, thread: ThreadNumber) {
         let mut state = self.lock();
         state.roster.dequeue(thread.0);
         state.members[thread.0 as usize].phase = Phase::Gone;
@@ -45,7 +45,7 @@ impl linux::Scheduler for Scheduler {
         let arrived_before = parker::arrived_signals();
         let mut state = self.lock();
         if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
-            return Wakeup::Late;
+            return Wakeup::TimedOut;
         }
         state.roster.dequeue(me);
         if let Some(deadline) = sleep.deadline {
@@ -80,7 +80,7 @@ impl linux::Scheduler for Scheduler {
         self.lock().roster.rotate(thread.0);
     }
 
-    fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut()) {
+    fn run_blocking(&self, thread: ThreadNumber, call: &mut dyn FnMut()) {
         let me = thread.0;
         let mut state = self.lock();
         state.roster.dequeue(me);
@@ -125,18 +125,18 @@ impl linux::Scheduler for Scheduler {
         self.config.nodes.len()
     }
 
-    fn place(&self, thread: ThreadNumber) -> (usize, usize) {
+    fn core_and_node(&self, thread: ThreadNumber) -> (usize, usize) {
         let core = self.lock().roster.core_of(thread.0);
         (core, self.config.nodes[core])
     }
 
-    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet> {
+    fn affinity(&self, thread: ThreadNumber) -> Option<CoreSet> {
         let state = self.lock();
         let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
         if alive { state.roster.allowed(thread.0) } else { None }
     }
 
-    fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool {
+    fn set_affinity(&self, thread: ThreadNumber, cores: CoreSet) -> bool {
         let now = self.now();
         let mut state = self.lock();
         let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);

@@ -280,7 +280,7 @@ impl Scheduler {
         let standing = |member: &Member| match member.phase {
             Phase::Ready if member.in_call => Some(StoppedState::Begun("a system call that is about to end")),
             Phase::Ready => Some(StoppedState::Between),
-            Phase::Asleep if member.sleep.begun => Some(StoppedState::Begun(member.sleep.reason)),
+            Phase::Asleep if member.sleep.has_side_effects => Some(StoppedState::Begun(member.sleep.reason)),
             Phase::Asleep => Some(StoppedState::Waits(member.sleep.deadline)),
             Phase::Outside => Some(StoppedState::Outside),
             Phase::Gone => None,
@@ -495,7 +495,7 @@ impl Scheduler {
         {
             let core = state.roster.core_of(thread);
             self.post(core, deadline, Work::Interrupt);
-            self.rouse(&mut state, thread, (Wakeup::Late, deadline), Some(core));
+            self.rouse(&mut state, thread, (Wakeup::TimedOut, deadline), Some(core));
         }
         let process = self.process();
         let simulation = process.as_ref().and_then(|process| process.simulation());

@@ -1,4 +1,5 @@
-//! A repaired map opens and checks without problems, holds everything that could be read, and reports the rest as lost.
+//! After a repair, the map opens, passes `check` and contains all readable data. The repair report lists the rest as
+//! lost.
 
 use crate::support::{Model, Records, assert_same, busy, memory, open, rows};
 use longma_zoned::device::{Block, Fault, FaultyDevice, MemoryDevice, ZoneNumber};
@@ -242,9 +243,10 @@ fn a_transient_read_error_loses_nothing() {
     }
 }
 
-/// Formatting does not erase old nodes. A repair of the new map must not recover records from them.
+/// Formatting does not erase old nodes. A repair must not recover records from them, if a superblock of the new map
+/// remains.
 #[test]
-fn a_repair_recovers_nothing_of_an_older_map_on_the_device() {
+fn a_repair_with_a_superblock_ignores_an_older_map() {
     let options = busy(100_000, 45_000);
     let device = Arc::new(memory(128, 2, 14));
     for (map, keys, checkpoints) in [(1u8, 0..=250u8, 6), (2, 0..=49, 1)] {

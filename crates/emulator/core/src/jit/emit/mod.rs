@@ -402,7 +402,7 @@ impl Emitter<'_> {
     /// Stores the counted block that the code is leaving.
     fn set_interrupted(&mut self, left: InterruptedBlock) {
         if left.instructions > 0 {
-            let slot = offset_of!(Cpu, left);
+            let slot = offset_of!(Cpu, interrupted_block);
             self.a.op2(Code::Mov_r64_imm64, Register::RAX, left.start as i64);
             self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(InterruptedBlock, start)), Register::RAX);
             let instructions = field(slot + offset_of!(InterruptedBlock, instructions));

@@ -27,7 +27,7 @@ impl Emitter<'_> {
     /// Emits the start of a record at a block's entry. The code exits if the quantum has ended.
     pub(super) fn open_record(&mut self, block: &RegionBlock) {
         let Some(blocks) = self.tracing else { return };
-        let number = blocks.number(block.start, &block.instructions);
+        let number = blocks.intern(block.start, &block.instructions);
         let label = self.a.label();
         self.a.op2(Code::Mov_r64_rm64, RECORD, field(offset_of!(Cpu, trace_next)));
         self.a.op2(Code::Cmp_r64_rm64, RECORD, field(offset_of!(Cpu, trace_limit)));

@@ -9,7 +9,7 @@ use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
 
 use super::{Arg, Condition, Emitter, control::condition_flag, host_vectors::*, vector_table::*};
 use crate::{
-    cpu::{Cpu, VectorConstants},
+    cpu::{Cpu, ShiftCountMasks},
     guest::NoEnvironment,
     jit::{
         registers::{VECTOR_HOSTS, low32, wide},
@@ -106,11 +106,11 @@ impl Emitter<'_> {
     /// Shifts each element by a separate count, which LoongArch reduces modulo the element width.
     fn shift_each(&mut self, i: &Instruction, code: Pair, element: ElementWidth, is_wide: bool) {
         let offset = match element {
-            ElementWidth::Word => offset_of!(VectorConstants, word_count),
-            ElementWidth::Doubleword => offset_of!(VectorConstants, doubleword_count),
+            ElementWidth::Word => offset_of!(ShiftCountMasks, word),
+            ElementWidth::Doubleword => offset_of!(ShiftCountMasks, doubleword),
         };
         let counts = self.read_vector(i.k, B, is_wide);
-        let mask = field(offset_of!(Cpu, vector_constants) + offset);
+        let mask = field(offset_of!(Cpu, shift_count_masks) + offset);
         self.a.op3(PAND.of(is_wide), sized(B, is_wide), counts, mask);
         let from = self.read_vector(i.j, A, is_wide);
         let to = sized(self.vector_target(i.d, A), is_wide);

@@ -1,5 +1,5 @@
 //! The AF_XDP provider: Ethernet frames with their own EtherType, bypassing the kernel's network stack. Both ends must
-//! be on the same Ethernet. It uses one queue in copy mode, which works with every driver (veth requires it).
+//! be on the same Ethernet. The provider uses one queue in copy mode, which works with every driver (veth requires it).
 //!
 //! Source: Linux, Documentation/networking/af_xdp.rst.
 
@@ -15,12 +15,12 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// The number of receive frames, and of transmit frames; also the ring size, which must be a power of two.
+/// The number of receive frames, of transmit frames, and of entries in each ring. A power of two.
 const FRAMES: u32 = 1024;
 const FRAME_BYTES: u32 = 2048;
 
-/// The space that the kernel reserves in front of a received frame, bytes.
-const HEADROOM: u32 = 256;
+/// The space that the kernel reserves before a received frame, in bytes.
+const XDP_PACKET_HEADROOM: u32 = 256;
 
 const ETHERNET_HEADER: usize = 14;
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -35,7 +35,7 @@ impl AfXdp {
     ///
     /// # Errors
     /// If there is no such interface, it is not Ethernet, or the system does not permit AF_XDP. The provider `udp`
-    /// needs no permission.
+    /// needs no privileges.
     pub fn open(name: &str) -> Result<Self, Error> {
         Self::open_with(name, TimeLimits::default())
     }
@@ -45,48 +45,50 @@ impl AfXdp {
     /// # Errors
     /// Those of [`AfXdp::open`].
     pub fn open_with(name: &str, limits: TimeLimits) -> Result<Self, Error> {
-        let medium = Frames::open(name).map_err(|error| advise(name, error))?;
-        let host = medium.host(Peer::Hardware(medium.hardware));
+        let medium = XskSocket::open(name).map_err(|error| explain_system_error(name, error))?;
+        let host = medium.host(Peer::Hardware(medium.mac_address));
         let mtu = u32::from(medium.mtu);
         Ok(Self { nic: DatagramNic::new(Box::new(medium), limits, format!("af_xdp:{name}"), host, mtu)? })
     }
 }
 
 /// Converts a system error into one that names the likely cause and the alternative.
-fn advise(interface: &str, error: Error) -> Error {
+fn explain_system_error(interface: &str, error: Error) -> Error {
     let Error::System { what, source } = error else { return error };
     let why = match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+            " (it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF)"
         }
-        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => "this kernel or driver has no AF_XDP",
-        Some(libc::EBUSY | libc::EEXIST) => "another program uses the interface's queue or its XDP hook",
-        _ => "the system rejected it",
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => {
+            " (this kernel or driver has no AF_XDP)"
+        }
+        Some(libc::EBUSY | libc::EEXIST) => " (another program uses the interface's queue or its XDP hook)",
+        _ => "",
     };
     let advice =
-        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privileges");
+        format!("AF_XDP on {interface}: {what}: {source}{why}; the provider `udp` needs no privileges");
     Error::NotSupported(advice)
 }
 
-/// The AF_XDP socket with its rings and frames.
-struct Frames {
+/// The AF_XDP socket, its rings and its frames.
+struct XskSocket {
     socket: OwnedFd,
     fill: Ring<u64>,
-    received: Ring<libc::xdp_desc>,
-    to_send: Ring<libc::xdp_desc>,
-    sent: Ring<u64>,
-    memory: Mapping,
-    free: Vec<u64>,
-    hardware: [u8; 6],
+    rx: Ring<libc::xdp_desc>,
+    tx: Ring<libc::xdp_desc>,
+    completion: Ring<u64>,
+    umem: Mapping,
+    free_frames: Vec<u64>,
+    mac_address: [u8; 6],
     mtu: u16,
     frame: Vec<u8>,
     // The last field, so that the program is detached after the socket is closed.
     _program: Program,
 }
 
-impl Frames {
+impl XskSocket {
     fn open(name: &str) -> Result<Self, Error> {
-        let (index, hardware, mtu) = interface(name)?;
+        let (index, mac_address, mtu) = interface(name)?;
         // SAFETY: only creates a new descriptor.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
@@ -94,30 +96,30 @@ impl Frames {
         }
         // SAFETY: the descriptor was just opened and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let memory = Mapping::new(None, 0, 2 * FRAMES as usize * FRAME_BYTES as usize)?;
+        let umem = Mapping::new(None, 0, 2 * FRAMES as usize * FRAME_BYTES as usize)?;
         let register = libc::xdp_umem_reg {
-            addr: memory.address(),
-            len: memory.length() as u64,
+            addr: umem.address(),
+            len: umem.length() as u64,
             chunk_size: FRAME_BYTES,
             headroom: 0,
             flags: 0,
             tx_metadata_len: 0,
         };
-        set(fd, libc::XDP_UMEM_REG, &register)?;
+        set_xdp_option(fd, libc::XDP_UMEM_REG, &register)?;
         let rings =
             [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
         for ring in rings {
-            set(fd, ring, &FRAMES)?;
+            set_xdp_option(fd, ring, &FRAMES)?;
         }
         let offsets = ring_offsets(fd)?;
         let mut fill = Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, FRAMES)?;
-        let sent = Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, FRAMES)?;
-        let received = Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, FRAMES)?;
-        let to_send = Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, FRAMES)?;
+        let completion = Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, FRAMES)?;
+        let rx = Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, FRAMES)?;
+        let tx = Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, FRAMES)?;
         for frame in 0..FRAMES {
             fill.produce(u64::from(frame * FRAME_BYTES));
         }
-        let free = (FRAMES..2 * FRAMES).map(|frame| u64::from(frame * FRAME_BYTES)).collect();
+        let free_frames = (FRAMES..2 * FRAMES).map(|frame| u64::from(frame * FRAME_BYTES)).collect();
         bind(fd, index)?;
         let program = Program::attach(index)?;
         program.redirect(0, fd)?;
@@ -125,12 +127,12 @@ impl Frames {
         Ok(Self {
             socket,
             fill,
-            received,
-            to_send,
-            sent,
-            memory,
-            free,
-            hardware,
+            rx,
+            tx,
+            completion,
+            umem,
+            free_frames,
+            mac_address,
             mtu,
             frame,
             _program: program,
@@ -154,8 +156,11 @@ impl Frames {
 
 /// The index, hardware address and MTU of an interface.
 fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
-    let unknown =
-        || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` names them"));
+    let unknown = || {
+        Error::InvalidParameter(format!(
+            "there is no Ethernet interface `{name}`; `ip link` lists the interfaces"
+        ))
+    };
     let c_name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: the string is local and NUL-terminated.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
@@ -170,7 +175,7 @@ fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
     // Prefer the ioctl: sysfs shows the network namespace in which it was mounted, which may be another one.
     let found = query_interface(&c_name).or_else(from_files);
     let (hardware, mtu) = found.ok_or_else(unknown)?;
-    let max_mtu = FRAME_BYTES - HEADROOM - ETHERNET_HEADER as u32;
+    let max_mtu = FRAME_BYTES - XDP_PACKET_HEADROOM - ETHERNET_HEADER as u32;
     Ok((index, hardware, mtu.min(max_mtu as u16)))
 }
 
@@ -221,7 +226,7 @@ fn hardware_address(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(address)
 }
 
-fn set<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
+fn set_xdp_option<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
     // SAFETY: the kernel reads the value, which has the given size.
     let status = unsafe {
         let length = size_of::<T>() as libc::socklen_t;
@@ -265,44 +270,44 @@ fn bind(fd: RawFd, index: u32) -> Result<(), Error> {
     if status < 0 { Err(Error::last_system("binding the AF_XDP socket")) } else { Ok(()) }
 }
 
-impl Medium for Frames {
+impl Medium for XskSocket {
     fn send(&mut self, to: Peer, datagram: &[u8]) {
-        while let Some(address) = self.sent.consume() {
-            self.free.push(address);
+        while let Some(address) = self.completion.consume() {
+            self.free_frames.push(address);
         }
         let Peer::Hardware(to) = to else { return };
         // Without a free frame the datagram counts as lost and is retransmitted.
-        let Some(address) = self.free.pop() else { return self.wake() };
+        let Some(address) = self.free_frames.pop() else { return self.wake() };
         self.frame.clear();
         self.frame.extend(to);
-        self.frame.extend(self.hardware);
+        self.frame.extend(self.mac_address);
         self.frame.extend(ETHER_TYPE.to_be_bytes());
         self.frame.extend_from_slice(datagram);
         let descriptor = libc::xdp_desc { addr: address, len: self.frame.len() as u32, options: 0 };
         let fits = self.frame.len() <= FRAME_BYTES as usize;
-        if !fits || !self.memory.write(address as usize, &self.frame) || !self.to_send.produce(descriptor) {
-            self.free.push(address);
+        if !fits || !self.umem.write(address as usize, &self.frame) || !self.tx.produce(descriptor) {
+            self.free_frames.push(address);
         }
-        if self.to_send.needs_wakeup() {
+        if self.tx.needs_wakeup() {
             self.wake();
         }
     }
 
     fn receive(&mut self, datagram: &mut Vec<u8>) -> Option<Peer> {
         loop {
-            let descriptor = self.received.consume()?;
+            let descriptor = self.rx.consume()?;
             self.frame.clear();
             let fits = descriptor.len <= FRAME_BYTES;
             let read =
-                fits && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
-            // Return the aligned address of the frame: the kernel reports the address of the data, behind the headroom.
+                fits && self.umem.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
+            // Return the aligned address of the frame: the kernel reports the address of the data, after the headroom.
             self.fill.produce(descriptor.addr / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
             if !read {
                 continue;
             }
             let Some((header, payload)) = self.frame.split_at_checked(ETHERNET_HEADER) else { continue };
             let from: [u8; 6] = std::array::from_fn(|byte| header[6 + byte]);
-            let to_us = header[..6] == self.hardware || header[..6] == BROADCAST;
+            let to_us = header[..6] == self.mac_address || header[..6] == BROADCAST;
             if to_us && header[12..] == ETHER_TYPE.to_be_bytes() {
                 datagram.clear();
                 datagram.extend_from_slice(payload);

@@ -201,12 +201,12 @@ impl Provider for Arc<SharedMemory> {
         Ok(Some(Arc::new(SharedPages::new(length)?)))
     }
 
-    fn registered(&self, region: &RegionInfo) {
+    fn register_region(&self, region: &RegionInfo) {
         // Without a file, peers access the region by messages, which is slower but equivalent.
-        let _ = self.changed(region);
+        let _ = self.update_region(region);
     }
 
-    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
+    fn update_region(&self, region: &RegionInfo) -> Result<(), Error> {
         let Some(pages) =
             region.memory.as_ref().and_then(|memory| memory.as_any().downcast_ref::<SharedPages>())
         else {
@@ -215,7 +215,7 @@ impl Provider for Arc<SharedMemory> {
         // Revoke exports made under the old attributes. Peers connected through VIs of another tag keep what they have
         // mapped.
         let before = self.regions().get(&region.handle.0).map(|before| before.tag);
-        self.deregistered(region.handle);
+        self.deregister_region(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
         if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
             return if before.is_some() { Err(error) } else { Ok(()) };
@@ -231,7 +231,7 @@ impl Provider for Arc<SharedMemory> {
         Ok(())
     }
 
-    fn deregistered(&self, handle: MemoryHandle) {
+    fn deregister_region(&self, handle: MemoryHandle) {
         if self.regions().remove(&handle.0).is_some() {
             self.each_peer(|peer| peer.hide(handle.0));
         }

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_start_at_once_own_the_name_one_at_a_time() {
+    fn only_one_of_several_concurrent_servers_owns_the_name() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path());
         for _ in 0..20 {

@@ -219,7 +219,7 @@ proptest! {
 // ---- six at once ----------------------------------------------------------------------------------------------------
 
 const ROLE: &str = "LONGMA_VIA_ATTACKER";
-const THIS: &str = "provider::shared_memory::hostile::campaign::six_attackers_at_once_neither_stop_the_server_nor_delay_an_honest_client";
+const THIS: &str = "provider::shared_memory::hostile::campaign::six_concurrent_attackers_neither_stop_the_server_nor_delay_an_honest_client";
 
 /// The attacker process: attacks until it is killed. It prints each seed first, so that the attack can be repeated.
 fn attack_for_ever(name: &str, first_seed: u64) {
@@ -271,7 +271,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
 }
 
 #[test]
-fn six_attackers_at_once_neither_stop_the_server_nor_delay_an_honest_client() {
+fn six_concurrent_attackers_neither_stop_the_server_nor_delay_an_honest_client() {
     if let Ok(role) = std::env::var(ROLE) {
         let (seed, name) = role.split_once(' ').unwrap();
         return attack_for_ever(name, seed.parse().unwrap());

@@ -17,7 +17,7 @@ fn worked() -> Duration {
 const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 #[test]
-fn polling_for_requests_is_fast_however_many_messages_are_queued() {
+fn polling_for_requests_is_fast_with_many_queued_messages() {
     let nic = Nic::open().unwrap();
     let name = format!("costs-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));

@@ -1,15 +1,15 @@
 //! A zoned device in a file: the default where no zoned device is available. It enforces the zone rules and makes zone
-//! states durable. I/O goes through the page cache: a killed process loses nothing that it wrote, and a power cut only
-//! what was not flushed.
+//! states durable. I/O goes through the page cache: a killed process loses no write, and a power cut loses only
+//! unflushed writes.
 //!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
 mod layout;
-mod pointers;
 mod state_log;
 #[cfg(test)]
 mod tests;
+mod write_pointer_table;
 
 use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
@@ -66,12 +66,12 @@ struct Rules {
     table: ZoneTable,
     log: StateLog,
     /// The zones changed since the last log record.
-    changed: BTreeMap<ZoneNumber, Unsaved>,
+    changed: BTreeMap<ZoneNumber, Unflushed>,
 }
 
 /// The data written to a zone since the last log record.
 #[derive(Default)]
-struct Unsaved {
+struct Unflushed {
     blocks: u64,
     /// The CRC-32C of the data.
     crc: u32,
@@ -354,9 +354,9 @@ impl FileDevice {
         self.backing.write(self.byte(span), data)?;
         rules.table.advance(span);
         self.publish(rules, span.zone);
-        let unsaved = rules.changed.entry(span.zone).or_default();
-        unsaved.blocks += span.count;
-        unsaved.crc = crc32c::crc32c_append(unsaved.crc, data);
+        let unflushed = rules.changed.entry(span.zone).or_default();
+        unflushed.blocks += span.count;
+        unflushed.crc = crc32c::crc32c_append(unflushed.crc, data);
         rules.log.write_pointer(&self.backing, &rules.table, &rules.changed, span.zone)
     }
 }

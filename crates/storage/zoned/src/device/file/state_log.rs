@@ -10,10 +10,10 @@
 //!
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
 //! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair. The write-pointer
-//! table ([`super::pointers`]) restores what the last records contained, and what was written after them.
+//! table ([`super::write_pointer_table`]) restores what the last records contained, and what was written after them.
 
 use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable, pointers};
+use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, write_pointer_table};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -111,8 +111,8 @@ impl StateLog {
     }
 
     /// Reconstructs the table from the remaining checkpoints and records and from the contents of the zones. Each zone
-    /// gets its last recorded state, and its write pointer is moved behind the last block with any content. Returns the
-    /// zones whose state is a guess.
+    /// gets its last recorded state, and its write pointer is advanced past the last block with content. Returns the
+    /// zones whose state is uncertain.
     pub fn salvage(
         backing: &Backing,
         layout: &FileLayout,
@@ -130,8 +130,8 @@ impl StateLog {
         let geometry = *table.geometry();
         let mut recorded = ZoneTable::new(geometry)?;
         apply(backing, &mut recorded, &known.values().copied().collect::<Vec<_>>())?;
-        for (zone, _) in pointers::recover(backing, layout, &mut recorded)? {
-            known.insert(zone, entry(&recorded.zone(zone)?, Unsaved::default()));
+        for (zone, _) in write_pointer_table::recover(backing, layout, &mut recorded)? {
+            known.insert(zone, entry(&recorded.zone(zone)?, Unflushed::default()));
         }
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
         for zone in geometry.sequential() {
@@ -167,20 +167,20 @@ impl StateLog {
         backing: &Backing,
         header: &Header,
         table: &ZoneTable,
-        changed: BTreeMap<ZoneNumber, Unsaved>,
+        changed: BTreeMap<ZoneNumber, Unflushed>,
     ) -> Result<(), DeviceError> {
         if changed.is_empty() && !self.is_open && !self.is_unmodified {
             return backing.sync();
         }
         let is_too_long = changed.len() > self.layout.record_entries();
         if self.is_unmodified || self.records == self.layout.log_records() || is_too_long {
-            self.write_again(backing)?;
+            self.rewrite_unverified(backing)?;
             backing.sync()?;
             self.write_checkpoint(backing, table)?;
             return if self.layout.version < VERSION { self.upgrade(backing, header) } else { Ok(()) };
         }
-        let is_open = changed.values().any(|unsaved| unsaved.blocks > 0);
-        let entries = changed.into_iter().map(|(zone, unsaved)| Ok(entry(&table.zone(zone)?, unsaved)));
+        let is_open = changed.values().any(|unflushed| unflushed.blocks > 0);
+        let entries = changed.into_iter().map(|(zone, unflushed)| Ok(entry(&table.zone(zone)?, unflushed)));
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
         let at = self.layout.log + self.records * self.layout.record_bytes;
@@ -198,7 +198,7 @@ impl StateLog {
         backing.resize(self.layout.end)?;
         backing.resize(layout.end)?;
         if backing.allocate(layout.tail()).is_err() {
-            // The file system is full: go on with the old version.
+            // The file system is full: keep the old version.
             return Ok(());
         }
         write_header_copy(backing, &layout, header)?;
@@ -209,9 +209,9 @@ impl StateLog {
         Ok(())
     }
 
-    /// Moves write pointers to where the write-pointer table proves that there is data.
+    /// Advances write pointers past data that the write-pointer table verifies.
     fn recover_pointers(&mut self, backing: &Backing, table: &mut ZoneTable) -> Result<(), DeviceError> {
-        let moved = pointers::recover(backing, &self.layout, table)?;
+        let moved = write_pointer_table::recover(backing, &self.layout, table)?;
         self.unverified.extend(moved.into_iter().map(|(_, data)| data));
         Ok(())
     }
@@ -221,10 +221,10 @@ impl StateLog {
         &self,
         backing: &Backing,
         table: &ZoneTable,
-        changed: &BTreeMap<ZoneNumber, Unsaved>,
+        changed: &BTreeMap<ZoneNumber, Unflushed>,
         zone: ZoneNumber,
     ) -> Result<(), DeviceError> {
-        pointers::write(backing, &self.layout, table, changed, zone)
+        write_pointer_table::write(backing, &self.layout, table, changed, zone)
     }
 
     /// Writes all copies of the header. A file of an older version gets them when it is converted.
@@ -238,7 +238,7 @@ impl StateLog {
 
     /// Rewrites data that was read back but may not be on the medium: after a failed flush it can remain in the page
     /// cache, and no later flush writes it (fsync(2)).
-    fn write_again(&mut self, backing: &Backing) -> Result<(), DeviceError> {
+    fn rewrite_unverified(&mut self, backing: &Backing) -> Result<(), DeviceError> {
         for data in std::mem::take(&mut self.unverified) {
             in_pieces(data, |at, bytes| {
                 let mut piece = vec![0; bytes];
@@ -273,7 +273,7 @@ impl StateLog {
     fn write_checkpoint(&mut self, backing: &Backing, table: &ZoneTable) -> Result<(), DeviceError> {
         let zones = table.geometry().sequential();
         let entries = zones
-            .map(|zone| Ok(entry(&table.zone(zone)?, Unsaved::default())))
+            .map(|zone| Ok(entry(&table.zone(zone)?, Unflushed::default())))
             .collect::<Result<_, DeviceError>>()?;
         let listing = Listing { sequence: self.sequence + 1, entries };
         let older = 1 - self.checkpoint;
@@ -317,7 +317,7 @@ fn newest_checkpoint(backing: &Backing, layout: &FileLayout) -> Result<usize, De
     Ok(usize::from(sequences[1] > sequences[0]))
 }
 
-/// All intact records, including leftovers of earlier rounds.
+/// All intact records, including those from before the last checkpoint.
 fn records(backing: &Backing, layout: &FileLayout) -> Result<Vec<Listing>, DeviceError> {
     let record_bytes = layout.record_bytes as usize;
     let mut bytes = vec![0; layout.log_records() as usize * record_bytes];
@@ -382,7 +382,7 @@ fn end_of_content(
 }
 
 /// The state of a zone after the file is reopened: no zone is open.
-fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
+fn entry(zone: &Zone, unflushed: Unflushed) -> Entry {
     let condition = match zone.condition {
         open if open.is_open() && zone.write_pointer == 0 => Condition::Empty,
         open if open.is_open() => Condition::Closed,
@@ -393,8 +393,8 @@ fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
         condition,
         write_pointer: zone.write_pointer,
         resets: zone.resets.unwrap_or_default(),
-        data_blocks: unsaved.blocks,
-        data_crc: unsaved.crc,
+        data_blocks: unflushed.blocks,
+        data_crc: unflushed.crc,
     }
 }
 

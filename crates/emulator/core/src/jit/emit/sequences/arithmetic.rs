@@ -1,7 +1,7 @@
 //! Sequences for arithmetic on elements of one width, and for bit operations.
 
 use super::super::host_vectors::*;
-use super::compare::{EQUAL, GREATER, greater, lesser, with};
+use super::compare::{COMPARE_EQUAL, COMPARE_GREATER, max_instruction, min_instruction, with_constant};
 use super::shift::{RIGHT, RIGHT_SIGNED};
 use super::steps::{Place, Place::*, Step::*};
 use super::{Element, Named, Steps};
@@ -18,15 +18,15 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     // The immediate field may be wider than a bit number; the bit number is its value modulo the element width.
     let bit = 1u64 << (named.imm as u32 & (element.bits - 1));
     match named.stem {
-        "addi" => with(constant, vec![Two(ADD[index], D, J, B)]),
-        "subi" => with(constant, vec![Two(SUBTRACT[index], D, J, B)]),
-        "andi" => with(constant, vec![Two(PAND, D, J, B)]),
-        "ori" => with(constant, vec![Two(POR, D, J, B)]),
-        "xori" => with(constant, vec![Two(PXOR, D, J, B)]),
-        "nori" => with(constant, vec![Two(POR, A, J, B), Splat(B, u64::MAX), Two(PXOR, D, A, B)]),
-        "bitclri" => with(Splat(B, element.splat(!bit)), vec![Two(PAND, D, J, B)]),
-        "bitseti" => with(Splat(B, element.splat(bit)), vec![Two(POR, D, J, B)]),
-        "bitrevi" => with(Splat(B, element.splat(bit)), vec![Two(PXOR, D, J, B)]),
+        "addi" => with_constant(constant, vec![Two(ADD[index], D, J, B)]),
+        "subi" => with_constant(constant, vec![Two(SUBTRACT[index], D, J, B)]),
+        "andi" => with_constant(constant, vec![Two(PAND, D, J, B)]),
+        "ori" => with_constant(constant, vec![Two(POR, D, J, B)]),
+        "xori" => with_constant(constant, vec![Two(PXOR, D, J, B)]),
+        "nori" => with_constant(constant, vec![Two(POR, A, J, B), Splat(B, u64::MAX), Two(PXOR, D, A, B)]),
+        "bitclri" => with_constant(Splat(B, element.splat(!bit)), vec![Two(PAND, D, J, B)]),
+        "bitseti" => with_constant(Splat(B, element.splat(bit)), vec![Two(POR, D, J, B)]),
+        "bitrevi" => with_constant(Splat(B, element.splat(bit)), vec![Two(PXOR, D, J, B)]),
         "neg" => Some(vec![Splat(A, 0), Two(SUBTRACT[index], D, A, J)]),
         "absd" => difference(element),
         "adda" => absolute_sum(element),
@@ -53,9 +53,9 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
 /// `|j - k|`.
 fn difference(element: Element) -> Option<Steps> {
     let subtract = SUBTRACT[element.index()];
-    Some(match (greater(element), lesser(element)) {
-        (Some(greater), Some(lesser)) => {
-            vec![Two(greater, C, J, K), Two(lesser, A, J, K), Two(subtract, D, C, A)]
+    Some(match (max_instruction(element), min_instruction(element)) {
+        (Some(max), Some(min)) => {
+            vec![Two(max, C, J, K), Two(min, A, J, K), Two(subtract, D, C, A)]
         }
         // Negate the difference where j is not greater.
         _ if !element.is_unsigned => vec![
@@ -153,11 +153,11 @@ fn signed_as(element: Element) -> Option<Steps> {
     let zero = |to: Place| Splat(to, 0);
     Some(vec![
         zero(A),
-        Two(GREATER[3], A, A, J),
+        Two(COMPARE_GREATER[3], A, A, J),
         Two(PXOR, B, A, K),
         Two(PSUBQ, B, B, A),
         zero(C),
-        Two(EQUAL[3], C, C, J),
+        Two(COMPARE_EQUAL[3], C, C, J),
         Two(PANDN, D, C, B),
     ])
 }

@@ -1,28 +1,28 @@
-//! The write-pointer table: the write pointers of zones that were written since the last log record. It keeps writes
-//! that no flush followed when the process is killed, and restores write pointers whose log records are lost.
+//! The write-pointer table: the write pointers of zones that were written since the last log record. It preserves
+//! unflushed writes when the process is killed, and recovers write pointers whose log records are lost.
 //!
-//! Each append updates the slot of its zone without a sync. A slot states which part of the zone an earlier flush has
-//! made durable, and the CRC of the data after that part. After a power cut, slot and data may be missing independently
-//! of each other; the data after the durable part therefore counts only if it has this CRC.
+//! Each append updates the slot of its zone without a sync. A slot holds the write pointer, the write pointer at the
+//! last flush, and the CRC of the data between them. A power cut may lose either the slot or the data, so recovery
+//! accepts data after the last flush only if its CRC matches.
 
 use super::layout::{FileLayout, SLOT_BYTES, Slot};
 use super::state_log::crc_of;
-use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
+use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable};
 use crate::device::{Condition, Geometry};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The unit of updates, bytes: the smallest sector that a drive writes as a whole.
+/// The size of an update in bytes: the smallest unit that a drive writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 const SECTOR_SLOTS: usize = SECTOR_BYTES / SLOT_BYTES;
 
-/// Updates the slot of a zone and those in the same sector. Does nothing in files of a version without the table.
+/// Rewrites the sector that contains the slot of `zone`. Does nothing if the file's format version has no table.
 pub fn write(
     backing: &Backing,
     layout: &FileLayout,
     table: &ZoneTable,
-    changed: &BTreeMap<ZoneNumber, Unsaved>,
+    unflushed: &BTreeMap<ZoneNumber, Unflushed>,
     zone: ZoneNumber,
 ) -> Result<(), DeviceError> {
     let Some(start) = layout.pointers else { return Ok(()) };
@@ -33,7 +33,7 @@ pub fn write(
     for (number, slot) in (first..geometry.zones()).zip(bytes.chunks_exact_mut(SLOT_BYTES)) {
         let zone = table.zone(ZoneNumber(number))?;
         let (blocks, data_crc) =
-            changed.get(&zone.number).map_or((0, 0), |unsaved| (unsaved.blocks, unsaved.crc));
+            unflushed.get(&zone.number).map_or((0, 0), |unflushed| (unflushed.blocks, unflushed.crc));
         let durable = zone.write_pointer.saturating_sub(blocks);
         let resets = zone.resets.unwrap_or_default();
         Slot { zone: zone.number, resets, write_pointer: zone.write_pointer, durable, data_crc }.encode(slot);
@@ -41,20 +41,20 @@ pub fn write(
     backing.write(start + (sector * SECTOR_BYTES) as u64, &bytes)
 }
 
-/// Moves write pointers forward to where the slots prove that there is data. Returns the zones that moved, each with
-/// the byte range of the file that holds the data that may not be on the medium yet.
+/// Advances write pointers past data that the slots verify. Returns the zones whose pointer moved, each with the byte
+/// range of the data in the file that may not be on the medium yet.
 pub fn recover(
     backing: &Backing,
     layout: &FileLayout,
     table: &mut ZoneTable,
 ) -> Result<Vec<(ZoneNumber, Range<u64>)>, DeviceError> {
-    const AT_ONCE: u64 = 1 << 20;
+    const CHUNK_BYTES: u64 = 1 << 20;
     let Some(start) = layout.pointers else { return Ok(Vec::new()) };
     let geometry = *table.geometry();
     let end = start + layout.pointers_bytes();
     let mut moved = Vec::new();
-    for from in (start..end).step_by(AT_ONCE as usize) {
-        let part = from..(from + AT_ONCE).min(end);
+    for from in (start..end).step_by(CHUNK_BYTES as usize) {
+        let part = from..(from + CHUNK_BYTES).min(end);
         if backing.is_hole(part.clone()) {
             continue;
         }
@@ -71,8 +71,8 @@ pub fn recover(
     Ok(moved)
 }
 
-/// Applies a slot if it is newer than the state in the table. Returns the byte range of the data that only the slot
-/// vouches for.
+/// Applies a slot if it is newer than the state in the table. Returns the byte range of the data that no
+/// log record covers.
 fn apply(
     backing: &Backing,
     layout: &FileLayout,
@@ -81,12 +81,12 @@ fn apply(
 ) -> Result<Option<Range<u64>>, DeviceError> {
     let before = table.zone(slot.zone)?;
     let resets = before.resets.unwrap_or_default();
-    let is_worn = matches!(before.condition, Condition::ReadOnly | Condition::Offline);
+    let is_unwritable = matches!(before.condition, Condition::ReadOnly | Condition::Offline);
     let is_valid = slot.durable <= slot.write_pointer && slot.write_pointer <= before.capacity_blocks;
-    if is_worn || !is_valid || slot.resets < resets {
+    if is_unwritable || !is_valid || slot.resets < resets {
         return Ok(None);
     }
-    // A reset is made durable before the zone is written again, so a slot with more resets is right about them.
+    // A reset is made durable before the zone is written again, so a higher reset count in the slot is valid.
     let is_reset = slot.resets > resets;
     if !is_reset && slot.write_pointer <= before.write_pointer {
         return Ok(None);

@@ -1,12 +1,12 @@
-//! Runs a group of `longma` commands from a folder outside the project.
+//! Runs the subcommands of `longma NAME` from a folder outside the project.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use std::process::{Command, Output};
 
 /// The commands `longma NAME ...`.
-pub struct Group(pub &'static str);
+pub struct Subcommand(pub &'static str);
 
-impl Group {
+impl Subcommand {
     /// The command with these arguments, not started.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
