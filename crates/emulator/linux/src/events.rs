@@ -9,7 +9,7 @@ use longma_guest::host_address;
 use longma_guest::words::{u32_at, u64_at, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, INVALID, Returned, with_results};
+use crate::arguments::{Arguments, EINVAL, Returned, with_results};
 use crate::simulated::waits::{WaitsFor, interruptible};
 
 const SET_BYTES: u64 = 8;
@@ -54,7 +54,7 @@ fn wait_for_events(
     timeout: u64,
     (mask, mask_size): (u64, u64),
 ) -> Returned {
-    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MAX_EVENTS);
+    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(EINVAL)?.min(MAX_EVENTS);
     let mask = thread.read_mask(mask, mask_size)?;
     let process = thread.process.clone();
     let memory = process.memory();
@@ -95,7 +95,7 @@ pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [files, count, timeout, mask, mask_size, _] = arguments;
     let process = thread.process.clone();
     let memory = process.memory();
-    let bytes = count.checked_mul(POLLFD_BYTES).filter(|&bytes| bytes < 1 << 32).ok_or(INVALID)?;
+    let bytes = count.checked_mul(POLLFD_BYTES).filter(|&bytes| bytes < 1 << 32).ok_or(EINVAL)?;
     let mut left = memory.read_optional::<16>(timeout)?;
     let mask = thread.read_mask(mask, mask_size)?;
     let returned = with_results(memory, |results| {
@@ -115,7 +115,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [count, reads, writes, exceptions, timeout, mask] = arguments;
     let process = thread.process.clone();
     let memory = process.memory();
-    let count = u64::try_from(count as i32).map_err(|_| INVALID)?;
+    let count = u64::try_from(count as i32).map_err(|_| EINVAL)?;
     // The kernel accesses no more than the highest possible descriptor, but a set must not extend beyond guest memory.
     let bytes = count.div_ceil(64) * 8;
     let mut left = memory.read_optional::<16>(timeout)?;

@@ -15,7 +15,7 @@ use crate::Process;
 use crate::simulated::identity::Id;
 use crate::simulated::waits::{WaitsFor, interruptible};
 
-pub(crate) use crate::simulated::{Arguments, INVALID, Returned};
+pub(crate) use crate::simulated::{Arguments, EINVAL, Returned};
 
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];

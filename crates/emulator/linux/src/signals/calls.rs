@@ -12,7 +12,7 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::arguments::{Arguments, INVALID, Returned, buffer};
+use crate::arguments::{Arguments, EINVAL, Returned, buffer};
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
@@ -22,7 +22,7 @@ use crate::{Outcome, Thread, open_files};
 const SET_BYTES: u64 = 8;
 
 fn check_set_size(size: u64) -> Result<(), Errno> {
-    if size == SET_BYTES { Ok(()) } else { Err(INVALID) }
+    if size == SET_BYTES { Ok(()) } else { Err(EINVAL) }
 }
 
 impl Thread {
@@ -81,14 +81,14 @@ impl Thread {
 pub(crate) fn rt_sigaction(thread: &mut Thread, [signal, new, old, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
     let signal =
-        i32::try_from(signal as u32).ok().filter(|signal| (1..=SIGNALS).contains(signal)).ok_or(INVALID)?;
+        i32::try_from(signal as u32).ok().filter(|signal| (1..=SIGNALS).contains(signal)).ok_or(EINVAL)?;
     let memory = thread.process.memory();
     let Some(action) = memory.read_optional(new)?.map(Action::from_bytes) else {
         memory.write_optional(old, &thread.process.dispositions.get(signal).to_bytes())?;
         return Ok(0);
     };
     if set_of(signal) & UNBLOCKABLE != 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     thread.hold_signals()?;
     let former = thread.process.dispositions.set(signal, action);
@@ -105,7 +105,7 @@ pub(crate) fn rt_sigprocmask(thread: &mut Thread, [how, new, old, size, ..]: Arg
             libc::SIG_BLOCK => former | set,
             libc::SIG_UNBLOCK => former & !set,
             libc::SIG_SETMASK => set,
-            _ => return Err(INVALID),
+            _ => return Err(EINVAL),
         } & !UNBLOCKABLE;
         if mask != former {
             thread.hold_signals()?;
@@ -119,7 +119,7 @@ pub(crate) fn rt_sigprocmask(thread: &mut Thread, [how, new, old, size, ..]: Arg
 
 pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> Returned {
     if size > SET_BYTES {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let mut pending: SignalSet = 0;
     // SAFETY: the pointer is valid for 8 bytes.

@@ -8,7 +8,7 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 
 use crate::Thread;
-use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, EINVAL, Returned, buffer, with_results};
 use crate::simulated::waits::{WaitsFor, interruptible};
 
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
@@ -48,7 +48,7 @@ fn control(
 ) -> Returned {
     // 64-bit kernels ignore IPC_64.
     let command = command & !0x100;
-    let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(INVALID)?;
+    let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(EINVAL)?;
     let address = if argument == Argument::Number { 0 } else { address };
     with_results(thread.process.memory(), |results| {
         let pointer = argument.for_host(results, address)?;
@@ -75,7 +75,7 @@ pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 
 pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Arguments) -> Returned {
     if size > MAX_MESSAGE_BYTES {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let message = buffer(thread.process.memory(), message, size + 8)?;
     // SAFETY: the message is in the reservation.
@@ -84,7 +84,7 @@ pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Argume
 
 pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: Arguments) -> Returned {
     if size > MAX_MESSAGE_BYTES {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     with_results(thread.process.memory(), |results| {
         // The message type, and as much text as the call returns.
@@ -151,7 +151,7 @@ pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Argum
             memory.write(value, &bytes[..SEMAPHORES_BYTES])?;
             Ok(returned)
         }
-        _ => Err(INVALID),
+        _ => Err(EINVAL),
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn mq_notify(thread: &mut Thread, [queue, event, ..]: Arguments) -> R
     }
     // For SIGEV_THREAD the host would follow a pointer in the structure.
     if copy[NOTIFY..NOTIFY + 4] == SIGEV_THREAD.to_le_bytes() {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     let pointer = if event == 0 { 0 } else { copy.as_ptr() as u64 };
     // SAFETY: null, or a live structure of a kind without pointers.
@@ -208,7 +208,7 @@ pub(super) fn shmdt(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     let space = &thread.process.space;
     let pieces = space.attached_at(address);
     if pieces.is_empty() {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     // Mapping other memory over the pieces detaches them without leaving a hole in the reservation.
     pieces.into_iter().try_for_each(|piece| space.unmap(piece.start, piece.end - piece.start))?;

@@ -7,7 +7,7 @@ use longma_guest::host::host_call;
 use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
-use crate::arguments::{Arguments, INVALID, OnWriteFault, Returned, Vectors, with_results};
+use crate::arguments::{Arguments, EINVAL, OnWriteFault, Returned, Vectors, with_results};
 use crate::open_files::status_of;
 use crate::root::name_at;
 use crate::simulated::waits::{WaitsFor, interruptible};
@@ -29,10 +29,10 @@ pub(super) fn mmap(
         libc::MAP_PRIVATE => false,
         libc::MAP_SHARED => true,
         libc::MAP_SHARED_VALIDATE if flags & libc::MAP_ANONYMOUS == 0 => true,
-        _ => return Err(INVALID),
+        _ => return Err(EINVAL),
     };
     if !offset.is_multiple_of(thread.process.space.page_bytes()) || length == 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     if flags & libc::MAP_HUGETLB != 0 && flags & libc::MAP_ANONYMOUS != 0 {
         // As on a machine without reserved huge pages.
@@ -98,7 +98,7 @@ pub(super) fn munmap(thread: &mut Thread, [address, length, ..]: Arguments) -> R
 
 pub(super) fn mprotect(thread: &mut Thread, [address, length, protection, ..]: Arguments) -> Returned {
     if protection & !KNOWN_PROTECTION != 0 {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     thread.process.space.protect(address, length, Protection::from_bits(protection as i32)).map(|()| 0)
 }
@@ -116,7 +116,7 @@ pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Argume
     match advice {
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno(libc::EPERM)),
         0..=23 | 25 => thread.process.space.advise(address, length, advice),
-        _ => Err(INVALID),
+        _ => Err(EINVAL),
     }
 }
 
@@ -145,7 +145,7 @@ fn lock(
     call: impl FnOnce(u64, u64) -> (i64, [u64; 6]),
 ) -> Returned {
     let start = thread.process.space.page_down(address);
-    let length = length.checked_add(address - start).ok_or(INVALID)?;
+    let length = length.checked_add(address - start).ok_or(EINVAL)?;
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
     thread.process.space.check_mapping_budget_for_split()?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
@@ -157,7 +157,7 @@ pub(super) fn mlockall(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // The host's call would lock the emulator's memory and the whole reservation. The guest cannot observe that its
     // pages are not locked.
     const ONFAULT: u64 = libc::MCL_ONFAULT as u64;
-    if flags == 0 || flags == ONFAULT || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
+    if flags == 0 || flags == ONFAULT || flags & !7 != 0 { Err(EINVAL) } else { Ok(0) }
 }
 
 pub(super) fn munlockall(_: &mut Thread, _: Arguments) -> Returned {

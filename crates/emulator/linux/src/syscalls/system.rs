@@ -11,7 +11,7 @@ use longma_guest::host::{host_call, resources};
 use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, EINVAL, Returned, buffer, with_results};
 use crate::fixed_identity::{SYSTEM, USER};
 use crate::load;
 use crate::process::{is_own_task, soft_of};
@@ -135,7 +135,7 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
         libc::PR_SET_MM => return Err(Errno(libc::EPERM)),
         _ => {}
     }
-    let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(INVALID)?;
+    let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(EINVAL)?;
     with_results(memory, |results| {
         let mut host = arguments;
         host[1] = kind.for_host(results, value)?;
@@ -226,7 +226,7 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
         let [soft, hard] = words_of(&new);
         let wanted = (soft, hard);
         if wanted.0 > wanted.1 {
-            return Err(INVALID);
+            return Err(EINVAL);
         }
         // SAFETY: geteuid takes no arguments and cannot fail.
         if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
@@ -270,7 +270,7 @@ fn limit_files_of_another(memory: &GuestMemory, process: u64, new: u64, old: u64
 pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
     // PER_LINUX is the only supported personality. Its flags (such as no address randomisation) are already in effect
     // or have no effect.
-    if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
+    if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(EINVAL) }
 }
 
 const MAX_GROUPS: u64 = 65536;
@@ -280,7 +280,7 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
         return match count as i32 {
             0 => Ok(1),
             1.. => thread.process.memory().store(list, USER as u32).map(|()| 1).map_err(Into::into),
-            _ => Err(INVALID),
+            _ => Err(EINVAL),
         };
     }
     let room = u64::from(count as u32).min(MAX_GROUPS);
@@ -301,7 +301,7 @@ pub(super) fn set_ids(thread: &Thread, call: i64, ids: Arguments, count: usize) 
     let stays = ids.iter().all(|&id| id as u32 == USER as u32 || count > 1 && id as u32 == u32::MAX);
     match stays {
         true => Ok(0),
-        false if count == 1 && ids[0] as u32 == u32::MAX => Err(INVALID),
+        false if count == 1 && ids[0] as u32 == u32::MAX => Err(EINVAL),
         false => Err(Errno(libc::EPERM)),
     }
 }
@@ -318,7 +318,7 @@ pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Retu
 pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
     if count > MAX_GROUPS {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     if thread.process.fixed_identity.is_some() {
         return Err(Errno(libc::EPERM));
@@ -335,7 +335,7 @@ pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // Guest threads share what the emulator's threads share, so nothing can be unshared.
     match flags {
         0 => Ok(0),
-        flags if flags & !UNSHARED != 0 => Err(INVALID),
+        flags if flags & !UNSHARED != 0 => Err(EINVAL),
         _ => Err(Errno(libc::EPERM)),
     }
 }

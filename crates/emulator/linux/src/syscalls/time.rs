@@ -6,7 +6,7 @@ use longma_guest::host::host_call;
 use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, INVALID, Returned, with_results};
+use crate::arguments::{Arguments, EINVAL, Returned, with_results};
 use crate::simulated::clocks::timespec_ns;
 
 fn pair(first: i64, second: i64) -> u128 {
@@ -26,7 +26,7 @@ pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments)
 /// Refuses to set the host's clock, after the argument errors that a privileged process would also get.
 pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
     if clock as i32 != libc::CLOCK_REALTIME {
-        return Err(INVALID);
+        return Err(EINVAL);
     }
     timespec_ns(thread.process.memory().read_array(time)?)?;
     Err(Errno(libc::EPERM))
