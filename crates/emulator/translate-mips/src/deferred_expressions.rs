@@ -80,7 +80,7 @@ impl DeferredExpr {
     }
 
     /// Whether the value is the sum of a register and a constant.
-    pub(super) fn is_near(self) -> bool {
+    pub(super) fn is_register_plus_constant(self) -> bool {
         self.shape == ExprKind::Sum && self.k == 0
     }
 
