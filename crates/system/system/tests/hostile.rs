@@ -9,6 +9,8 @@ use proptest::prelude::*;
 const CODE: u64 = 0x20_0000;
 const CYCLES: u64 = 20_000;
 const INSTRUCTIONS: usize = 64;
+/// Cycles of a run that is repeated in single steps.
+const STEPS: u64 = 1_000;
 
 /// Addresses at which something is, and beyond.
 const ADDRESSES: [u64; 12] = [
@@ -51,7 +53,7 @@ fn register() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
+fn machine(words: &[u32], registers: &[u64]) -> Machine {
     let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -64,6 +66,11 @@ fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) 
     for (number, value) in registers.iter().enumerate() {
         state.set_r(number as u8 + 1, *value);
     }
+    machine
+}
+
+fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
+    let mut machine = machine(words, registers);
     let mut stops = Vec::new();
     for _ in 0..4 {
         let before = machine.cycles();
@@ -78,6 +85,27 @@ fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) 
 }
 
 proptest! {
+    #[test]
+    fn single_steps_lead_to_the_same_state_as_a_long_run(
+        words in prop::collection::vec(word(), INSTRUCTIONS),
+        registers in prop::collection::vec(register(), 31),
+    ) {
+        let mut whole = machine(&words, &registers);
+        let mut stepped = machine(&words, &registers);
+        whole.run(STEPS);
+        for _ in 0..STEPS {
+            if let Stop::PowerOff | Stop::Reset = stepped.run(1) {
+                break;
+            }
+        }
+        prop_assert_eq!(whole.cycles(), stepped.cycles());
+        prop_assert_eq!(whole.state(), stepped.state());
+        prop_assert_eq!(whole.take_console_output(), stepped.take_console_output());
+        for row in table::ROWS {
+            prop_assert_eq!(whole.csr(row.number), stepped.csr(row.number), "{}", row.name);
+        }
+    }
+
     #[test]
     fn any_software_leaves_the_host_alone_and_repeats(
         words in prop::collection::vec(word(), INSTRUCTIONS),

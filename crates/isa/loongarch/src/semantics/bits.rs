@@ -109,12 +109,14 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
+#[inline]
 fn swap_bytes_in_halfwords(value: u64) -> u64 {
     const LOW_BYTES: u64 = 0x00ff_00ff_00ff_00ff;
     (value & LOW_BYTES) << 8 | value >> 8 & LOW_BYTES
 }
 
 /// A mask of the bits `most` down to `least`.
+#[inline]
 fn field_mask(most: i32, least: i32) -> Result<u64, crate::Trap> {
     if most < least {
         return Err(crate::Trap::IllegalInstruction);

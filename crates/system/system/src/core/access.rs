@@ -64,7 +64,7 @@ impl Environment for Core {
         if !address.is_multiple_of(T::BYTES as u64) {
             return Err(fault(FaultCause::Misaligned));
         }
-        if self.translate(address, Access::Write).is_err() {
+        if !self.is_writable(address, T::BYTES) && self.translate(address, Access::Write).is_err() {
             return Err(fault(FaultCause::Forbidden));
         }
         // There is one core, so that nothing happens between the load and the store.
@@ -78,7 +78,7 @@ impl Environment for Core {
     fn fetch(&self, address: u64) -> Result<u32, Fault> {
         let fault = Fault { address, access: Access::Execute, cause: FaultCause::Unmapped };
         let page = self.code_page(address).map_err(|_| fault)?;
-        Ok(self.word(&page, address))
+        Ok(self.word(page.address + address % PAGE_BYTES))
     }
 
     /// There is one core, and its accesses are in program order.
@@ -119,6 +119,11 @@ impl Core {
             self.store_part(part, &bytes[part.offset..][..part.bytes])?;
         }
         Ok(())
+    }
+
+    /// Whether a store is known to be permitted.
+    fn is_writable(&self, address: u64, bytes: usize) -> bool {
+        self.writable.find(self.mode.get(), self.generation.get(), address, bytes).is_some()
     }
 
     fn check_alignment(&self, address: u64, bytes: usize, access: Access) -> Result<(), Fault> {
@@ -162,7 +167,11 @@ impl Core {
 
     fn store_part(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.store_device(part, bytes) };
-        if self.code.borrow_mut().invalidate(part.physical & !(PAGE_BYTES - 1)) {
+        let page = part.physical & !(PAGE_BYTES - 1);
+        if !self.is_alone.get() && self.code.borrow().contains(page) {
+            return Err(Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped });
+        }
+        if self.code.borrow_mut().invalidate(page) {
             // The page may be the one that executes.
             self.attend();
         }
@@ -178,6 +187,9 @@ impl Core {
     /// Reads a device in accesses that are aligned and at most 8 bytes long.
     fn load_device(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Read, cause: FaultCause::Unmapped };
+        if !self.is_alone.get() {
+            return Err(unanswered);
+        }
         let width = device_width(part.physical, bytes.len());
         for (index, chunk) in bytes.chunks_mut(width).enumerate() {
             let address = part.physical + (index * width) as u64;
@@ -190,6 +202,9 @@ impl Core {
 
     fn store_device(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped };
+        if !self.is_alone.get() {
+            return Err(unanswered);
+        }
         let width = device_width(part.physical, bytes.len());
         for (index, chunk) in bytes.chunks(width).enumerate() {
             let address = part.physical + (index * width) as u64;
@@ -206,6 +221,9 @@ impl Core {
     pub(crate) fn refused_store(&self, address: u64, bytes: usize) -> Option<Exception> {
         if !address.is_multiple_of(bytes as u64) {
             return Some(Exception::Misaligned);
+        }
+        if self.is_writable(address, bytes) {
+            return None;
         }
         self.translate(address, Access::Write).err()
     }

@@ -4,13 +4,14 @@ mod access;
 mod cache;
 pub mod code;
 mod entry;
+mod execute;
 mod privileged;
 mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+use longma_loongarch::{Access, Fault, FaultCause};
 
 use crate::csr::{Registers, row, table as csr};
 use crate::exception::{Exception, line};
@@ -19,8 +20,9 @@ use crate::platform::{Platform, PowerRequest};
 use crate::tlb::Tlb;
 use crate::translation::{self, translate};
 use cache::PageCache;
-use code::{CodeCache, CodePage, Step, check};
+use code::{CodeCache, CodePage, check};
 pub use entry::Record;
+pub use execute::Pause;
 use timer::Timer;
 
 /// Cycles of the core's clock in one tick of the stable counter: 1 GHz and 100 MHz.
@@ -51,6 +53,9 @@ pub struct Core {
     /// Instructions execute while the clock is before this; 0 makes the core look at interrupts and its mode.
     until: Cell<u64>,
     idle: Cell<bool>,
+    /// Whether the clock and the program counter are those of the instruction that executes. Inside of a block they are
+    /// not, so that accesses to devices and to code must wait.
+    is_alone: Cell<bool>,
     power: Cell<Option<PowerRequest>>,
 }
 
@@ -84,6 +89,7 @@ impl Core {
             clock: Cell::new(0),
             until: Cell::new(0),
             idle: Cell::new(false),
+            is_alone: Cell::new(false),
             power: Cell::new(None),
         }
     }
@@ -129,18 +135,7 @@ impl Core {
     /// Makes time pass.
     #[inline]
     pub(crate) fn advance_clock(&self, cycles: u64) {
-        self.clock.set(self.clock.get().saturating_add(cycles));
-    }
-
-    /// Executes an instruction that needs more than its semantics.
-    pub(crate) fn run_checked(&self, step: &Step, state: &mut State) -> Result<(), Trap> {
-        let alignment = self.alignment.get();
-        if step.checks & check::VECTOR != 0 {
-            self.alignment.set(0);
-        }
-        let outcome = (step.run)(state, &step.instruction, self);
-        self.alignment.set(alignment);
-        outcome
+        self.clock.set(self.clock.get().wrapping_add(cycles));
     }
 
     /// Whether MISC forbids the current privilege level to read the stable counter.
@@ -285,11 +280,11 @@ impl Core {
         Ok(code)
     }
 
-    /// The word at an address of a decoded page.
-    pub(crate) fn word(&self, page: &CodePage, pc: u64) -> u32 {
+    /// The word at a physical address of a decoded page.
+    fn word(&self, address: u64) -> u32 {
         let mut bytes = [0; 4];
         // The page was memory when it was decoded, and memory does not go away.
-        let _ = self.memory.read(page.address + pc % PAGE_BYTES, &mut bytes);
+        let _ = self.memory.read(address, &mut bytes);
         u32::from_le_bytes(bytes)
     }
 }
