@@ -33,10 +33,11 @@ INDEX = "dists/unstable/main/binary-loong64/Packages.xz"
 
 # Debian's kernel looks for a keyboard controller at addresses where these machines have nothing.
 WORDS = "console=ttyS0,115200 rdinit=/init initcall_blacklist=i8042_init"
-TOOLS = ["sh", "mount", "uname", "cat", "sleep", "ls", "wc", "sha256sum", "seq", "poweroff"]
+TOOLS = ["sh", "mount", "uname", "cat", "sleep", "ls", "wc", "nproc", "sha256sum", "seq", "poweroff"]
 INIT = """#!/bin/sh
 mount -t devtmpfs dev /dev
 echo "machine: $(uname -m)"
+echo "processors: $(nproc)"
 echo "processes: $(seq 1 20 | while read n; do sh -c "echo $n" & done | wc -l)"
 echo "digest: $(seq 1 20000 | sha256sum)"
 echo "timer: $(sleep 1; echo slept)"
@@ -44,11 +45,13 @@ poweroff -f
 """
 EXPECTED = [
     "machine: loongarch64",
+    "processors: {cores}",
     "processes: 20",
     "digest: f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a  -",
     "timer: slept",
 ]
 TIMEOUT_S = 600
+CORES = [1, 4]
 
 
 def newest(pattern):
@@ -103,8 +106,9 @@ def raw_image(kernel):
     return image
 
 
-def boot(title, command):
+def boot(title, cores, command):
     """Boots and prints what the guest said; returns whether that is right."""
+    expected = [line.format(cores=cores) for line in EXPECTED]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     try:
         made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S)
@@ -113,8 +117,8 @@ def boot(title, command):
         output = late.stdout or b""
     used_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     lines = output.decode(errors="replace").replace("\r", "").splitlines()
-    said = [line for line in lines if line.split(":")[0] in {expected.split(":")[0] for expected in EXPECTED}]
-    right = said == EXPECTED and any("reboot: Power down" in line for line in lines)
+    said = [line for line in lines if line.split(":")[0] in {line.split(":")[0] for line in expected}]
+    right = said == expected and any("reboot: Power down" in line for line in lines)
     print(f"{'ok  ' if right else 'FAIL'} {title}: {used_s:.1f} s of processor time", flush=True)
     if not right:
         print("\n".join(lines[-30:]))
@@ -133,11 +137,13 @@ def main():
         # Without a network there is nothing to boot, which is not a failure.
         print(f"left out: {error}")
         return 0
-    runs = [boot("longma", [*shlex.split(options.boot), "--kernel", kernel, "--initrd", initrd, "--append", WORDS])]
+    files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
+    runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
     if options.qemu:
-        machine = ["-M", "virt", "-cpu", "la464", "-m", "1G", "-nographic"]
         files = ["-kernel", raw_image(kernel), "-initrd", initrd, "-append", WORDS]
-        runs.append(boot("qemu", [*shlex.split(options.qemu), *machine, *files]))
+        for cores in CORES:
+            machine = ["-M", "virt", "-cpu", "la464", "-smp", str(cores), "-m", "1G", "-nographic"]
+            runs.append(boot(f"qemu, cores: {cores}", cores, [*shlex.split(options.qemu), *machine, *files]))
     print(f"system_boot: {runs.count(True)} passed, {runs.count(False)} failed")
     return 0 if all(runs) else 1
 

@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Memory: 64MiB to 64GiB.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     memory: u64,
+    /// Cores, 1 to 16.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cores: usize,
     /// Stop after this many cycles of the machine.
     #[arg(long, value_name = "N")]
     cycles: Option<u64>,
@@ -43,8 +46,11 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let image = read(&arguments.kernel)?;
     let initrd = arguments.initrd.as_deref().map(read).transpose()?;
-    let mut machine =
-        Machine::new(&Configuration { memory_bytes: arguments.memory, ..Configuration::default() })?;
+    let mut machine = Machine::new(&Configuration {
+        cores: arguments.cores,
+        memory_bytes: arguments.memory,
+        ..Configuration::default()
+    })?;
     let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };
     load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
     drop((image, initrd));

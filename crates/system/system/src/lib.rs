@@ -1,4 +1,4 @@
-//! A LoongArch64 machine that an operating system can run on: one core with its privileged architecture, memory,
+//! A LoongArch64 machine that an operating system can run on: cores with their privileged architecture, memory,
 //! interrupt controllers and a few devices, executed by a deterministic interpreter.
 //!
 //! Everything that runs on the machine is hostile: whatever CSRs, addresses and devices software uses, with whatever
@@ -16,6 +16,6 @@ mod translation;
 
 pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
-pub use machine::{Configuration, Machine, Stop};
+pub use machine::{Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
 pub use memory::{Memory, MemoryError};
 pub use platform::{POWER_OFF, RESET, map};

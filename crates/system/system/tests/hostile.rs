@@ -53,8 +53,8 @@ fn register() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn machine(words: &[u32], registers: &[u64]) -> Machine {
-    let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
+fn machine(cores: usize, words: &[u32], registers: &[u64]) -> Machine {
+    let configuration = Configuration { cores, memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
@@ -69,8 +69,8 @@ fn machine(words: &[u32], registers: &[u64]) -> Machine {
     machine
 }
 
-fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
-    let mut machine = machine(words, registers);
+fn run(cores: usize, words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
+    let mut machine = machine(cores, words, registers);
     let mut stops = Vec::new();
     for _ in 0..4 {
         let before = machine.cycles();
@@ -90,8 +90,8 @@ proptest! {
         words in prop::collection::vec(word(), INSTRUCTIONS),
         registers in prop::collection::vec(register(), 31),
     ) {
-        let mut whole = machine(&words, &registers);
-        let mut stepped = machine(&words, &registers);
+        let mut whole = machine(1, &words, &registers);
+        let mut stepped = machine(1, &words, &registers);
         whole.run(STEPS);
         for _ in 0..STEPS {
             if let Stop::PowerOff | Stop::Reset = stepped.run(1) {
@@ -110,8 +110,9 @@ proptest! {
     fn any_software_leaves_the_host_alone_and_repeats(
         words in prop::collection::vec(word(), INSTRUCTIONS),
         registers in prop::collection::vec(register(), 31),
+        cores in prop::sample::select(&[1, 6][..]),
     ) {
-        prop_assert_eq!(run(&words, &registers), run(&words, &registers));
+        prop_assert_eq!(run(cores, &words, &registers), run(cores, &words, &registers));
     }
 }
 

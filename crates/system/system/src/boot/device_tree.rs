@@ -6,26 +6,27 @@ use vm_fdt::{Error, FdtWriter};
 use crate::core::COUNTER_HZ;
 use crate::platform::{POWER_OFF, RESET, map};
 
-const CPU: u32 = 1;
 const CORE_INTERRUPTS: u32 = 2;
 const EXTENDED_INTERRUPTS: u32 = 3;
 const PCH_PIC: u32 = 4;
 const POWER: u32 = 5;
+/// The handle of core 0. Those of other cores follow.
+const CPU: u32 = 16;
 /// An interrupt that is asserted while the line is high.
 const LEVEL_HIGH: u32 = 4;
 
-/// The tree for the ranges of memory (start and length), and the initial RAM disk (start and end).
+/// The tree for a number of cores, the ranges of memory (start and length), and the initial RAM disk (start and end).
 ///
 /// # Errors
 /// vm-fdt refuses a node; it does not for the names and values here.
-pub fn build(memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8>, Error> {
+pub fn build(count: usize, memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8>, Error> {
     let mut tree = FdtWriter::new()?;
     let root = tree.begin_node("")?;
     tree.property_string("compatible", "linux,dummy-loongson3")?;
     tree.property_u32("#address-cells", 2)?;
     tree.property_u32("#size-cells", 2)?;
     chosen(&mut tree, initrd)?;
-    core(&mut tree)?;
+    cores(&mut tree, count as u32)?;
     for (start, length) in memory {
         let node = tree.begin_node(&format!("memory@{start:x}"))?;
         tree.property_string("device_type", "memory")?;
@@ -48,21 +49,25 @@ fn chosen(tree: &mut FdtWriter, initrd: Option<(u64, u64)>) -> Result<(), Error>
     tree.end_node(node)
 }
 
-fn core(tree: &mut FdtWriter) -> Result<(), Error> {
+fn cores(tree: &mut FdtWriter, count: u32) -> Result<(), Error> {
     let cpus = tree.begin_node("cpus")?;
     tree.property_u32("#address-cells", 1)?;
     tree.property_u32("#size-cells", 0)?;
-    let cpu = tree.begin_node("cpu@0")?;
-    tree.property_string("device_type", "cpu")?;
-    tree.property_string("compatible", "loongarch,Loongson-3A5000")?;
-    tree.property_u32("reg", 0)?;
-    tree.property_phandle(CPU)?;
-    tree.end_node(cpu)?;
+    for number in 0..count {
+        let cpu = tree.begin_node(&format!("cpu@{number:x}"))?;
+        tree.property_string("device_type", "cpu")?;
+        tree.property_string("compatible", "loongarch,Loongson-3A5000")?;
+        tree.property_u32("reg", number)?;
+        tree.property_phandle(CPU + number)?;
+        tree.end_node(cpu)?;
+    }
     let cpu_map = tree.begin_node("cpu-map")?;
     let socket = tree.begin_node("socket0")?;
-    let core = tree.begin_node("core0")?;
-    tree.property_u32("cpu", CPU)?;
-    tree.end_node(core)?;
+    for number in 0..count {
+        let core = tree.begin_node(&format!("core{number}"))?;
+        tree.property_u32("cpu", CPU + number)?;
+        tree.end_node(core)?;
+    }
     tree.end_node(socket)?;
     tree.end_node(cpu_map)?;
     tree.end_node(cpus)

@@ -40,7 +40,7 @@ impl Environment for Core {
         let misaligned = address & (T::BYTES as u64 - 1) & self.alignment.get();
         match self.readable.find(self.mode.get(), self.generation.get(), address, T::BYTES) {
             // SAFETY: the cache returned a host address with T::BYTES bytes of guest memory, which live as long as self.
-            // T is a plain integer, and the core is the only thread that accesses the memory.
+            // T is a plain integer, and no other thread accesses the memory.
             Some(host) if misaligned == 0 => Ok(unsafe { host.cast::<T>().read_unaligned() }),
             _ => self.load_slowly(address),
         }
@@ -67,7 +67,7 @@ impl Environment for Core {
         if !self.is_writable(address, T::BYTES) && self.translate(address, Access::Write).is_err() {
             return Err(fault(FaultCause::Forbidden));
         }
-        // There is one core, so that nothing happens between the load and the store.
+        // No other core executes between the load and the store.
         let old = self.load(address)?;
         if old == expected {
             self.store(address, new)?;
@@ -81,7 +81,7 @@ impl Environment for Core {
         Ok(self.word(page.address + address % PAGE_BYTES))
     }
 
-    /// There is one core, and its accesses are in program order.
+    /// Cores take turns, and the accesses of each are in program order.
     fn barrier(&self) {}
 
     fn stable_counter(&self) -> u64 {
@@ -150,7 +150,7 @@ impl Core {
             access,
             cause: FaultCause::Unmapped,
         })?;
-        let host = self.memory.page(physical);
+        let host = self.bus.memory.page(physical);
         Ok(Part { virt, physical, host, offset, bytes })
     }
 
@@ -168,10 +168,10 @@ impl Core {
     fn store_part(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.store_device(part, bytes) };
         let page = part.physical & !(PAGE_BYTES - 1);
-        if !self.is_alone.get() && self.code.borrow().contains(page) {
+        if !self.is_alone.get() && self.bus.code.borrow().contains(page) {
             return Err(Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped });
         }
-        if self.code.borrow_mut().invalidate(page) {
+        if self.bus.code.borrow_mut().invalidate(page) {
             // The page may be the one that executes.
             self.attend();
         }
@@ -193,7 +193,7 @@ impl Core {
         let width = device_width(part.physical, bytes.len());
         for (index, chunk) in bytes.chunks_mut(width).enumerate() {
             let address = part.physical + (index * width) as u64;
-            let value = self.platform.borrow_mut().read(address, width, self.elapsed_ns());
+            let value = self.bus.platform.borrow_mut().read(address, width, self.elapsed_ns());
             chunk.copy_from_slice(&value.ok_or(unanswered)?.to_le_bytes()[..width]);
         }
         self.update_lines();
@@ -211,7 +211,7 @@ impl Core {
             let mut value = [0; 8];
             value[..width].copy_from_slice(chunk);
             let value = u64::from_le_bytes(value);
-            self.platform.borrow_mut().write(address, width, value).ok_or(unanswered)?;
+            self.bus.platform.borrow_mut().write(address, width, value).ok_or(unanswered)?;
         }
         self.update_lines();
         Ok(())

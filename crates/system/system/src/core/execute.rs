@@ -26,6 +26,9 @@ impl Core {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
             }
+            if self.is_parked() {
+                return Pause::Idle;
+            }
             if self.clock() >= end {
                 return Pause::End;
             }

@@ -1,4 +1,4 @@
-//! Devices and interrupt controllers around the core: which address reaches what, and which interrupt lines they assert.
+//! Devices and interrupt controllers around the cores: which address reaches what, and which interrupt lines they assert.
 //! An access to any address with any value has an effect on the modelled machine only.
 
 mod extended;
@@ -35,7 +35,8 @@ pub const RESET: u64 = 0x42;
 /// The devices.
 #[derive(Debug)]
 pub struct Platform {
-    ipi: Ipi,
+    /// One for each core.
+    ipi: Vec<Ipi>,
     extended: ExtendedInterrupts,
     pch_pic: PchPic,
     uart: Uart,
@@ -44,11 +45,11 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// The devices after reset. `start_s` is the date of the start in seconds since 1970.
-    pub fn new(start_s: u64) -> Self {
+    /// The devices after reset, for a machine with `cores` cores. `start_s` is the date of the start in seconds since 1970.
+    pub fn new(cores: usize, start_s: u64) -> Self {
         Self {
-            ipi: Ipi::default(),
-            extended: ExtendedInterrupts::new(),
+            ipi: std::iter::repeat_with(Ipi::default).take(cores).collect(),
+            extended: ExtendedInterrupts::new(cores),
             pch_pic: PchPic::new(),
             uart: Uart::new(),
             rtc: Rtc::new(start_s),
@@ -86,9 +87,14 @@ impl Platform {
         Some(())
     }
 
-    /// The lines that devices assert, as bits of ESTAT.IS.
-    pub fn lines(&self) -> u64 {
-        self.extended.asserted() << line::HARDWARE | u64::from(self.ipi.asserts()) << line::IPI
+    /// The lines of a core that devices assert, as bits of ESTAT.IS.
+    pub fn lines(&self, core: usize) -> u64 {
+        self.extended.asserted(core) << line::HARDWARE | u64::from(self.ipi[core].asserts()) << line::IPI
+    }
+
+    /// The address at which a core that has not started begins, if another core has sent one.
+    pub fn take_start(&mut self, core: usize) -> Option<u64> {
+        self.ipi[core].take_start()
     }
 
     /// Takes the request to the power controller.
