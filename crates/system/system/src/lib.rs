@@ -11,11 +11,12 @@ mod exception;
 mod machine;
 mod memory;
 mod platform;
+pub mod script;
 pub mod tlb;
 mod translation;
 
 pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
-pub use machine::{Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
+pub use machine::{BusFull, Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
 pub use memory::{Memory, MemoryError};
-pub use platform::{POWER_OFF, RESET, map};
+pub use platform::{Disk, DiskError, POWER_OFF, RESET, map};

@@ -6,7 +6,7 @@ use longma_loongarch::State;
 
 use crate::core::{Bus, Core, Pause};
 use crate::memory::{Memory, MemoryError};
-use crate::platform::{Platform, PowerRequest};
+use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
 
 /// Where a core starts after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
@@ -45,6 +45,11 @@ pub enum ConfigurationError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
+
+/// The PCI bus has no room for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a machine has up to {MOST_DEVICES} PCI devices")]
+pub struct BusFull;
 
 /// Why the machine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +90,26 @@ impl Machine {
         Ok(Self { cores, bus, now: 0 })
     }
 
+    /// Puts a disk on the PCI bus, before the machine runs. Disks get slots in the order of their attachment.
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_disk(&mut self, disk: Disk) -> Result<(), BusFull> {
+        self.attach(Transport::disk(disk))
+    }
+
+    /// Puts a source of random numbers on the PCI bus, before the machine runs. They depend on `seed` alone.
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_entropy(&mut self, seed: u64) -> Result<(), BusFull> {
+        self.attach(Transport::entropy(seed))
+    }
+
+    fn attach(&mut self, device: Transport) -> Result<(), BusFull> {
+        if self.bus.platform.borrow_mut().attach(device) { Ok(()) } else { Err(BusFull) }
+    }
+
     /// How many cores there are.
     pub fn cores(&self) -> usize {
         self.cores.len()
@@ -113,6 +138,12 @@ impl Machine {
     /// Cycles since reset: one for each instruction and exception of a core, and those that it waited.
     pub fn cycles(&self) -> u64 {
         self.now
+    }
+
+    /// The status that software has written to [`map::POWER`](crate::map::POWER) + 1; 0 if it has
+    /// not.
+    pub fn exit_status(&self) -> u8 {
+        self.bus.platform.borrow().exit_status()
     }
 
     /// Takes the bytes that the serial port has sent. They are at most a small part of the cycles that have passed.

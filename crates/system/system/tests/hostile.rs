@@ -13,13 +13,17 @@ const INSTRUCTIONS: usize = 64;
 const STEPS: u64 = 1_000;
 
 /// Addresses at which something is, and beyond.
-const ADDRESSES: [u64; 12] = [
+const ADDRESSES: [u64; 16] = [
     CODE,
     0x8000,
     map::UART,
     map::PCH_PIC,
     map::RTC,
     map::POWER - 4,
+    map::MESSAGES,
+    map::PCI_CONFIG + (1 << 11),
+    map::PCI_MEMORY,
+    map::PCI_MEMORY + 0x3000,
     map::LOW_MEMORY_BYTES - 4,
     map::HIGH_MEMORY,
     0x9000_0000_0020_0000,
@@ -56,6 +60,7 @@ fn register() -> impl Strategy<Value = u64> {
 fn machine(cores: usize, words: &[u32], registers: &[u64]) -> Machine {
     let configuration = Configuration { cores, memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
+    machine.attach_entropy(1).expect("the bus has room");
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
     for address in [0, 0x1000, CODE] {

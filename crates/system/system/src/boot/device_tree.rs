@@ -10,6 +10,7 @@ const CORE_INTERRUPTS: u32 = 2;
 const EXTENDED_INTERRUPTS: u32 = 3;
 const PCH_PIC: u32 = 4;
 const POWER: u32 = 5;
+const MESSAGES: u32 = 6;
 /// The handle of core 0. Those of other cores follow.
 const CPU: u32 = 16;
 /// An interrupt that is asserted while the line is high.
@@ -34,6 +35,7 @@ pub fn build(count: usize, memory: &[(u64, u64)], initrd: Option<(u64, u64)>) ->
         tree.end_node(node)?;
     }
     interrupt_controllers(&mut tree)?;
+    pci(&mut tree)?;
     devices(&mut tree)?;
     tree.end_node(root)?;
     tree.finish()
@@ -100,6 +102,35 @@ fn interrupt_controllers(tree: &mut FdtWriter) -> Result<(), Error> {
     tree.property_u32("loongson,pic-base-vec", 0)?;
     tree.property_phandle(PCH_PIC)?;
     tree.end_node(bridge)
+}
+
+/// The host and the controller of its messages. The first cell of a range says that it is memory with 32-bit addresses.
+fn pci(tree: &mut FdtWriter) -> Result<(), Error> {
+    let messages = tree.begin_node(&format!("msi@{:x}", map::MESSAGES))?;
+    tree.property_string("compatible", "loongson,pch-msi-1.0")?;
+    tree.property_array_u64("reg", &[map::MESSAGES, map::MESSAGES_BYTES])?;
+    tree.property_null("interrupt-controller")?;
+    tree.property_null("msi-controller")?;
+    tree.property_u32("loongson,msi-base-vec", map::FIRST_MESSAGE)?;
+    tree.property_u32("loongson,msi-num-vecs", map::MESSAGE_VECTORS)?;
+    tree.property_u32("interrupt-parent", EXTENDED_INTERRUPTS)?;
+    tree.property_phandle(MESSAGES)?;
+    tree.end_node(messages)?;
+
+    const MEMORY: u32 = 0x0200_0000;
+    let (start, bytes) = (map::PCI_MEMORY as u32, map::PCI_MEMORY_BYTES as u32);
+    let host = tree.begin_node(&format!("pci@{:x}", map::PCI_CONFIG))?;
+    tree.property_string("compatible", "loongson,ls7a-pci")?;
+    tree.property_string("device_type", "pci")?;
+    tree.property_u32("#address-cells", 3)?;
+    tree.property_u32("#size-cells", 2)?;
+    tree.property_array_u32("bus-range", &[0, 0])?;
+    let config = [map::PCI_CONFIG, map::PCI_CONFIG_BYTES];
+    tree.property_array_u64("reg", &[config, [map::PCI_EXTENDED, map::PCI_EXTENDED_BYTES]].concat())?;
+    tree.property_array_u32("ranges", &[MEMORY, 0, start, 0, start, 0, bytes])?;
+    tree.property_u32("msi-parent", MESSAGES)?;
+    tree.property_null("dma-coherent")?;
+    tree.end_node(host)
 }
 
 fn devices(tree: &mut FdtWriter) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use super::{COUNTER_HZ, Core};
 use crate::csr::table as csr;
 use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
+use crate::platform::Effects;
 
 /// The widest access in bytes.
 const WIDEST: usize = 16;
@@ -211,10 +212,22 @@ impl Core {
             let mut value = [0; 8];
             value[..width].copy_from_slice(chunk);
             let value = u64::from_le_bytes(value);
-            self.bus.platform.borrow_mut().write(address, width, value).ok_or(unanswered)?;
+            let written = self.bus.platform.borrow_mut().write(address, width, value, &self.bus.memory);
+            self.take_effects(&written.ok_or(unanswered)?);
         }
         self.update_lines();
         Ok(())
+    }
+
+    /// Memory that a device has changed may have been code.
+    fn take_effects(&self, effects: &Effects) {
+        self.advance_clock(effects.cycles);
+        let mut code = self.bus.code.borrow_mut();
+        for (start, bytes) in effects.written.iter().filter(|(_, bytes)| *bytes != 0) {
+            if code.invalidate_range(*start, *bytes) {
+                self.attend();
+            }
+        }
     }
 
     /// The exception that a store of `bytes` bytes at `address` would raise, if any.

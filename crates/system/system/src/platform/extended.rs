@@ -57,6 +57,8 @@ pub struct ExtendedInterrupts {
     nodes: Vec<Node>,
     /// The levels of the inputs.
     inputs: [u64; WORDS],
+    /// Messages that wait until their vector is enabled.
+    messages: [u64; WORDS],
     /// For each core, the vectors that it has not acknowledged.
     pending: Vec<[u64; WORDS]>,
 }
@@ -67,6 +69,7 @@ impl ExtendedInterrupts {
         Self {
             nodes: vec![Node::default(); cores.div_ceil(NODE_CORES)],
             inputs: [0; WORDS],
+            messages: [0; WORDS],
             pending: vec![[0; WORDS]; cores],
         }
     }
@@ -85,6 +88,16 @@ impl ExtendedInterrupts {
             let old = std::mem::replace(&mut self.inputs[word], new);
             self.raise(word, new & !old);
             self.withdraw(word, old & !new);
+        }
+    }
+
+    /// Receives a message for a vector below 256, which becomes pending once.
+    pub fn receive(&mut self, vector: usize) {
+        let (word, bit) = (vector / 64, 1 << (vector % 64));
+        if self.nodes[0].enable[word] & bit != 0 {
+            self.raise(word, bit);
+        } else {
+            self.messages[word] |= bit;
         }
     }
 
@@ -164,7 +177,8 @@ impl ExtendedInterrupts {
         let new = lane.replace(old, value);
         self.nodes[node].enable[word] = new;
         if node == 0 {
-            self.raise(word, new & !old & self.inputs[word]);
+            self.raise(word, new & !old & (self.inputs[word] | self.messages[word]));
+            self.messages[word] &= !new;
             self.withdraw(word, old & !new);
         }
     }
@@ -243,5 +257,18 @@ mod tests {
             assert_eq!(controller.asserted(0), 1, "{route:#x}");
             controller.set_inputs([0; 4]);
         }
+    }
+
+    #[test]
+    fn a_message_is_pending_once_and_waits_until_its_vector_is_enabled() {
+        let mut controller = ExtendedInterrupts::new(1);
+        controller.receive(70);
+        assert_eq!(controller.asserted(0), 0);
+        controller.write(0, ENABLE + 8, 8, u64::MAX);
+        assert_eq!(controller.read(0, CORE_STATUS + 8, 8), 1 << 6);
+        controller.write(0, CORE_STATUS + 8, 8, 1 << 6);
+        assert_eq!(controller.asserted(0), 0);
+        controller.receive(70);
+        assert_eq!(controller.asserted(0), 1);
     }
 }

@@ -7,15 +7,21 @@ mod ipi;
 mod lane;
 pub mod map;
 mod pch_pic;
+mod pci;
 mod rtc;
 mod uart;
+mod virtio;
 
 use crate::exception::line;
+use crate::memory::Memory;
 use extended::ExtendedInterrupts;
 use ipi::Ipi;
 use pch_pic::PchPic;
+use pci::PciHost;
+pub use pci::{Effects, MOST_DEVICES};
 use rtc::Rtc;
 use uart::Uart;
+pub use virtio::{Disk, DiskError, Transport};
 
 /// What software asked the power controller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +47,9 @@ pub struct Platform {
     pch_pic: PchPic,
     uart: Uart,
     rtc: Rtc,
+    pci: PciHost,
     power: Option<PowerRequest>,
+    exit_status: u8,
 }
 
 impl Platform {
@@ -53,7 +61,9 @@ impl Platform {
             pch_pic: PchPic::new(),
             uart: Uart::new(),
             rtc: Rtc::new(start_s),
+            pci: PciHost::default(),
             power: None,
+            exit_status: 0,
         }
     }
 
@@ -63,28 +73,59 @@ impl Platform {
         let value = match device {
             Device::PchPic => self.pch_pic.read(offset, bytes),
             Device::Rtc => self.rtc.read(offset, bytes, elapsed_ns),
-            Device::Power => 0,
+            Device::Power => {
+                if offset == 1 {
+                    self.exit_status.into()
+                } else {
+                    0
+                }
+            }
             Device::Uart => self.uart.read(offset, bytes),
+            Device::Messages => 0,
+            Device::PciConfig => self.pci.read_config(offset, bytes),
+            Device::PciMemory => self.pci.read(address, bytes),
         };
         self.route_interrupts();
         Some(value)
     }
 
-    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers.
-    pub fn write(&mut self, address: u64, bytes: usize, value: u64) -> Option<()> {
+    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers. Returns what devices did,
+    /// with messages already delivered.
+    pub fn write(&mut self, address: u64, bytes: usize, value: u64, memory: &Memory) -> Option<Effects> {
+        let mut effects = Effects::default();
         let (device, offset) = Device::at(address)?;
         match device {
             Device::PchPic => self.pch_pic.write(offset, bytes, value),
             Device::Rtc => self.rtc.write(offset, bytes, value),
             Device::Power => match (offset, value & 0xff) {
                 (0, POWER_OFF) => self.power = Some(PowerRequest::Off),
+                (1, status) => self.exit_status = status as u8,
                 (2, RESET) => self.power = Some(PowerRequest::Reset),
                 _ => {}
             },
             Device::Uart => self.uart.write(offset, bytes, value),
+            Device::Messages => self.receive_message(value as u32),
+            Device::PciConfig => self.pci.write_config(offset, bytes, value, &mut effects),
+            Device::PciMemory => self.pci.write(address, bytes, value, memory, &mut effects),
+        }
+        // A message to any other address is lost.
+        for message in effects.messages.drain(..).filter(|message| message.address == map::MESSAGES) {
+            self.receive_message(message.content);
         }
         self.route_interrupts();
-        Some(())
+        Some(effects)
+    }
+
+    /// A message is the number of a vector.
+    fn receive_message(&mut self, vector: u32) {
+        if (map::FIRST_MESSAGE..map::FIRST_MESSAGE + map::MESSAGE_VECTORS).contains(&vector) {
+            self.extended.receive(vector as usize);
+        }
+    }
+
+    /// Puts a device on the PCI bus. Returns whether it has room.
+    pub fn attach(&mut self, device: Transport) -> bool {
+        self.pci.attach(device)
     }
 
     /// The lines of a core that devices assert, as bits of ESTAT.IS.
@@ -100,6 +141,11 @@ impl Platform {
     /// Takes the request to the power controller.
     pub fn take_power_request(&mut self) -> Option<PowerRequest> {
         self.power.take()
+    }
+
+    /// The status that software has set; 0 if it has not.
+    pub fn exit_status(&self) -> u8 {
+        self.exit_status
     }
 
     /// Takes the bytes that the serial port has sent.
@@ -127,6 +173,9 @@ enum Device {
     Rtc,
     Power,
     Uart,
+    Messages,
+    PciConfig,
+    PciMemory,
 }
 
 impl Device {
@@ -137,6 +186,10 @@ impl Device {
             (map::PCH_PIC, map::PCH_PIC_BYTES, Self::PchPic),
             (map::RTC, map::RTC_BYTES, Self::Rtc),
             (map::POWER, map::POWER_BYTES, Self::Power),
+            (map::MESSAGES, map::MESSAGES_BYTES, Self::Messages),
+            (map::PCI_CONFIG, map::PCI_CONFIG_BYTES, Self::PciConfig),
+            (map::PCI_EXTENDED, map::PCI_EXTENDED_BYTES, Self::PciConfig),
+            (map::PCI_MEMORY, map::PCI_MEMORY_BYTES, Self::PciMemory),
         ];
         ranges.into_iter().find_map(|(start, length, device)| {
             let offset = address.wrapping_sub(start);
