@@ -212,7 +212,8 @@ impl Core {
             let mut value = [0; 8];
             value[..width].copy_from_slice(chunk);
             let value = u64::from_le_bytes(value);
-            let written = self.bus.platform.borrow_mut().write(address, width, value, &self.bus.memory);
+            let written =
+                self.bus.platform.borrow_mut().write(address, width, value, self.bus.memory.guest());
             self.take_effects(&written.ok_or(unanswered)?);
         }
         self.update_lines();

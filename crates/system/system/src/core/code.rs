@@ -215,15 +215,21 @@ impl CodeCache {
         }
     }
 
-    /// Drops the instructions of all pages in a range. Returns whether there were any.
+    /// Drops the instructions of all pages in a range of at least one byte. Returns whether there were any.
     pub fn invalidate_range(&mut self, start: u64, bytes: u64) -> bool {
         let (first, last) = (start / PAGE_BYTES, start.saturating_add(bytes - 1) / PAGE_BYTES);
+        let before = self.pages.len();
         // A hostile range may be long; the pages are few.
-        if last - first > self.pages.len() as u64 {
+        if last - first > before as u64 {
             let all: Vec<u64> = self.pages.keys().copied().collect();
-            let selected = all.into_iter().filter(|page| (first..=last).contains(&(page / PAGE_BYTES)));
-            return selected.fold(false, |any, page| self.invalidate(page) || any);
+            for page in all.into_iter().filter(|page| (first..=last).contains(&(page / PAGE_BYTES))) {
+                self.invalidate(page);
+            }
+        } else {
+            for page in first..=last {
+                self.invalidate(page * PAGE_BYTES);
+            }
         }
-        (first..=last).fold(false, |any, page| self.invalidate(page * PAGE_BYTES) || any)
+        self.pages.len() < before
     }
 }

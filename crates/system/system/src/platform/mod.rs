@@ -12,8 +12,9 @@ mod rtc;
 mod uart;
 mod virtio;
 
+use vm_memory::GuestMemoryMmap;
+
 use crate::exception::line;
-use crate::memory::Memory;
 use extended::ExtendedInterrupts;
 use ipi::Ipi;
 use pch_pic::PchPic;
@@ -91,7 +92,13 @@ impl Platform {
 
     /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers. Returns what devices did,
     /// with messages already delivered.
-    pub fn write(&mut self, address: u64, bytes: usize, value: u64, memory: &Memory) -> Option<Effects> {
+    pub fn write(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        value: u64,
+        memory: &GuestMemoryMmap,
+    ) -> Option<Effects> {
         let mut effects = Effects::default();
         let (device, offset) = Device::at(address)?;
         match device {

@@ -6,8 +6,9 @@
 mod config;
 mod msix;
 
+use vm_memory::GuestMemoryMmap;
+
 use super::virtio::Transport;
-use crate::memory::Memory;
 pub use config::Config;
 pub use msix::{Message, Vectors};
 
@@ -99,7 +100,14 @@ impl PciHost {
     }
 
     /// Writes the window of devices.
-    pub fn write(&mut self, address: u64, bytes: usize, value: u64, memory: &Memory, effects: &mut Effects) {
+    pub fn write(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        value: u64,
+        memory: &GuestMemoryMmap,
+        effects: &mut Effects,
+    ) {
         let Some((function, offset)) = self.function_at(address) else { return };
         match offset & !(window::PART - 1) {
             window::MESSAGES => function.vectors.write(offset - window::MESSAGES, bytes, value),

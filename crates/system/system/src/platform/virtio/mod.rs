@@ -16,7 +16,6 @@ use vm_memory::GuestMemoryMmap;
 
 use super::lane::Lane;
 use super::pci::{Effects, window};
-use crate::memory::Memory;
 pub use disk::{Disk, DiskError};
 
 /// The most descriptors that a queue may have.
@@ -161,12 +160,12 @@ impl Transport {
         offset: u32,
         bytes: usize,
         value: u64,
-        memory: &Memory,
+        memory: &GuestMemoryMmap,
         effects: &mut Effects,
     ) -> Option<u16> {
         match offset & !(window::PART - 1) {
             window::COMMON => self.write_common(offset, bytes, value),
-            window::NOTIFY if offset == window::NOTIFY => return self.serve(memory.guest(), effects),
+            window::NOTIFY if offset == window::NOTIFY => return self.serve(memory, effects),
             _ => {}
         }
         None

@@ -3,11 +3,13 @@
 use std::io::Write as _;
 
 use proptest::prelude::*;
+use vm_memory::{Bytes, GuestAddress};
 
 use super::*;
 use crate::platform::map;
 use crate::platform::pci::{Message, PciHost};
 
+const MEMORY: usize = 64 << 20;
 const SECTORS: u64 = 64;
 /// Configuration space of slot 1.
 const SLOT: u64 = 1 << 11;
@@ -26,7 +28,7 @@ const WRITABLE: u16 = 2;
 
 struct Bench {
     host: PciHost,
-    memory: Memory,
+    memory: GuestMemoryMmap,
     available: u16,
 }
 
@@ -40,7 +42,8 @@ impl Bench {
         let disk = Disk::open(image.path(), false).expect("it is a disk");
         let mut host = PciHost::default();
         assert!(host.attach(Transport::disk(disk)));
-        Self { host, memory: Memory::new(64 << 20).expect("the host has memory"), available: 0 }
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("the host has memory");
+        Self { host, memory, available: 0 }
     }
 
     fn config(&mut self, register: u64, bytes: usize, value: u64) -> Effects {
@@ -74,12 +77,12 @@ impl Bench {
     }
 
     fn put(&self, address: u64, bytes: &[u8]) {
-        self.memory.write(address, bytes).expect("it is in memory");
+        self.memory.write_slice(bytes, GuestAddress(address)).expect("it is in memory");
     }
 
     fn get(&self, address: u64, bytes: usize) -> Vec<u8> {
         let mut content = vec![0; bytes];
-        self.memory.read(address, &mut content).expect("it is in memory");
+        self.memory.read_slice(&mut content, GuestAddress(address)).expect("it is in memory");
         content
     }
 
