@@ -224,8 +224,8 @@ impl Core {
     fn take_effects(&self, effects: &Effects) {
         self.advance_clock(effects.cycles);
         let mut code = self.bus.code.borrow_mut();
-        for (start, bytes) in effects.written.iter().filter(|(_, bytes)| *bytes != 0) {
-            if code.invalidate_range(*start, *bytes) {
+        for (start, end) in &effects.written {
+            if code.invalidate_range(*start, *end) {
                 self.attend();
             }
         }

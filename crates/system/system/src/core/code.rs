@@ -215,9 +215,9 @@ impl CodeCache {
         }
     }
 
-    /// Drops the instructions of all pages in a range of at least one byte. Returns whether there were any.
-    pub fn invalidate_range(&mut self, start: u64, bytes: u64) -> bool {
-        let (first, last) = (start / PAGE_BYTES, start.saturating_add(bytes - 1) / PAGE_BYTES);
+    /// Drops the instructions of all pages in a range, which is not empty. Returns whether there were any.
+    pub fn invalidate_range(&mut self, start: u64, end: u64) -> bool {
+        let (first, last) = (start / PAGE_BYTES, (end - 1) / PAGE_BYTES);
         let before = self.pages.len();
         // A hostile range may be long; the pages are few.
         if last - first > before as u64 {

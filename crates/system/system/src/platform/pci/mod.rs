@@ -38,12 +38,29 @@ pub mod window {
 /// What devices did to memory and to the machine during an access.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Ranges of memory that may have changed: address and length.
+    /// Ranges of memory that may have changed: start and end.
     pub written: Vec<(u64, u64)>,
     /// Cycles that the accessing core waited.
     pub cycles: u64,
     /// Messages to send.
     pub messages: Vec<Message>,
+}
+
+/// Ranges that are kept apart. A hostile driver may send any number.
+const MOST_RANGES: usize = 256;
+
+impl Effects {
+    /// A range of memory may have changed.
+    pub fn write(&mut self, start: u64, bytes: u64) {
+        let mut range = (start, start.saturating_add(bytes));
+        if range.0 == range.1 {
+            return;
+        }
+        if self.written.len() == MOST_RANGES {
+            range = self.written.drain(..).fold(range, |all, part| (all.0.min(part.0), all.1.max(part.1)));
+        }
+        self.written.push(range);
+    }
 }
 
 /// A device: what PCI defines, and the device itself.

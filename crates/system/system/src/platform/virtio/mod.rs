@@ -246,7 +246,7 @@ impl Transport {
             has_served = true;
         }
         let used_bytes = 8 * u64::from(self.queue.size()) + 6;
-        effects.written.push((self.queue.used_ring(), used_bytes));
+        effects.write(self.queue.used_ring(), used_bytes);
         if !has_served {
             return None;
         }
@@ -262,8 +262,9 @@ impl Transport {
         effects: &mut Effects,
     ) -> u32 {
         effects.cycles += chain.clone().count() as u64 * DESCRIPTOR_CYCLES;
-        let writable = chain.clone().writable().map(|part| (part.addr().0, u64::from(part.len())));
-        effects.written.extend(writable);
+        for part in chain.clone().writable() {
+            effects.write(part.addr().0, part.len().into());
+        }
         let (Ok(mut input), Ok(mut output)) = (chain.clone().reader(memory), chain.writer(memory)) else {
             return 0;
         };
