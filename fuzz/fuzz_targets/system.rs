@@ -10,13 +10,16 @@ const CYCLES: u64 = 5_000;
 const REGISTERS: usize = 31;
 
 /// Where something is; a register is one of these plus a small offset.
-const ADDRESSES: [u64; 8] = [
+const ADDRESSES: [u64; 11] = [
     CODE,
     0x1000,
     map::UART,
     map::PCH_PIC,
     map::RTC,
     map::POWER,
+    map::MESSAGES,
+    map::PCI_CONFIG + (1 << 11),
+    map::PCI_MEMORY,
     map::LOW_MEMORY_BYTES - 4,
     0xffff_8000_0000_0000,
 ];
@@ -25,6 +28,7 @@ fuzz_target!(|data: &[u8]| {
     let (registers, code) = data.split_at(data.len().min(2 * REGISTERS));
     let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
+    machine.attach_entropy(1).expect("the bus has room");
     let code = &code[..code.len().min(4096)];
     // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
     for address in [0, CODE] {

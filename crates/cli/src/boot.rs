@@ -3,7 +3,8 @@
 use crate::raw_mode::RawMode;
 use crate::zoned::size;
 use longma_system::boot::{Kernel, load};
-use longma_system::{Configuration, Machine, Stop};
+use longma_system::script::{Late, Script};
+use longma_system::{Configuration, Disk, Machine, Stop};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -34,40 +35,69 @@ pub struct Arguments {
     /// Memory: 64MiB to 64GiB.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     memory: u64,
+    /// Cores, 1 to 16.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cores: usize,
+    /// A disk: a raw image, which the guest's writes do not change unless `,write` follows. Can be repeated.
+    #[arg(long, value_name = "FILE[,write]")]
+    disk: Vec<String>,
+    /// What to expect on the console, and what to type, instead of standard input.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
     /// Stop after this many cycles of the machine.
     #[arg(long, value_name = "N")]
     cycles: Option<u64>,
 }
 
-/// Boots the kernel. Succeeds if the guest switches the machine off.
+/// Seeds the device of random numbers, so that runs repeat.
+const SEED: u64 = 1;
+
+/// Boots the kernel. If the guest switches the machine off, its exit status is that of the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let image = read(&arguments.kernel)?;
     let initrd = arguments.initrd.as_deref().map(read).transpose()?;
-    let mut machine =
-        Machine::new(&Configuration { memory_bytes: arguments.memory, ..Configuration::default() })?;
+    let mut machine = Machine::new(&Configuration {
+        cores: arguments.cores,
+        memory_bytes: arguments.memory,
+        ..Configuration::default()
+    })?;
     let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };
     load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
     drop((image, initrd));
+    attach_devices(&mut machine, &arguments.disk)?;
+    let mut input = match &arguments.script {
+        Some(path) => Input::script(path)?,
+        None => Input::Standard(standard_input(), Keys::new()),
+    };
 
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
-    let terminal = RawMode::all_keys(io::stdin())?;
-    if terminal.is_terminal() {
+    let terminal = match &input {
+        Input::Standard(..) => Some(RawMode::all_keys(io::stdin())?).filter(RawMode::is_terminal),
+        Input::Script(_) => None,
+    };
+    if terminal.is_some() {
         put(b"longma: Ctrl-A x ends the machine\r\n")?;
     }
-    let end = converse(&mut machine, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
-    if terminal.is_terminal() {
+    let end = converse(&mut machine, &mut input, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
+    if terminal.is_some() {
         // The guest's last line may not be complete.
         put(b"\r\n")?;
     }
     drop(terminal);
+    if let (Input::Script(script), End::PowerOff | End::Reset | End::NoInput) = (&input, &end)
+        && let Some(late) = script.unfinished()
+    {
+        return Err(format!("the machine stopped before the end of the script: {late}").into());
+    }
     match end {
-        End::PowerOff => Ok(ExitCode::SUCCESS),
+        End::PowerOff => Ok(ExitCode::from(machine.exit_status())),
+        End::Late(late) => Err(late.into()),
         End::Reset => Err("the guest asked for a reset: start it again".into()),
         End::Limit => Err(format!("stopped after {} cycles", machine.cycles()).into()),
-        End::NoInput => Err("the guest waits for input, and standard input has ended".into()),
+        End::NoInput => Err("the guest waits for input, and there is no more".into()),
         End::User => Err("ended by the user".into()),
     }
 }
@@ -78,43 +108,117 @@ enum End {
     Reset,
     Limit,
     NoInput,
+    Late(Late),
     User,
+}
+
+/// Puts the disks and a source of random numbers on the machine's bus.
+fn attach_devices(machine: &mut Machine, disks: &[String]) -> Result<(), Box<dyn Error>> {
+    for disk in disks {
+        let (file, changes_image) = match disk.strip_suffix(",write") {
+            Some(file) => (file, true),
+            None => (disk.as_str(), false),
+        };
+        let opened = Disk::open(Path::new(file), changes_image);
+        machine.attach_disk(opened.map_err(|error| format!("{file}: {error}"))?)?;
+    }
+    machine.attach_entropy(SEED)?;
+    Ok(())
+}
+
+/// What types on the console.
+enum Input {
+    /// Standard input and its commands.
+    Standard(Receiver<Vec<u8>>, Keys),
+    /// A script.
+    Script(Script),
+}
+
+impl Input {
+    fn script(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let script = Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self::Script(script))
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs the machine with its console on standard output and input.
-fn converse(machine: &mut Machine, limit: u64, stopped: &AtomicBool) -> Result<End, Box<dyn Error>> {
-    let input = standard_input();
-    let mut keys = Keys { is_terminal: io::stdin().is_terminal(), is_escaped: false };
+/// Runs the machine with its console on standard output, and `input` typed.
+fn converse(
+    machine: &mut Machine,
+    input: &mut Input,
+    limit: u64,
+    stopped: &AtomicBool,
+) -> Result<End, Box<dyn Error>> {
+    // What the guest's buffer has not taken yet.
     let mut waiting = Vec::new();
     loop {
         let stop = machine.run(SLICE.min(limit - machine.cycles()));
-        put(&machine.take_console_output())?;
+        let printed = machine.take_console_output();
+        put(&printed)?;
         match stop {
-            Stop::PowerOff => return Ok(End::PowerOff),
+            Stop::PowerOff => {
+                if let Input::Script(script) = input {
+                    // The last output may be what the script expects.
+                    let _ = script.advance(&printed, machine.cycles());
+                }
+                return Ok(End::PowerOff);
+            }
             Stop::Reset => return Ok(End::Reset),
             Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
             Stop::Limit | Stop::Idle => {}
         }
-        let mut typed: Vec<u8> = input.try_iter().flatten().collect();
-        // Only input can wake a core that waits without a timer.
-        while stop == Stop::Idle && waiting.is_empty() && typed.is_empty() && !stopped.load(Ordering::Relaxed)
-        {
-            match input.recv_timeout(NAP) {
-                Ok(bytes) => typed = bytes,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(End::NoInput),
-            }
+        let is_idle = stop == Stop::Idle && waiting.is_empty();
+        let end = match input {
+            Input::Standard(receiver, keys) => read_keys(receiver, keys, is_idle, stopped, &mut waiting),
+            Input::Script(script) => follow(script, &printed, machine.cycles(), is_idle, &mut waiting),
+        };
+        if let Some(end) = end {
+            return Ok(end);
         }
-        if keys.take(&typed, &mut waiting) || stopped.load(Ordering::Relaxed) {
+        if stopped.load(Ordering::Relaxed) {
             return Ok(End::User);
         }
         let taken = machine.type_on_console(&waiting);
         waiting.drain(..taken);
     }
+}
+
+/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
+fn read_keys(
+    receiver: &Receiver<Vec<u8>>,
+    keys: &mut Keys,
+    is_idle: bool,
+    stopped: &AtomicBool,
+    guest: &mut Vec<u8>,
+) -> Option<End> {
+    let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
+    while is_idle && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
+        match receiver.recv_timeout(NAP) {
+            Ok(bytes) => typed = bytes,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
+        }
+    }
+    keys.take(&typed, guest).then_some(End::User)
+}
+
+/// Appends what a script types to `guest`.
+fn follow(
+    script: &mut Script,
+    printed: &[u8],
+    cycle: u64,
+    is_idle: bool,
+    guest: &mut Vec<u8>,
+) -> Option<End> {
+    match script.advance(printed, cycle) {
+        Ok(typed) => guest.extend(typed),
+        Err(late) => return Some(End::Late(late)),
+    }
+    (is_idle && guest.is_empty()).then_some(End::NoInput)
 }
 
 /// The console's commands among the keys of a terminal.
@@ -124,6 +228,10 @@ struct Keys {
 }
 
 impl Keys {
+    fn new() -> Self {
+        Self { is_terminal: io::stdin().is_terminal(), is_escaped: false }
+    }
+
     /// Appends what the guest receives to `guest`. Returns whether the user ended the machine.
     fn take(&mut self, typed: &[u8], guest: &mut Vec<u8>) -> bool {
         for &key in typed {

@@ -78,33 +78,39 @@ pub struct State {
 impl State {
     /// The vector register that holds floating-point register `n`. In stack mode, f0 to f7 are relative to the top of
     /// the x87 stack. Vector instructions are not renamed.
+    #[inline]
     pub fn fpr_index(&self, n: u8) -> usize {
         usize::from(if self.lbt.stack_mode && n < 8 { n.wrapping_add(self.lbt.top) & 7 } else { n })
     }
 
     /// The bits of floating-point register `n`, renamed in stack mode.
+    #[inline]
     pub fn f(&self, n: u8) -> u64 {
         self.v[self.fpr_index(n)].0[0]
     }
 
     /// Sets floating-point register `n`, renamed in stack mode. The other lanes of the vector register keep their
     /// values, which the manual leaves undefined.
+    #[inline]
     pub fn set_f(&mut self, n: u8, bits: u64) {
         self.v[self.fpr_index(n)].0[0] = bits;
     }
 
     /// Sets the low 32 bits of floating-point register `n`. The upper bits keep their values, which the manual leaves
     /// undefined.
+    #[inline]
     pub fn set_f_word(&mut self, n: u8, bits: u32) {
         self.set_f(n, self.f(n) & !0xffff_ffff | u64::from(bits));
     }
 
     /// General register `n`.
+    #[inline]
     pub fn r(&self, n: u8) -> u64 {
         self.x[usize::from(n)]
     }
 
     /// Sets general register `n`; r0 stays 0.
+    #[inline]
     pub fn set_r(&mut self, n: u8, value: u64) {
         if n != 0 {
             self.x[usize::from(n)] = value;

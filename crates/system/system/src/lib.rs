@@ -1,4 +1,4 @@
-//! A LoongArch64 machine that an operating system can run on: one core with its privileged architecture, memory,
+//! A LoongArch64 machine that an operating system can run on: cores with their privileged architecture, memory,
 //! interrupt controllers and a few devices, executed by a deterministic interpreter.
 //!
 //! Software on the machine may be hostile: any use of CSRs, addresses and devices, with any values, affects only the
@@ -11,11 +11,12 @@ mod exception;
 mod machine;
 mod memory;
 mod platform;
+pub mod script;
 pub mod tlb;
 mod translation;
 
 pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
-pub use machine::{Configuration, Machine, Stop};
+pub use machine::{BusFull, Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
 pub use memory::{Memory, MemoryError};
-pub use platform::{POWER_OFF, RESET, map};
+pub use platform::{Disk, DiskError, POWER_OFF, RESET, map};

@@ -1,19 +1,27 @@
-//! A machine with one core: runs it, deterministically, for a number of cycles.
+//! A machine with up to 16 cores: runs them by turns, deterministically, for a number of cycles.
 
-use longma_loongarch::{Location, State};
+use std::rc::Rc;
 
-use crate::core::code::{CodePage, Step, check};
-use crate::core::{Core, Record};
-use crate::exception::Exception;
-use crate::memory::{Memory, MemoryError, PAGE_BYTES};
-use crate::platform::{Platform, PowerRequest};
+use longma_loongarch::State;
 
-/// Where the core starts after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
+use crate::core::{Bus, Core, Pause};
+use crate::memory::{Memory, MemoryError};
+use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
+
+/// Where a core starts after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
+
+/// The most cores of a machine.
+pub const MOST_CORES: usize = 16;
+
+/// Cycles of a turn if there are several cores. A core sees what the others do in its next turn.
+const TURN: u64 = 2_000;
 
 /// What a machine consists of.
 #[derive(Clone, Debug)]
 pub struct Configuration {
+    /// Cores, 1 to [`MOST_CORES`].
+    pub cores: usize,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// The date of the start, in seconds since 1970.
@@ -21,18 +29,34 @@ pub struct Configuration {
 }
 
 impl Default for Configuration {
-    /// 1 GiB, on 2024-01-01.
+    /// One core and 1 GiB, on 2024-01-01.
     fn default() -> Self {
-        Self { memory_bytes: 1 << 30, start_s: 1_704_067_200 }
+        Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200 }
     }
 }
+
+/// A machine cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The number of cores.
+    #[error("{0} cores: a machine has from 1 to {MOST_CORES}")]
+    Cores(usize),
+    /// The memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// The PCI bus has no room for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a machine has up to {MOST_DEVICES} PCI devices")]
+pub struct BusFull;
 
 /// Why the machine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The cycles are over.
     Limit,
-    /// The core waits for an interrupt that only the outside can cause.
+    /// All cores wait for an interrupt that only the outside can cause.
     Idle,
     /// Software switched off.
     PowerOff,
@@ -40,165 +64,147 @@ pub enum Stop {
     Reset,
 }
 
-/// A machine.
+/// A machine. Core 0 starts; software on it starts the others by an address in their mailbox 0 and an inter-processor
+/// interrupt, as firmware permits it.
 pub struct Machine {
-    state: State,
-    core: Core,
+    cores: Vec<(State, Core)>,
+    bus: Rc<Bus>,
+    /// The cycle at which the next turn begins.
+    now: u64,
 }
 
 impl Machine {
     /// A machine after reset.
     ///
     /// # Errors
-    /// The memory cannot be allocated.
-    pub fn new(configuration: &Configuration) -> Result<Self, MemoryError> {
+    /// The number of cores is not usable, or the memory cannot be allocated.
+    pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
+        let count = configuration.cores;
+        if !(1..=MOST_CORES).contains(&count) {
+            return Err(ConfigurationError::Cores(count));
+        }
         let memory = Memory::new(configuration.memory_bytes)?;
-        let core = Core::new(memory, Platform::new(configuration.start_s));
-        Ok(Self { state: State { pc: RESET_ADDRESS, ..State::default() }, core })
+        let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s)));
+        let state = State { pc: RESET_ADDRESS, ..State::default() };
+        let cores = (0..count).map(|number| (state.clone(), Core::new(number, Rc::clone(&bus)))).collect();
+        Ok(Self { cores, bus, now: 0 })
     }
 
-    /// The registers of the core.
+    /// Puts a disk on the PCI bus, before the machine runs. Disks get slots in the order of their attachment.
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_disk(&mut self, disk: Disk) -> Result<(), BusFull> {
+        self.attach(Transport::disk(disk))
+    }
+
+    /// Puts a source of random numbers on the PCI bus, before the machine runs. They depend on `seed` alone.
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_entropy(&mut self, seed: u64) -> Result<(), BusFull> {
+        self.attach(Transport::entropy(seed))
+    }
+
+    fn attach(&mut self, device: Transport) -> Result<(), BusFull> {
+        if self.bus.platform.borrow_mut().attach(device) { Ok(()) } else { Err(BusFull) }
+    }
+
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The registers of core 0.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.cores[0].0
     }
 
-    /// The registers of the core, to set them before it runs.
+    /// The registers of core 0, to set them before it runs.
     pub fn state_mut(&mut self) -> &mut State {
-        &mut self.state
+        &mut self.cores[0].0
     }
 
     /// Memory. Do not write to it after the machine has run: decoded instructions would not notice.
     pub fn memory(&self) -> &Memory {
-        self.core.memory()
+        &self.bus.memory
     }
 
-    /// A CSR by its number, without the effects of reading it; `None` if it does not exist.
+    /// A CSR of core 0 by its number, without the effects of reading it; `None` if it does not exist.
     pub fn csr(&self, number: u16) -> Option<u64> {
-        self.core.csr(number)
+        self.cores[0].1.csr(number)
     }
 
-    /// Cycles since reset: one for each instruction and exception, and those that the core waited.
+    /// Cycles since reset: one for each instruction and exception of a core, and those that it waited.
     pub fn cycles(&self) -> u64 {
-        self.core.clock()
+        self.now
+    }
+
+    /// The status that software has written to [`map::POWER`](crate::map::POWER) + 1; 0 if it has
+    /// not.
+    pub fn exit_status(&self) -> u8 {
+        self.bus.platform.borrow().exit_status()
     }
 
     /// Takes the bytes that the serial port has sent. They are at most a small part of the cycles that have passed.
     pub fn take_console_output(&mut self) -> Vec<u8> {
-        self.core.take_console_output()
+        self.bus.platform.borrow_mut().take_console_output()
     }
 
     /// Gives bytes to the serial port; returns how many its buffer took.
     pub fn type_on_console(&mut self, bytes: &[u8]) -> usize {
-        self.core.type_on_console(bytes)
+        self.bus.platform.borrow_mut().type_on_console(bytes)
     }
 
     /// Runs for `cycles` cycles, or until the machine stops. The work is proportional to the cycles.
+    ///
+    /// Cores take turns on the thread of the caller, so that a run depends on nothing else.
     pub fn run(&mut self, cycles: u64) -> Stop {
-        let end = self.core.clock().saturating_add(cycles);
+        let end = self.now.saturating_add(cycles);
+        let turn = if self.cores.len() == 1 { u64::MAX } else { TURN };
         loop {
-            match self.core.take_power_request() {
-                Some(PowerRequest::Off) => return Stop::PowerOff,
-                Some(PowerRequest::Reset) => return Stop::Reset,
-                None => {}
+            let turn_end = self.now.saturating_add(turn).min(end);
+            let mut are_idle = true;
+            for (state, core) in &mut self.cores {
+                core.begin_turn(state, self.now);
+                match core.run(state, turn_end) {
+                    Pause::Power(request) => {
+                        self.now = core.clock();
+                        return match request {
+                            PowerRequest::Off => Stop::PowerOff,
+                            PowerRequest::Reset => Stop::Reset,
+                        };
+                    }
+                    Pause::End => are_idle = false,
+                    Pause::Idle => {}
+                }
             }
-            if self.core.clock() >= end {
+            if are_idle && !self.has_message() {
+                self.now = self.cores.iter().map(|(_, core)| core.clock()).fold(self.now, u64::max);
+                return Stop::Idle;
+            }
+            self.now = self.next_turn(turn_end).min(end);
+            if self.now >= end {
+                self.now = self.cores.iter().map(|(_, core)| core.clock()).fold(self.now, u64::max);
                 return Stop::Limit;
             }
-            self.core.update_timer();
-            let pending = self.core.pending_interrupt();
-            if self.core.is_idle() {
-                match (pending, self.core.next_event()) {
-                    // An interrupt ends the wait even if CRMD.IE is 0.
-                    (Some(_), _) => self.core.set_idle(false),
-                    (None, Some(event)) => {
-                        let wait = event.min(end).saturating_sub(self.core.clock());
-                        self.core.advance_clock(wait);
-                        continue;
-                    }
-                    (None, None) => return Stop::Idle,
-                }
-            }
-            if let Some(line) = pending.filter(|_| self.core.interrupts_enabled()) {
-                self.core.enter(&mut self.state, Exception::Interrupt(line), Record::default());
-                self.core.advance_clock(1);
-                continue;
-            }
-            self.core.grant(end);
-            self.execute();
         }
     }
 
-    /// Executes instructions until the core must look at interrupts or its time is over.
-    fn execute(&mut self) {
-        while !self.core.is_due() {
-            let pc = self.state.pc;
-            match self.core.code_page(pc) {
-                Ok(page) => self.execute_page(&page),
-                Err(exception) => {
-                    self.core.advance_clock(1);
-                    let record = Record { address: pc, word: None };
-                    self.core.enter(&mut self.state, exception, record);
-                }
-            }
-        }
+    /// Whether a core that waits finds an interrupt or a message in its next turn.
+    fn has_message(&mut self) -> bool {
+        self.cores.iter_mut().any(|(state, core)| {
+            core.begin_turn(state, self.now);
+            !core.is_waiting()
+        })
     }
 
-    /// Executes instructions of one page, until control leaves it or the core must look at its state. A store to the page
-    /// and a new mapping make it look.
-    fn execute_page(&mut self, page: &CodePage) {
-        let start = self.state.pc & !(PAGE_BYTES - 1);
-        loop {
-            let pc = self.state.pc;
-            let step = page.step(pc, || self.core.word(page, pc));
-            self.core.advance_clock(1);
-            let outcome = if step.checks == 0 {
-                (step.run)(&mut self.state, &step.instruction, &self.core)
-            } else if let Some(exception) = self.refusal(step) {
-                let word = Some(self.core.word(page, pc));
-                let record = Record { address: self.state.r(step.instruction.j), word };
-                return self.core.enter(&mut self.state, exception, record);
-            } else {
-                self.core.run_checked(step, &mut self.state)
-            };
-            if let Err(trap) = outcome {
-                let word = self.core.word(page, pc);
-                let (exception, record) =
-                    self.core.exception_of_trap(&self.state, &step.instruction, word, trap);
-                return self.core.enter(&mut self.state, exception, record);
-            }
-            self.state.pc = self.state.pc.wrapping_add(u64::from(step.advance));
-            // A jump to an address whose lowest bits are not 0 leaves the page, too: it is an exception.
-            let inside = (self.state.pc ^ start) & !(PAGE_BYTES - 4) == 0;
-            if !inside || self.core.is_due() {
-                return;
-            }
-        }
-    }
-
-    /// The exception of an instruction whose unit is disabled, or that must not write where it would read first.
-    fn refusal(&self, step: &Step) -> Option<Exception> {
-        let missing = step.checks & check::UNITS & !self.core.units();
-        if missing & check::VECTOR256 != 0 {
-            return Some(Exception::Vector256Disabled);
-        } else if missing & check::VECTOR128 != 0 {
-            return Some(Exception::Vector128Disabled);
-        } else if missing & check::FLOAT != 0 {
-            return Some(Exception::FloatDisabled);
-        } else if missing & check::TRANSLATION != 0 {
-            return Some(Exception::TranslationDisabled);
-        }
-        if step.checks & check::COUNTER != 0 && self.core.forbids_counter() {
-            return Some(Exception::PrivilegedInstruction);
-        }
-        let (i, row) = (&step.instruction, step.instruction.op.row());
-        // The semantics report rd = rj, which is illegal.
-        if step.checks & check::MODIFIES != 0 && i.d != i.j {
-            let bytes = row.writes.iter().find_map(|location| match location {
-                Location::Memory(bytes) => Some(usize::from(*bytes)),
-                _ => None,
-            })?;
-            return self.core.refused_store(self.state.r(i.j), bytes);
-        }
-        None
+    /// The beginning of the next turn: the end of this one, or the next event if all cores wait.
+    fn next_turn(&mut self, turn_end: u64) -> u64 {
+        let is_waiting = self.cores.len() > 1
+            && self.cores.iter().all(|(_, core)| core.is_waiting())
+            && !self.has_message();
+        let events = self.cores.iter().filter_map(|(_, core)| core.next_event());
+        events.min().filter(|_| is_waiting).map_or(turn_end, |event| event.max(turn_end))
     }
 }

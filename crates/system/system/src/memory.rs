@@ -65,6 +65,11 @@ impl Memory {
         &self.ranges
     }
 
+    /// The memory as vm-memory has it, for devices.
+    pub(crate) fn guest(&self) -> &GuestMemoryMmap {
+        &self.inner
+    }
+
     /// A pointer to the page of `address`, valid as long as the memory; `None` if it is not memory.
     pub fn page(&self, address: u64) -> Option<*mut u8> {
         let page = GuestAddress(address & !(PAGE_BYTES - 1));

@@ -9,15 +9,21 @@ use proptest::prelude::*;
 const CODE: u64 = 0x20_0000;
 const CYCLES: u64 = 20_000;
 const INSTRUCTIONS: usize = 64;
+/// Cycles of a run that is repeated in single steps.
+const STEPS: u64 = 1_000;
 
 /// Addresses at which something is, and beyond.
-const ADDRESSES: [u64; 12] = [
+const ADDRESSES: [u64; 16] = [
     CODE,
     0x8000,
     map::UART,
     map::PCH_PIC,
     map::RTC,
     map::POWER - 4,
+    map::MESSAGES,
+    map::PCI_CONFIG + (1 << 11),
+    map::PCI_MEMORY,
+    map::PCI_MEMORY + 0x3000,
     map::LOW_MEMORY_BYTES - 4,
     map::HIGH_MEMORY,
     0x9000_0000_0020_0000,
@@ -51,9 +57,10 @@ fn register() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
-    let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
+fn machine(cores: usize, words: &[u32], registers: &[u64]) -> Machine {
+    let configuration = Configuration { cores, memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
+    machine.attach_entropy(1).expect("the bus has room");
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
     for address in [0, 0x1000, CODE] {
@@ -64,6 +71,11 @@ fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) 
     for (number, value) in registers.iter().enumerate() {
         state.set_r(number as u8 + 1, *value);
     }
+    machine
+}
+
+fn run(cores: usize, words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) {
+    let mut machine = machine(cores, words, registers);
     let mut stops = Vec::new();
     for _ in 0..4 {
         let before = machine.cycles();
@@ -79,11 +91,33 @@ fn run(words: &[u32], registers: &[u64]) -> (Vec<Stop>, u64, Vec<u64>, Vec<u8>) 
 
 proptest! {
     #[test]
-    fn any_software_leaves_the_host_alone_and_repeats(
+    fn single_steps_lead_to_the_same_state_as_a_long_run(
         words in prop::collection::vec(word(), INSTRUCTIONS),
         registers in prop::collection::vec(register(), 31),
     ) {
-        prop_assert_eq!(run(&words, &registers), run(&words, &registers));
+        let mut whole = machine(1, &words, &registers);
+        let mut stepped = machine(1, &words, &registers);
+        whole.run(STEPS);
+        for _ in 0..STEPS {
+            if let Stop::PowerOff | Stop::Reset = stepped.run(1) {
+                break;
+            }
+        }
+        prop_assert_eq!(whole.cycles(), stepped.cycles());
+        prop_assert_eq!(whole.state(), stepped.state());
+        prop_assert_eq!(whole.take_console_output(), stepped.take_console_output());
+        for row in table::ROWS {
+            prop_assert_eq!(whole.csr(row.number), stepped.csr(row.number), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn any_software_leaves_the_host_alone_and_repeats(
+        words in prop::collection::vec(word(), INSTRUCTIONS),
+        registers in prop::collection::vec(register(), 31),
+        cores in prop::sample::select(&[1, 6][..]),
+    ) {
+        prop_assert_eq!(run(cores, &words, &registers), run(cores, &words, &registers));
     }
 }
 

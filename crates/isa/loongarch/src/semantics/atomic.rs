@@ -108,6 +108,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 }
 
 /// rj + imm (0 if there is none), which must be a multiple of `bytes`.
+#[inline]
 fn linked_address(state: &State, i: &Instruction, bytes: usize, access: Access) -> Result<u64, Trap> {
     let address = state.r(i.j).wrapping_add(i.imm as i64 as u64);
     aligned(address, bytes, access)?;

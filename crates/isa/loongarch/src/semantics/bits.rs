@@ -109,12 +109,14 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
+#[inline]
 fn swap_bytes_in_halfwords(value: u64) -> u64 {
     const LOW_BYTES: u64 = 0x00ff_00ff_00ff_00ff;
     (value & LOW_BYTES) << 8 | value >> 8 & LOW_BYTES
 }
 
 /// A mask of the bits `msb` down to `lsb`.
+#[inline]
 fn field_mask(msb: i32, lsb: i32) -> Result<u64, crate::Trap> {
     if msb < lsb {
         return Err(crate::Trap::IllegalInstruction);

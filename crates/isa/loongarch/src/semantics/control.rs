@@ -76,6 +76,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
+#[inline]
 fn branch(state: &mut State, i: &Instruction, taken: bool) {
     let offset = if taken { i.imm as i64 as u64 } else { 4 };
     state.pc = state.pc.wrapping_add(offset);

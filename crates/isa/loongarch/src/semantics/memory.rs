@@ -122,16 +122,19 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
+#[inline]
 fn offset(state: &State, i: &Instruction) -> Result<u64, Trap> {
     Ok(state.r(i.j).wrapping_add(i.imm as i64 as u64))
 }
 
+#[inline]
 fn indexed(state: &State, i: &Instruction) -> Result<u64, Trap> {
     Ok(state.r(i.j).wrapping_add(state.r(i.k)))
 }
 
 /// Writes a loaded floating-point register. A single-precision load leaves the upper half unchanged, which the manual
 /// leaves undefined.
+#[inline]
 fn write_float(state: &mut State, n: u8, value: u64, bytes: usize) {
     match bytes {
         4 => state.set_f_word(n, value as u32),
@@ -140,6 +143,7 @@ fn write_float(state: &mut State, n: u8, value: u64, bytes: usize) {
 }
 
 /// Checks that `address` is a multiple of `bytes`.
+#[inline]
 pub(super) fn aligned(address: u64, bytes: usize, access: Access) -> Result<(), Trap> {
     match address % bytes as u64 {
         0 => Ok(()),

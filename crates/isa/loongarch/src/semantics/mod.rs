@@ -65,6 +65,7 @@ fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 }
 
 /// The low 32 bits of `value`, sign-extended, as for all 32-bit results in general registers.
+#[inline]
 fn sign_extend_word(value: u64) -> u64 {
     value as i32 as u64
 }

@@ -6,26 +6,28 @@ use vm_fdt::{Error, FdtWriter};
 use crate::core::COUNTER_HZ;
 use crate::platform::{POWER_OFF, RESET, map};
 
-const CPU: u32 = 1;
 const CORE_INTERRUPTS: u32 = 2;
 const EXTENDED_INTERRUPTS: u32 = 3;
 const PCH_PIC: u32 = 4;
 const POWER: u32 = 5;
+const MESSAGES: u32 = 6;
+/// The handle of core 0. Those of other cores follow.
+const CPU: u32 = 16;
 /// An interrupt that is asserted while the line is high.
 const LEVEL_HIGH: u32 = 4;
 
-/// The tree for the ranges of memory (start and length), and the initial RAM disk (start and end).
+/// The tree for a number of cores, the ranges of memory (start and length), and the initial RAM disk (start and end).
 ///
 /// # Errors
 /// vm-fdt refuses a node; it does not for the names and values here.
-pub fn build(memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8>, Error> {
+pub fn build(count: usize, memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8>, Error> {
     let mut tree = FdtWriter::new()?;
     let root = tree.begin_node("")?;
     tree.property_string("compatible", "linux,dummy-loongson3")?;
     tree.property_u32("#address-cells", 2)?;
     tree.property_u32("#size-cells", 2)?;
     chosen(&mut tree, initrd)?;
-    core(&mut tree)?;
+    cores(&mut tree, count as u32)?;
     for (start, length) in memory {
         let node = tree.begin_node(&format!("memory@{start:x}"))?;
         tree.property_string("device_type", "memory")?;
@@ -33,6 +35,7 @@ pub fn build(memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8
         tree.end_node(node)?;
     }
     interrupt_controllers(&mut tree)?;
+    pci(&mut tree)?;
     devices(&mut tree)?;
     tree.end_node(root)?;
     tree.finish()
@@ -48,21 +51,25 @@ fn chosen(tree: &mut FdtWriter, initrd: Option<(u64, u64)>) -> Result<(), Error>
     tree.end_node(node)
 }
 
-fn core(tree: &mut FdtWriter) -> Result<(), Error> {
+fn cores(tree: &mut FdtWriter, count: u32) -> Result<(), Error> {
     let cpus = tree.begin_node("cpus")?;
     tree.property_u32("#address-cells", 1)?;
     tree.property_u32("#size-cells", 0)?;
-    let cpu = tree.begin_node("cpu@0")?;
-    tree.property_string("device_type", "cpu")?;
-    tree.property_string("compatible", "loongarch,Loongson-3A5000")?;
-    tree.property_u32("reg", 0)?;
-    tree.property_phandle(CPU)?;
-    tree.end_node(cpu)?;
+    for number in 0..count {
+        let cpu = tree.begin_node(&format!("cpu@{number:x}"))?;
+        tree.property_string("device_type", "cpu")?;
+        tree.property_string("compatible", "loongarch,Loongson-3A5000")?;
+        tree.property_u32("reg", number)?;
+        tree.property_phandle(CPU + number)?;
+        tree.end_node(cpu)?;
+    }
     let cpu_map = tree.begin_node("cpu-map")?;
     let socket = tree.begin_node("socket0")?;
-    let core = tree.begin_node("core0")?;
-    tree.property_u32("cpu", CPU)?;
-    tree.end_node(core)?;
+    for number in 0..count {
+        let core = tree.begin_node(&format!("core{number}"))?;
+        tree.property_u32("cpu", CPU + number)?;
+        tree.end_node(core)?;
+    }
     tree.end_node(socket)?;
     tree.end_node(cpu_map)?;
     tree.end_node(cpus)
@@ -95,6 +102,35 @@ fn interrupt_controllers(tree: &mut FdtWriter) -> Result<(), Error> {
     tree.property_u32("loongson,pic-base-vec", 0)?;
     tree.property_phandle(PCH_PIC)?;
     tree.end_node(bridge)
+}
+
+/// The host and the controller of its messages. The first cell of a range says that it is memory with 32-bit addresses.
+fn pci(tree: &mut FdtWriter) -> Result<(), Error> {
+    let messages = tree.begin_node(&format!("msi@{:x}", map::MESSAGES))?;
+    tree.property_string("compatible", "loongson,pch-msi-1.0")?;
+    tree.property_array_u64("reg", &[map::MESSAGES, map::MESSAGES_BYTES])?;
+    tree.property_null("interrupt-controller")?;
+    tree.property_null("msi-controller")?;
+    tree.property_u32("loongson,msi-base-vec", map::FIRST_MESSAGE)?;
+    tree.property_u32("loongson,msi-num-vecs", map::MESSAGE_VECTORS)?;
+    tree.property_u32("interrupt-parent", EXTENDED_INTERRUPTS)?;
+    tree.property_phandle(MESSAGES)?;
+    tree.end_node(messages)?;
+
+    const MEMORY: u32 = 0x0200_0000;
+    let (start, bytes) = (map::PCI_MEMORY as u32, map::PCI_MEMORY_BYTES as u32);
+    let host = tree.begin_node(&format!("pci@{:x}", map::PCI_CONFIG))?;
+    tree.property_string("compatible", "loongson,ls7a-pci")?;
+    tree.property_string("device_type", "pci")?;
+    tree.property_u32("#address-cells", 3)?;
+    tree.property_u32("#size-cells", 2)?;
+    tree.property_array_u32("bus-range", &[0, 0])?;
+    let config = [map::PCI_CONFIG, map::PCI_CONFIG_BYTES];
+    tree.property_array_u64("reg", &[config, [map::PCI_EXTENDED, map::PCI_EXTENDED_BYTES]].concat())?;
+    tree.property_array_u32("ranges", &[MEMORY, 0, start, 0, start, 0, bytes])?;
+    tree.property_u32("msi-parent", MESSAGES)?;
+    tree.property_null("dma-coherent")?;
+    tree.end_node(host)
 }
 
 fn devices(tree: &mut FdtWriter) -> Result<(), Error> {

@@ -74,7 +74,7 @@ pub fn load(machine: &mut Machine, kernel: &Kernel) -> Result<(), BootError> {
     }
     let initrd = kernel.initrd.map(|bytes| place_initrd(machine, &image, bytes)).transpose()?;
     let memory = machine.memory();
-    let tree = device_tree::build(memory.ranges(), initrd)?;
+    let tree = device_tree::build(machine.cores(), memory.ranges(), initrd)?;
     let tables = Tables::new(TABLES, &memory_map(memory.ranges()), DEVICE_TREE);
     memory.write(COMMAND_LINE, &[line, &[0]].concat())?;
     memory.write(tables.system_table, &tables.bytes)?;

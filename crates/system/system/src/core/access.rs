@@ -7,6 +7,7 @@ use super::{COUNTER_HZ, Core};
 use crate::csr::table as csr;
 use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
+use crate::platform::Effects;
 
 /// The widest access in bytes.
 const WIDEST: usize = 16;
@@ -40,7 +41,7 @@ impl Environment for Core {
         let misaligned = address & (T::BYTES as u64 - 1) & self.alignment.get();
         match self.readable.find(self.mode.get(), self.generation.get(), address, T::BYTES) {
             // SAFETY: the cache returned a host address with T::BYTES bytes of guest memory, which live as long as self.
-            // T is a plain integer, and the core is the only thread that accesses the memory.
+            // T is a plain integer, and no other thread accesses the memory.
             Some(host) if misaligned == 0 => Ok(unsafe { host.cast::<T>().read_unaligned() }),
             _ => self.load_slowly(address),
         }
@@ -64,10 +65,10 @@ impl Environment for Core {
         if !address.is_multiple_of(T::BYTES as u64) {
             return Err(fault(FaultCause::Misaligned));
         }
-        if self.translate(address, Access::Write).is_err() {
+        if !self.is_writable(address, T::BYTES) && self.translate(address, Access::Write).is_err() {
             return Err(fault(FaultCause::Forbidden));
         }
-        // There is one core, so that nothing happens between the load and the store.
+        // No other core executes between the load and the store.
         let old = self.load(address)?;
         if old == expected {
             self.store(address, new)?;
@@ -78,10 +79,10 @@ impl Environment for Core {
     fn fetch(&self, address: u64) -> Result<u32, Fault> {
         let fault = Fault { address, access: Access::Execute, cause: FaultCause::Unmapped };
         let page = self.code_page(address).map_err(|_| fault)?;
-        Ok(self.word(&page, address))
+        Ok(self.word(page.address + address % PAGE_BYTES))
     }
 
-    /// There is one core, and its accesses are in program order.
+    /// Cores take turns, and the accesses of each are in program order.
     fn barrier(&self) {}
 
     fn stable_counter(&self) -> u64 {
@@ -121,6 +122,11 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a store is known to be permitted.
+    fn is_writable(&self, address: u64, bytes: usize) -> bool {
+        self.writable.find(self.mode.get(), self.generation.get(), address, bytes).is_some()
+    }
+
     fn check_alignment(&self, address: u64, bytes: usize, access: Access) -> Result<(), Fault> {
         match address & (bytes as u64 - 1) & self.alignment.get() {
             0 => Ok(()),
@@ -145,7 +151,7 @@ impl Core {
             access,
             cause: FaultCause::Unmapped,
         })?;
-        let host = self.memory.page(physical);
+        let host = self.bus.memory.page(physical);
         Ok(Part { virt, physical, host, offset, bytes })
     }
 
@@ -162,7 +168,11 @@ impl Core {
 
     fn store_part(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.store_device(part, bytes) };
-        if self.code.borrow_mut().invalidate(part.physical & !(PAGE_BYTES - 1)) {
+        let page = part.physical & !(PAGE_BYTES - 1);
+        if !self.is_alone.get() && self.bus.code.borrow().contains(page) {
+            return Err(Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped });
+        }
+        if self.bus.code.borrow_mut().invalidate(page) {
             // The page may be the one that executes.
             self.attend();
         }
@@ -178,10 +188,13 @@ impl Core {
     /// Reads a device in accesses that are aligned and at most 8 bytes long.
     fn load_device(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Read, cause: FaultCause::Unmapped };
+        if !self.is_alone.get() {
+            return Err(unanswered);
+        }
         let width = device_width(part.physical, bytes.len());
         for (index, chunk) in bytes.chunks_mut(width).enumerate() {
             let address = part.physical + (index * width) as u64;
-            let value = self.platform.borrow_mut().read(address, width, self.elapsed_ns());
+            let value = self.bus.platform.borrow_mut().read(address, width, self.elapsed_ns());
             chunk.copy_from_slice(&value.ok_or(unanswered)?.to_le_bytes()[..width]);
         }
         self.update_lines();
@@ -190,22 +203,41 @@ impl Core {
 
     fn store_device(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped };
+        if !self.is_alone.get() {
+            return Err(unanswered);
+        }
         let width = device_width(part.physical, bytes.len());
         for (index, chunk) in bytes.chunks(width).enumerate() {
             let address = part.physical + (index * width) as u64;
             let mut value = [0; 8];
             value[..width].copy_from_slice(chunk);
             let value = u64::from_le_bytes(value);
-            self.platform.borrow_mut().write(address, width, value).ok_or(unanswered)?;
+            let written =
+                self.bus.platform.borrow_mut().write(address, width, value, self.bus.memory.guest());
+            self.take_effects(&written.ok_or(unanswered)?);
         }
         self.update_lines();
         Ok(())
+    }
+
+    /// Memory that a device has changed may have been code.
+    fn take_effects(&self, effects: &Effects) {
+        self.advance_clock(effects.cycles);
+        let mut code = self.bus.code.borrow_mut();
+        for (start, end) in &effects.written {
+            if code.invalidate_range(*start, *end) {
+                self.attend();
+            }
+        }
     }
 
     /// The exception that a store of `bytes` bytes at `address` would raise, if any.
     pub(crate) fn refused_store(&self, address: u64, bytes: usize) -> Option<Exception> {
         if !address.is_multiple_of(bytes as u64) {
             return Some(Exception::Misaligned);
+        }
+        if self.is_writable(address, bytes) {
+            return None;
         }
         self.translate(address, Access::Write).err()
     }

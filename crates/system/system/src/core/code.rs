@@ -13,13 +13,19 @@ use rustc_hash::FxHashMap;
 use super::Core;
 use crate::memory::PAGE_BYTES;
 
-/// Pages of decoded instructions that are kept; each needs 32 KiB.
-const PAGES: usize = 4096;
+/// Decoded instructions that are kept. Jumps into the middle of blocks decode instructions more than once.
+const KEPT: usize = 4 << 20;
+/// What an entry of a page's table of blocks counts, in instructions.
+const PAGE: usize = 1024;
+/// The most instructions of a block.
+const BLOCK: usize = 64;
 /// Instructions of a page.
-pub const STEPS: usize = PAGE_BYTES as usize / 4;
+const STEPS: usize = PAGE_BYTES as usize / 4;
 
 /// What to do before an instruction executes. The low four bits are those of EUEN that it needs.
 pub mod check {
+    /// It must execute alone, with exact clock and program counter.
+    pub const ALONE: u8 = 1 << 7;
     /// It reads and writes memory at the address in rj, so that the write must be permitted before the read.
     pub const MODIFIES: u8 = 1 << 6;
     /// MISC may forbid it to read the counter.
@@ -47,8 +53,8 @@ pub struct Step {
     pub instruction: Instruction,
     /// What to do before it executes; see [`check`].
     pub checks: u8,
-    /// The bytes that the caller adds to the program counter afterwards: 4, or 0 if the semantics set it.
-    pub advance: u8,
+    /// Whether its semantics set the program counter. After others, the caller advances it.
+    pub sets_program_counter: bool,
 }
 
 impl Step {
@@ -56,11 +62,12 @@ impl Step {
     pub fn new(word: u32) -> Self {
         let Some(instruction) = decode(word) else {
             let instruction = Instruction::new(Op::Break);
-            return Self { run: |_, _, _| Err(Trap::IllegalInstruction), instruction, checks: 0, advance: 0 };
+            let run: Semantics<Core> = |_, _, _| Err(Trap::IllegalInstruction);
+            return Self { run, instruction, checks: check::ALONE, sets_program_counter: false };
         };
-        let advance = if privileged::sets_program_counter(instruction.op) { 0 } else { 4 };
+        let sets_program_counter = privileged::sets_program_counter(instruction.op);
         let run = privileged::semantics_of(instruction.op);
-        Self { run, instruction, checks: checks_of(instruction.op), advance }
+        Self { run, instruction, checks: checks_of(instruction.op), sets_program_counter }
     }
 }
 
@@ -80,7 +87,49 @@ fn checks_of(op: Op) -> u8 {
         Op::RdtimelW | Op::RdtimehW | Op::RdtimeD => check::COUNTER,
         _ => 0,
     };
-    unit | counter | if modifies_memory(row) { check::MODIFIES } else { 0 }
+    let modifies = if modifies_memory(row) { check::MODIFIES } else { 0 };
+    // The first three trap. The semantics of the last one change the reservation before they may trap.
+    let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::ScQ);
+    let is_alone = must || counter | modifies != 0 || row.extension == Extension::Privileged;
+    unit | counter | modifies | if is_alone { check::ALONE } else { 0 }
+}
+
+/// Whether the result of `op` depends on the program counter.
+fn reads_program_counter(op: Op) -> bool {
+    op.is_control_flow() || matches!(op, Op::Pcaddi | Op::Pcalau12i | Op::Pcaddu12i | Op::Pcaddu18i)
+}
+
+/// Instructions that follow each other in a page. Only the last one reads or sets the program counter. One that must
+/// execute alone is a block.
+pub struct Block {
+    /// The instructions, at least one.
+    pub steps: Box<[Step]>,
+    /// The checks of all of them.
+    pub checks: u8,
+    /// Whether the last one sets the program counter.
+    pub sets_program_counter: bool,
+}
+
+impl Block {
+    /// Decodes the block whose words are `words`, of which there is at least one.
+    fn new(words: impl Iterator<Item = u32>) -> Self {
+        let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false };
+        let mut steps = Vec::new();
+        for step in words.map(Step::new) {
+            if step.checks & check::ALONE != 0 && !steps.is_empty() {
+                break;
+            }
+            block.checks |= step.checks;
+            block.sets_program_counter = step.sets_program_counter;
+            steps.push(step);
+            let is_end = step.checks & check::ALONE != 0 || reads_program_counter(step.instruction.op);
+            if is_end || steps.len() == BLOCK {
+                break;
+            }
+        }
+        block.steps = steps.into();
+        block
+    }
 }
 
 fn modifies_memory(row: &Row) -> bool {
@@ -94,7 +143,10 @@ pub struct CodePage {
     /// The physical address.
     pub address: u64,
     valid: Cell<bool>,
-    steps: Box<[OnceCell<Step>]>,
+    /// By the index of their first instruction.
+    blocks: Box<[OnceCell<Block>]>,
+    /// Instructions of all pages together.
+    kept: Rc<Cell<usize>>,
 }
 
 impl CodePage {
@@ -103,41 +155,81 @@ impl CodePage {
         self.valid.get()
     }
 
-    /// The instruction at an address of the page; `word` reads its word.
+    /// The block that begins at an instruction of the page, decoded when it is first executed. `word` reads the word at a
+    /// physical address.
     #[inline]
-    pub fn step(&self, address: u64, word: impl FnOnce() -> u32) -> &Step {
-        self.steps[(address / 4) as usize % STEPS].get_or_init(|| Step::new(word()))
+    pub fn block(&self, index: usize, word: impl Fn(u64) -> u32) -> &Block {
+        let cell = &self.blocks[index % STEPS];
+        match cell.get() {
+            Some(block) => block,
+            None => self.decode(cell, index % STEPS, &word),
+        }
+    }
+
+    #[cold]
+    fn decode<'a>(&self, cell: &'a OnceCell<Block>, index: usize, word: &dyn Fn(u64) -> u32) -> &'a Block {
+        let block = Block::new((index..STEPS).map(|index| word(self.address + 4 * index as u64)));
+        self.kept.set(self.kept.get() + block.steps.len());
+        cell.get_or_init(|| block)
     }
 }
 
 /// All decoded pages, by physical address.
 #[derive(Default)]
-pub struct CodeCache(FxHashMap<u64, Rc<CodePage>>);
+pub struct CodeCache {
+    pages: FxHashMap<u64, Rc<CodePage>>,
+    kept: Rc<Cell<usize>>,
+}
 
 impl CodeCache {
-    /// The page at a physical address, and whether it is new. Its instructions decode when they are first executed.
+    /// The page at a physical address, and whether it is new.
     pub fn page(&mut self, address: u64) -> (Rc<CodePage>, bool) {
-        if let Some(page) = self.0.get(&address) {
+        if let Some(page) = self.pages.get(&address) {
             return (Rc::clone(page), false);
         }
-        if self.0.len() >= PAGES {
-            self.0.values().for_each(|page| page.valid.set(false));
-            self.0.clear();
+        if self.kept.get() + PAGE * self.pages.len() >= KEPT {
+            self.pages.values().for_each(|page| page.valid.set(false));
+            self.pages.clear();
+            self.kept.set(0);
         }
-        let steps = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
-        let page = Rc::new(CodePage { address, valid: Cell::new(true), steps });
-        self.0.insert(address, Rc::clone(&page));
+        let blocks = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
+        let kept = Rc::clone(&self.kept);
+        let page = Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept });
+        self.pages.insert(address, Rc::clone(&page));
         (page, true)
+    }
+
+    /// Whether instructions of a page are decoded.
+    pub fn contains(&self, address: u64) -> bool {
+        self.pages.contains_key(&address)
     }
 
     /// Drops the instructions of a page that is written. Returns whether there were any.
     pub fn invalidate(&mut self, address: u64) -> bool {
-        match self.0.remove(&address) {
+        match self.pages.remove(&address) {
             Some(page) => {
                 page.valid.set(false);
                 true
             }
             None => false,
         }
+    }
+
+    /// Drops the instructions of all pages in a range, which is not empty. Returns whether there were any.
+    pub fn invalidate_range(&mut self, start: u64, end: u64) -> bool {
+        let (first, last) = (start / PAGE_BYTES, (end - 1) / PAGE_BYTES);
+        let before = self.pages.len();
+        // A hostile range may be long; the pages are few.
+        if last - first > before as u64 {
+            let all: Vec<u64> = self.pages.keys().copied().collect();
+            for page in all.into_iter().filter(|page| (first..=last).contains(&(page / PAGE_BYTES))) {
+                self.invalidate(page);
+            }
+        } else {
+            for page in first..=last {
+                self.invalidate(page * PAGE_BYTES);
+            }
+        }
+        self.pages.len() < before
     }
 }

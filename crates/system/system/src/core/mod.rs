@@ -4,13 +4,14 @@ mod access;
 mod cache;
 pub mod code;
 mod entry;
+mod execute;
 mod privileged;
 mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+use longma_loongarch::{Access, Fault, FaultCause, State};
 
 use crate::csr::{Registers, row, table as csr};
 use crate::exception::{Exception, line};
@@ -19,8 +20,9 @@ use crate::platform::{Platform, PowerRequest};
 use crate::tlb::Tlb;
 use crate::translation::{self, translate};
 use cache::PageCache;
-use code::{CodeCache, CodePage, Step, check};
+use code::{CodeCache, CodePage, check};
 pub use entry::Record;
+pub use execute::Pause;
 use timer::Timer;
 
 /// Cycles of the core's clock in one tick of the stable counter: 1 GHz and 100 MHz.
@@ -29,19 +31,46 @@ pub const CYCLES_PER_TICK: u64 = 10;
 pub const COUNTER_HZ: u32 = 100_000_000;
 const NS_PER_CYCLE: u64 = 1_000_000_000 / (COUNTER_HZ as u64 * CYCLES_PER_TICK);
 
-/// Everything of a core except the registers that a user program has, and everything around it.
+/// What cores share. They take turns on one thread of the host.
+pub struct Bus {
+    /// Physical memory.
+    pub memory: Memory,
+    /// Devices and interrupt controllers.
+    pub platform: RefCell<Platform>,
+    code: RefCell<CodeCache>,
+    /// Pages of decoded code that have been made. Each is a page to which stores must be noticed.
+    made: Cell<u64>,
+    power: Cell<Option<PowerRequest>>,
+}
+
+impl Bus {
+    /// Memory and devices.
+    pub fn new(memory: Memory, platform: Platform) -> Self {
+        Self {
+            memory,
+            platform: RefCell::new(platform),
+            code: RefCell::default(),
+            made: Cell::new(0),
+            power: Cell::new(None),
+        }
+    }
+}
+
+/// Everything of a core except the registers that a user program has.
 pub struct Core {
+    /// The number of the core, from 0.
+    number: usize,
+    bus: Rc<Bus>,
     registers: Registers,
     tlb: RefCell<Tlb>,
     timer: Timer,
-    memory: Memory,
-    platform: RefCell<Platform>,
-    code: RefCell<CodeCache>,
     fetches: RefCell<Vec<Option<Fetch>>>,
     readable: PageCache,
     writable: PageCache,
     /// Translations of an older generation are void.
     generation: Cell<u64>,
+    /// The pages of decoded code that the generation knows.
+    known: Cell<u64>,
     /// The current way to translate, see [`translation::mode`].
     mode: Cell<usize>,
     /// All ones if misaligned accesses trap, else 0.
@@ -51,7 +80,11 @@ pub struct Core {
     /// Instructions execute while the clock is before this; 0 makes the core look at interrupts and its mode.
     until: Cell<u64>,
     idle: Cell<bool>,
-    power: Cell<Option<PowerRequest>>,
+    /// Whether the clock and the program counter are those of the instruction that executes. Inside of a block they are
+    /// not, so that accesses to devices and to code must wait.
+    is_alone: Cell<bool>,
+    /// Whether the core has not started yet: it waits for a message with an address.
+    is_parked: Cell<bool>,
 }
 
 /// A virtual page whose instructions are decoded.
@@ -66,31 +99,29 @@ struct Fetch {
 const FETCHES: usize = 512;
 
 impl Core {
-    /// A core after reset.
-    pub fn new(memory: Memory, platform: Platform) -> Self {
+    /// A core after reset. All but core 0 wait until they are started.
+    pub fn new(number: usize, bus: Rc<Bus>) -> Self {
+        let registers = Registers::new();
+        registers.set(csr::CPUID, number as u64);
         Self {
-            registers: Registers::new(),
+            number,
+            bus,
+            registers,
             tlb: RefCell::new(Tlb::new()),
             timer: Timer::default(),
-            memory,
-            platform: RefCell::new(platform),
-            code: RefCell::default(),
             fetches: RefCell::new((0..FETCHES).map(|_| None).collect()),
             readable: PageCache::new(),
             writable: PageCache::new(),
             generation: Cell::new(1),
+            known: Cell::new(0),
             mode: Cell::new(0),
             alignment: Cell::new(0),
             clock: Cell::new(0),
             until: Cell::new(0),
             idle: Cell::new(false),
-            power: Cell::new(None),
+            is_alone: Cell::new(false),
+            is_parked: Cell::new(number != 0),
         }
-    }
-
-    /// The memory.
-    pub fn memory(&self) -> &Memory {
-        &self.memory
     }
 
     /// A CSR by its number, as software reads it, without effects; `None` if it does not exist.
@@ -108,16 +139,32 @@ impl Core {
         self.idle.get()
     }
 
-    /// Takes the bytes that the serial port has sent.
-    pub fn take_console_output(&self) -> Vec<u8> {
-        self.platform.borrow_mut().take_console_output()
+    /// Begins a turn at the cycle `now`: sees what has happened in the turns of others. A core that waits has waited until
+    /// then.
+    pub(crate) fn begin_turn(&self, state: &mut State, now: u64) {
+        if self.is_parked.get() {
+            self.clock.set(now);
+            let Some(start) = self.bus.platform.borrow_mut().take_start(self.number) else { return };
+            self.is_parked.set(false);
+            state.pc = start;
+        }
+        if self.idle.get() {
+            self.clock.set(now.max(self.clock.get()));
+        }
+        if self.known.replace(self.bus.made.get()) != self.bus.made.get() {
+            self.forget_translations();
+        }
+        self.update_lines();
     }
 
-    /// Gives bytes to the serial port; returns how many it took.
-    pub fn type_on_console(&self, bytes: &[u8]) -> usize {
-        let taken = self.platform.borrow_mut().type_on_console(bytes);
-        self.update_lines();
-        taken
+    /// Whether the core waits, and nothing but the timer and other cores can end that.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_parked.get() || self.idle.get() && self.pending_interrupt().is_none()
+    }
+
+    /// Whether the core has not started.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_parked.get()
     }
 
     /// Whether the core must look at interrupts and its mode, or its time is over.
@@ -129,18 +176,7 @@ impl Core {
     /// Makes time pass.
     #[inline]
     pub(crate) fn advance_clock(&self, cycles: u64) {
-        self.clock.set(self.clock.get().saturating_add(cycles));
-    }
-
-    /// Executes an instruction that needs more than its semantics.
-    pub(crate) fn run_checked(&self, step: &Step, state: &mut State) -> Result<(), Trap> {
-        let alignment = self.alignment.get();
-        if step.checks & check::VECTOR != 0 {
-            self.alignment.set(0);
-        }
-        let outcome = (step.run)(state, &step.instruction, self);
-        self.alignment.set(alignment);
-        outcome
+        self.clock.set(self.clock.get().wrapping_add(cycles));
     }
 
     /// Whether MISC forbids the current privilege level to read the stable counter.
@@ -185,7 +221,7 @@ impl Core {
 
     /// Takes the request to the power controller.
     pub(crate) fn take_power_request(&self) -> Option<PowerRequest> {
-        self.power.take()
+        self.bus.power.take()
     }
 
     /// The units that EUEN enables, as in `code::check`.
@@ -217,11 +253,11 @@ impl Core {
 
     /// Copies the lines of devices to ESTAT, and takes a request to switch off.
     fn update_lines(&self) {
-        let mut platform = self.platform.borrow_mut();
+        let mut platform = self.bus.platform.borrow_mut();
         const DEVICES: u64 = line::ALL & !line::SOFTWARE & !(1 << line::TIMER);
-        self.set_status(self.registers.get(csr::ESTAT) & !DEVICES | platform.lines() & DEVICES);
+        self.set_status(self.registers.get(csr::ESTAT) & !DEVICES | platform.lines(self.number) & DEVICES);
         if let Some(request) = platform.take_power_request() {
-            self.power.set(Some(request));
+            self.bus.power.set(Some(request));
             self.attend();
         }
     }
@@ -272,12 +308,14 @@ impl Core {
             return Ok(Rc::clone(&fetch.code));
         }
         let physical = self.translate(pc, Access::Execute)? & !(PAGE_BYTES - 1);
-        if self.memory.page(physical).is_none() {
+        if self.bus.memory.page(physical).is_none() {
             return Err(Exception::AddressError(Access::Execute));
         }
-        let (code, is_new) = self.code.borrow_mut().page(physical);
+        let (code, is_new) = self.bus.code.borrow_mut().page(physical);
         if is_new {
-            // Stores to the page must be noticed from now on.
+            // Stores to the page must be noticed from now on, by other cores from their next turn.
+            self.bus.made.set(self.bus.made.get() + 1);
+            self.known.set(self.bus.made.get());
             self.generation.set(self.generation.get() + 1);
         }
         let generation = self.generation.get();
@@ -285,11 +323,11 @@ impl Core {
         Ok(code)
     }
 
-    /// The word at an address of a decoded page.
-    pub(crate) fn word(&self, page: &CodePage, pc: u64) -> u32 {
+    /// The word at a physical address of a decoded page.
+    fn word(&self, address: u64) -> u32 {
         let mut bytes = [0; 4];
         // The page was memory when it was decoded, and memory does not go away.
-        let _ = self.memory.read(page.address + pc % PAGE_BYTES, &mut bytes);
+        let _ = self.bus.memory.read(address, &mut bytes);
         u32::from_le_bytes(bytes)
     }
 }

@@ -76,11 +76,11 @@ impl Privileged for Core {
     }
 
     fn read_iocsr(&self, address: u64, bytes: usize) -> u64 {
-        self.platform.borrow_mut().read_iocsr(address, bytes)
+        self.bus.platform.borrow_mut().read_iocsr(self.number, address, bytes)
     }
 
     fn write_iocsr(&self, address: u64, bytes: usize, value: u64) {
-        self.platform.borrow_mut().write_iocsr(address, bytes, value);
+        self.bus.platform.borrow_mut().write_iocsr(self.number, address, bytes, value);
         self.update_lines();
     }
 
@@ -244,7 +244,7 @@ impl Core {
         // PTEWidth: an entry has one to four doublewords, of which the first counts.
         let bytes = 8 * (self.registers.field(csr::PWCL, 30..=31) + 1);
         let address = (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes));
-        self.memory.read_doubleword(address).unwrap_or(0)
+        self.bus.memory.read_doubleword(address).unwrap_or(0)
     }
 }
 

@@ -1,10 +1,13 @@
-//! The extended I/O interrupt controller: 256 vectors, each routed to one of the core's hardware interrupt lines. Source:
+//! The extended I/O interrupt controller: 256 vectors, each routed to a core and to one of its hardware interrupt lines. Each
+//! node of four cores has a controller; devices are connected to that of node 0, which passes vectors on. Source:
 //! Loongson 3A5000 user manual, volume 1, section 11.2 (extended I/O interrupts).
 
 use super::lane::Lane;
 
 /// Doublewords of a register with a bit for each vector.
 const WORDS: usize = 4;
+/// Cores of a node.
+const NODE_CORES: usize = 4;
 
 /// Registers of the controller, by their offset in IOCSR space.
 const NODE_TYPE: u64 = 0x14a0;
@@ -16,32 +19,58 @@ const CORE_STATUS: u64 = 0x1800;
 const ROUTE: u64 = 0x1c00;
 const END: u64 = 0x1d00;
 
-/// The controller's state.
-#[derive(Debug)]
-pub struct ExtendedInterrupts {
+/// The registers of one node.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// 16 halfwords: the nodes that a route's upper half selects, a bit each.
     node_type: [u64; WORDS],
     /// One byte for each 32 vectors: a bit for the hardware line.
     lines: u64,
     enable: [u64; WORDS],
     bounce: [u64; WORDS],
+    /// One byte for each vector: a bit for the core in the lower half, the index of the node in the upper one.
+    route: [[u64; 8]; WORDS],
+}
+
+impl Node {
+    fn route(&self, vector: usize) -> u8 {
+        (self.route[vector / 64][vector % 64 / 8] >> (vector % 8 * 8)) as u8
+    }
+
+    /// The node that a vector is passed on to; node 0 if the route selects none.
+    fn next(&self, vector: usize) -> usize {
+        let index = usize::from(self.route(vector) >> 4);
+        let nodes = (self.node_type[index / 4] >> (index % 4 * 16)) as u16;
+        nodes.checked_ilog2().map_or(0, |_| nodes.trailing_zeros() as usize)
+    }
+
+    /// The hardware line of a vector. A byte without one of the lower four bits selects HWI0.
+    fn line(&self, vector: usize) -> u32 {
+        let line = (self.lines >> (vector / 32 * 8) & 0xf).trailing_zeros();
+        if line < 4 { line } else { 0 }
+    }
+}
+
+/// The state of all nodes' controllers.
+#[derive(Debug)]
+pub struct ExtendedInterrupts {
+    nodes: Vec<Node>,
     /// The levels of the inputs.
     inputs: [u64; WORDS],
-    /// Vectors that the core has not acknowledged.
-    pending: [u64; WORDS],
-    route: [u64; 32],
+    /// Messages that wait until their vector is enabled.
+    messages: [u64; WORDS],
+    /// For each core, the vectors that it has not acknowledged.
+    pending: Vec<[u64; WORDS]>,
 }
 
 impl ExtendedInterrupts {
     /// After reset: all disabled.
-    pub fn new() -> Self {
+    pub fn new(cores: usize) -> Self {
         Self {
-            node_type: [0; WORDS],
-            lines: 0,
-            enable: [0; WORDS],
-            bounce: [0; WORDS],
+            nodes: vec![Node::default(); cores.div_ceil(NODE_CORES)],
             inputs: [0; WORDS],
-            pending: [0; WORDS],
-            route: [0; 32],
+            messages: [0; WORDS],
+            pending: vec![[0; WORDS]; cores],
         }
     }
 
@@ -52,74 +81,106 @@ impl ExtendedInterrupts {
 
     /// Sets the levels of all inputs. A rising input that is enabled becomes pending; a falling one withdraws.
     pub fn set_inputs(&mut self, inputs: [u64; WORDS]) {
+        if inputs == self.inputs {
+            return;
+        }
         for (word, new) in inputs.into_iter().enumerate() {
-            let rising = new & !self.inputs[word];
-            self.pending[word] |= rising & self.enable[word];
-            self.pending[word] &= !(self.inputs[word] & !new);
-            self.inputs[word] = new;
+            let old = std::mem::replace(&mut self.inputs[word], new);
+            self.raise(word, new & !old);
+            self.withdraw(word, old & !new);
         }
     }
 
-    /// The asserted hardware lines: bit n for HWIn.
-    pub fn asserted(&self) -> u64 {
-        let mut asserted = 0;
-        for group in 0..8 {
-            if self.pending[group / 2] >> (group % 2 * 32) & 0xffff_ffff != 0 {
-                // A byte without one of the lower four bits selects HWI0.
-                let line = (self.lines >> (group * 8) & 0xf).trailing_zeros();
-                asserted |= 1 << if line < 4 { line } else { 0 };
-            }
+    /// Receives a message for a vector below 256, which becomes pending once.
+    pub fn receive(&mut self, vector: usize) {
+        let (word, bit) = (vector / 64, 1 << (vector % 64));
+        if self.nodes[0].enable[word] & bit != 0 {
+            self.raise(word, bit);
+        } else {
+            self.messages[word] |= bit;
         }
-        asserted
     }
 
-    /// Reads a register.
-    pub fn read(&self, address: u64, bytes: usize) -> u64 {
+    /// Makes enabled vectors of a word pending at the cores that they are routed to.
+    fn raise(&mut self, word: usize, vectors: u64) {
+        let mut rest = vectors & self.nodes[0].enable[word];
+        while rest != 0 {
+            let bit = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let core = self.core_of(word * 64 + bit);
+            self.pending[core][word] |= 1 << bit;
+        }
+    }
+
+    fn withdraw(&mut self, word: usize, vectors: u64) {
+        self.pending.iter_mut().for_each(|pending| pending[word] &= !vectors);
+    }
+
+    /// The core that a vector is routed to: core 0 if the route selects none that exists.
+    fn core_of(&self, vector: usize) -> usize {
+        let number = self.nodes[0].next(vector);
+        let Some(node) = self.nodes.get(number) else { return 0 };
+        let core = (node.route(vector) & 0xf).trailing_zeros() as usize;
+        let core = number * NODE_CORES + if core < NODE_CORES { core } else { 0 };
+        if core < self.pending.len() { core } else { 0 }
+    }
+
+    /// The asserted hardware lines of a core: bit n for HWIn.
+    pub fn asserted(&self, core: usize) -> u64 {
+        let node = &self.nodes[core / NODE_CORES];
+        let groups =
+            (0..8).filter(|group| self.pending[core][group / 2] >> (group % 2 * 32) & 0xffff_ffff != 0);
+        groups.fold(0, |asserted, group| asserted | 1 << node.line(group * 32))
+    }
+
+    /// A core reads a register.
+    pub fn read(&self, core: usize, address: u64, bytes: usize) -> u64 {
         let lane = Lane::new(address, bytes);
+        let node = &self.nodes[core / NODE_CORES];
         let word = |start: u64| ((lane.register - start) / 8) as usize;
         lane.extract(match lane.register {
-            NODE_TYPE..0x14c0 => self.node_type[word(NODE_TYPE)],
-            LINES => self.lines,
-            ENABLE..0x1620 => self.enable[word(ENABLE)],
-            BOUNCE..0x16a0 => self.bounce[word(BOUNCE)],
+            NODE_TYPE..LINES => node.node_type[word(NODE_TYPE)],
+            LINES => node.lines,
+            ENABLE..0x1620 => node.enable[word(ENABLE)],
+            BOUNCE..0x16a0 => node.bounce[word(BOUNCE)],
             STATUS..0x1720 => self.inputs[word(STATUS)],
-            CORE_STATUS..0x1820 => self.pending[word(CORE_STATUS)],
-            ROUTE..END => self.route[word(ROUTE)],
+            CORE_STATUS..0x1820 => self.pending[core][word(CORE_STATUS)],
+            ROUTE..END => node.route[word(ROUTE) / 8][word(ROUTE) % 8],
             _ => 0,
         })
     }
 
-    /// Writes a register. A 1 in the core's status acknowledges its vector.
-    pub fn write(&mut self, address: u64, bytes: usize, value: u64) {
+    /// A core writes a register. A 1 in its status acknowledges a vector.
+    pub fn write(&mut self, core: usize, address: u64, bytes: usize, value: u64) {
         let lane = Lane::new(address, bytes);
+        let number = core / NODE_CORES;
+        let node = &mut self.nodes[number];
         let word = |start: u64| ((lane.register - start) / 8) as usize;
         let register = match lane.register {
-            NODE_TYPE..0x14c0 => &mut self.node_type[word(NODE_TYPE)],
-            LINES => &mut self.lines,
-            ENABLE..0x1620 => return self.set_enable(word(ENABLE), lane, value),
-            BOUNCE..0x16a0 => &mut self.bounce[word(BOUNCE)],
+            NODE_TYPE..LINES => &mut node.node_type[word(NODE_TYPE)],
+            LINES => &mut node.lines,
+            ENABLE..0x1620 => return self.set_enable(number, word(ENABLE), lane, value),
+            BOUNCE..0x16a0 => &mut node.bounce[word(BOUNCE)],
             CORE_STATUS..0x1820 => {
-                self.pending[word(CORE_STATUS)] &= !lane.place(value);
+                self.pending[core][word(CORE_STATUS)] &= !lane.place(value);
                 return;
             }
-            ROUTE..END => &mut self.route[word(ROUTE)],
+            ROUTE..END => &mut node.route[word(ROUTE) / 8][word(ROUTE) % 8],
             _ => return,
         };
         *register = lane.replace(*register, value);
     }
 
-    /// An enabled vector whose input is asserted becomes pending; a disabled one withdraws.
-    fn set_enable(&mut self, word: usize, lane: Lane, value: u64) {
-        let new = lane.replace(self.enable[word], value);
-        self.pending[word] |= new & !self.enable[word] & self.inputs[word];
-        self.pending[word] &= new;
-        self.enable[word] = new;
-    }
-}
-
-impl Default for ExtendedInterrupts {
-    fn default() -> Self {
-        Self::new()
+    /// An enabled vector whose input is asserted becomes pending; a disabled one withdraws. Node 0 decides for all.
+    fn set_enable(&mut self, node: usize, word: usize, lane: Lane, value: u64) {
+        let old = self.nodes[node].enable[word];
+        let new = lane.replace(old, value);
+        self.nodes[node].enable[word] = new;
+        if node == 0 {
+            self.raise(word, new & !old & (self.inputs[word] | self.messages[word]));
+            self.messages[word] &= !new;
+            self.withdraw(word, old & !new);
+        }
     }
 }
 
@@ -128,9 +189,9 @@ mod tests {
     use super::*;
 
     fn routed() -> ExtendedInterrupts {
-        let mut controller = ExtendedInterrupts::new();
-        controller.write(LINES, 8, 0x0202_0202_0202_0204);
-        controller.write(ENABLE, 4, 0xffff_ffff);
+        let mut controller = ExtendedInterrupts::new(1);
+        controller.write(0, LINES, 8, 0x0202_0202_0202_0204);
+        controller.write(0, ENABLE, 4, 0xffff_ffff);
         controller
     }
 
@@ -138,22 +199,76 @@ mod tests {
     fn a_rising_input_asserts_the_line_of_its_group_until_it_is_acknowledged() {
         let mut controller = routed();
         controller.set_inputs([1 << 7, 0, 0, 0]);
-        assert_eq!(controller.asserted(), 1 << 2);
-        assert_eq!(controller.read(CORE_STATUS, 8), 1 << 7);
-        controller.write(CORE_STATUS, 8, 1 << 7);
-        assert_eq!(controller.asserted(), 0);
+        assert_eq!(controller.asserted(0), 1 << 2);
+        assert_eq!(controller.read(0, CORE_STATUS, 8), 1 << 7);
+        controller.write(0, CORE_STATUS, 8, 1 << 7);
+        assert_eq!(controller.asserted(0), 0);
         controller.set_inputs([1 << 7, 0, 0, 0]);
-        assert_eq!(controller.asserted(), 0, "an input that stays asserted does not rise");
+        assert_eq!(controller.asserted(0), 0, "an input that stays asserted does not rise");
     }
 
     #[test]
     fn an_input_that_is_not_enabled_becomes_pending_when_it_is() {
         let mut controller = routed();
         controller.set_inputs([1 << 40, 0, 0, 0]);
-        assert_eq!(controller.asserted(), 0);
-        controller.write(ENABLE + 4, 4, 1 << 8);
-        assert_eq!(controller.asserted(), 1 << 1);
+        assert_eq!(controller.asserted(0), 0);
+        controller.write(0, ENABLE + 4, 4, 1 << 8);
+        assert_eq!(controller.asserted(0), 1 << 1);
         controller.set_inputs([0; 4]);
-        assert_eq!(controller.asserted(), 0);
+        assert_eq!(controller.asserted(0), 0);
+    }
+
+    /// Vector 7 is routed to `core` as Linux does it: each node's own register names the core, and node 0 the node.
+    fn route(controller: &mut ExtendedInterrupts, core: usize) {
+        for node in [0, 1] {
+            let entry = |index: u64| 1u64 << index;
+            let types = (0..4).fold(0, |types, index| types | entry(index) << (16 * index));
+            controller.write(4 * node, NODE_TYPE, 8, types);
+            controller.write(4 * node, LINES, 8, 0x0202_0202_0202_0204);
+            let next = if node == 0 { core / 4 } else { node };
+            controller.write(4 * node, ROUTE + 7, 1, 1 << (core % 4) | (next as u64) << 4);
+        }
+        controller.write(0, ENABLE, 4, 0xffff_ffff);
+    }
+
+    #[test]
+    fn a_vector_reaches_the_core_that_it_is_routed_to_in_any_node() {
+        for target in [0, 1, 3, 5, 6] {
+            let mut controller = ExtendedInterrupts::new(7);
+            route(&mut controller, target);
+            controller.set_inputs([1 << 7, 0, 0, 0]);
+            for core in 0..7 {
+                assert_eq!(controller.asserted(core), u64::from(core == target) << 2, "{core} for {target}");
+            }
+            controller.write(target, CORE_STATUS, 8, 1 << 7);
+            assert_eq!(controller.asserted(target), 0);
+        }
+    }
+
+    #[test]
+    fn a_route_to_a_core_that_does_not_exist_reaches_core_0() {
+        let mut controller = ExtendedInterrupts::new(6);
+        for route in [0, 0xf0, 0x18, 0xff] {
+            controller.write(0, NODE_TYPE, 8, 0x8000_8000_0002_0001);
+            controller.write(0, ROUTE + 7, 1, route);
+            controller.write(4, ROUTE + 7, 1, route);
+            controller.write(0, ENABLE, 8, u64::MAX);
+            controller.set_inputs([1 << 7, 0, 0, 0]);
+            assert_eq!(controller.asserted(0), 1, "{route:#x}");
+            controller.set_inputs([0; 4]);
+        }
+    }
+
+    #[test]
+    fn a_message_is_pending_once_and_waits_until_its_vector_is_enabled() {
+        let mut controller = ExtendedInterrupts::new(1);
+        controller.receive(70);
+        assert_eq!(controller.asserted(0), 0);
+        controller.write(0, ENABLE + 8, 8, u64::MAX);
+        assert_eq!(controller.read(0, CORE_STATUS + 8, 8), 1 << 6);
+        controller.write(0, CORE_STATUS + 8, 8, 1 << 6);
+        assert_eq!(controller.asserted(0), 0);
+        controller.receive(70);
+        assert_eq!(controller.asserted(0), 1);
     }
 }

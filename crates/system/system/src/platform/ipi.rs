@@ -35,6 +35,12 @@ impl Ipi {
         self.status &= !bits;
     }
 
+    /// What firmware does when an interrupt wakes a core that has not started: acknowledges it, and returns the address in
+    /// mailbox 0 unless it is 0.
+    pub fn take_start(&mut self) -> Option<u64> {
+        (std::mem::take(&mut self.status) != 0 && self.mailboxes[0] != 0).then_some(self.mailboxes[0])
+    }
+
     /// Mailbox `number`, 0 to 3.
     pub fn mailbox(&mut self, number: usize) -> &mut u64 {
         &mut self.mailboxes[number & 3]

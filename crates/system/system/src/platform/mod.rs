@@ -1,4 +1,4 @@
-//! Devices and interrupt controllers around the core: which address reaches what, and which interrupt lines they assert.
+//! Devices and interrupt controllers around the cores: which address reaches what, and which interrupt lines they assert.
 //! An access to any address with any value has an effect on the modelled machine only.
 
 mod extended;
@@ -7,15 +7,22 @@ mod ipi;
 mod lane;
 pub mod map;
 mod pch_pic;
+mod pci;
 mod rtc;
 mod uart;
+mod virtio;
+
+use vm_memory::GuestMemoryMmap;
 
 use crate::exception::line;
 use extended::ExtendedInterrupts;
 use ipi::Ipi;
 use pch_pic::PchPic;
+use pci::PciHost;
+pub use pci::{Effects, MOST_DEVICES};
 use rtc::Rtc;
 use uart::Uart;
+pub use virtio::{Disk, DiskError, Transport};
 
 /// What software asked the power controller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,24 +42,29 @@ pub const RESET: u64 = 0x42;
 /// The devices.
 #[derive(Debug)]
 pub struct Platform {
-    ipi: Ipi,
+    /// One for each core.
+    ipi: Vec<Ipi>,
     extended: ExtendedInterrupts,
     pch_pic: PchPic,
     uart: Uart,
     rtc: Rtc,
+    pci: PciHost,
     power: Option<PowerRequest>,
+    exit_status: u8,
 }
 
 impl Platform {
-    /// The devices after reset. `start_s` is the date of the start in seconds since 1970.
-    pub fn new(start_s: u64) -> Self {
+    /// The devices after reset, for a machine with `cores` cores. `start_s` is the date of the start in seconds since 1970.
+    pub fn new(cores: usize, start_s: u64) -> Self {
         Self {
-            ipi: Ipi::default(),
-            extended: ExtendedInterrupts::new(),
+            ipi: std::iter::repeat_with(Ipi::default).take(cores).collect(),
+            extended: ExtendedInterrupts::new(cores),
             pch_pic: PchPic::new(),
             uart: Uart::new(),
             rtc: Rtc::new(start_s),
+            pci: PciHost::default(),
             power: None,
+            exit_status: 0,
         }
     }
 
@@ -62,38 +74,85 @@ impl Platform {
         let value = match device {
             Device::PchPic => self.pch_pic.read(offset, bytes),
             Device::Rtc => self.rtc.read(offset, bytes, elapsed_ns),
-            Device::Power => 0,
+            Device::Power => {
+                if offset == 1 {
+                    self.exit_status.into()
+                } else {
+                    0
+                }
+            }
             Device::Uart => self.uart.read(offset, bytes),
+            Device::Messages => 0,
+            Device::PciConfig => self.pci.read_config(offset, bytes),
+            Device::PciMemory => self.pci.read(address, bytes),
         };
         self.route_interrupts();
         Some(value)
     }
 
-    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers.
-    pub fn write(&mut self, address: u64, bytes: usize, value: u64) -> Option<()> {
+    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers. Returns what devices did,
+    /// with messages already delivered.
+    pub fn write(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        value: u64,
+        memory: &GuestMemoryMmap,
+    ) -> Option<Effects> {
+        let mut effects = Effects::default();
         let (device, offset) = Device::at(address)?;
         match device {
             Device::PchPic => self.pch_pic.write(offset, bytes, value),
             Device::Rtc => self.rtc.write(offset, bytes, value),
             Device::Power => match (offset, value & 0xff) {
                 (0, POWER_OFF) => self.power = Some(PowerRequest::Off),
+                (1, status) => self.exit_status = status as u8,
                 (2, RESET) => self.power = Some(PowerRequest::Reset),
                 _ => {}
             },
             Device::Uart => self.uart.write(offset, bytes, value),
+            Device::Messages => self.receive_message(value as u32),
+            Device::PciConfig => self.pci.write_config(offset, bytes, value, &mut effects),
+            Device::PciMemory => self.pci.write(address, bytes, value, memory, &mut effects),
+        }
+        // A message to any other address is lost.
+        for message in effects.messages.drain(..).filter(|message| message.address == map::MESSAGES) {
+            self.receive_message(message.content);
         }
         self.route_interrupts();
-        Some(())
+        Some(effects)
     }
 
-    /// The lines that devices assert, as bits of ESTAT.IS.
-    pub fn lines(&self) -> u64 {
-        self.extended.asserted() << line::HARDWARE | u64::from(self.ipi.asserts()) << line::IPI
+    /// A message is the number of a vector.
+    fn receive_message(&mut self, vector: u32) {
+        if (map::FIRST_MESSAGE..map::FIRST_MESSAGE + map::MESSAGE_VECTORS).contains(&vector) {
+            self.extended.receive(vector as usize);
+        }
+    }
+
+    /// Puts a device on the PCI bus. Returns whether it has room.
+    pub fn attach(&mut self, device: Transport) -> bool {
+        self.pci.attach(device)
+    }
+
+    /// The lines of a core that devices assert, as bits of ESTAT.IS.
+    pub fn lines(&self, core: usize) -> u64 {
+        self.extended.asserted(core) << line::HARDWARE | u64::from(self.ipi[core].asserts()) << line::IPI
+    }
+
+    /// The address at which a core that has not started begins, if another core has sent one.
+    pub fn take_start(&mut self, core: usize) -> Option<u64> {
+        self.ipi[core].take_start()
     }
 
     /// Takes the request to the power controller.
     pub fn take_power_request(&mut self) -> Option<PowerRequest> {
         self.power.take()
+    }
+
+    /// The status that software has set; 0 if it has not.
+    pub fn exit_status(&self) -> u8 {
+        self.exit_status
     }
 
     /// Takes the bytes that the serial port has sent.
@@ -121,6 +180,9 @@ enum Device {
     Rtc,
     Power,
     Uart,
+    Messages,
+    PciConfig,
+    PciMemory,
 }
 
 impl Device {
@@ -131,6 +193,10 @@ impl Device {
             (map::PCH_PIC, map::PCH_PIC_BYTES, Self::PchPic),
             (map::RTC, map::RTC_BYTES, Self::Rtc),
             (map::POWER, map::POWER_BYTES, Self::Power),
+            (map::MESSAGES, map::MESSAGES_BYTES, Self::Messages),
+            (map::PCI_CONFIG, map::PCI_CONFIG_BYTES, Self::PciConfig),
+            (map::PCI_EXTENDED, map::PCI_EXTENDED_BYTES, Self::PciConfig),
+            (map::PCI_MEMORY, map::PCI_MEMORY_BYTES, Self::PciMemory),
         ];
         ranges.into_iter().find_map(|(start, length, device)| {
             let offset = address.wrapping_sub(start);

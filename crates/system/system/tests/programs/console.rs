@@ -51,3 +51,16 @@ fn a_typed_byte_interrupts_a_waiting_core() {
     let printed = String::from_utf8(machine.take_console_output()).unwrap();
     assert_eq!(printed, lines(&[LINE_BIT, 1 << VECTOR, b'A'.into(), 0]));
 }
+
+#[test]
+fn a_program_ends_with_the_status_that_it_has_written() {
+    let body = |code: &mut Code| {
+        code.set(T2, map::POWER + 1).rri(Op::AddiD, T1, ZERO, 0x2a).rri(Op::StB, T1, T2, 0);
+        code.rri(Op::LdBu, A0, T2, 0).record(A0);
+    };
+    let mut machine = machine(&program(body, vec![]));
+    assert_eq!(machine.exit_status(), 0);
+    assert_eq!(machine.run(100_000), Stop::PowerOff);
+    assert_eq!(machine.exit_status(), 0x2a);
+    assert_eq!(String::from_utf8(machine.take_console_output()).unwrap(), lines(&[0x2a]));
+}

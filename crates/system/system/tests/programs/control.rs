@@ -75,9 +75,9 @@ pub fn a_misaligned_or_absent_address_is_recorded() -> (Program, Vec<u64>) {
         }
         expected.extend([9, code.here(), DATA + 1]);
         code.rrr(Op::AmaddD, A0, T2, A1).record_csr(csr::BADV);
-        // Nothing is between the devices and high memory.
-        code.set(T2, 0x7000_0000);
-        expected.extend([8 | 1 << 6, code.here(), 0x7000_0000]);
+        // Nothing is between the clock and the serial port.
+        code.set(T2, 0x1a00_0000);
+        expected.extend([8 | 1 << 6, code.here(), 0x1a00_0000]);
         code.rri(Op::LdD, A0, T2, 0).record_csr(csr::BADV);
     };
     let program = program(body, vec![skipping_handler()]);

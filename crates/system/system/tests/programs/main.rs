@@ -5,15 +5,20 @@
 mod assembler;
 mod console;
 mod control;
+mod cores;
 mod paging;
 mod qemu;
 
 use assembler::{CODE, Program};
 use longma_system::{Configuration, Machine, Stop};
 
-/// A machine with a program in memory, at its start.
+/// A machine with one core and a program in memory, at its start.
 fn machine(program: &Program) -> Machine {
-    let configuration = Configuration { memory_bytes: 128 << 20, ..Configuration::default() };
+    machine_with(1, program)
+}
+
+fn machine_with(cores: usize, program: &Program) -> Machine {
+    let configuration = Configuration { cores, memory_bytes: 128 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     for part in &program.0 {
         let bytes: Vec<u8> = part.words.iter().flat_map(|word| word.to_le_bytes()).collect();

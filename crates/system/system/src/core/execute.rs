@@ -1,0 +1,209 @@
+//! Executes instructions, and decides when to look at interrupts.
+
+use longma_loongarch::{Location, State, Trap};
+
+use super::code::{Block, CodePage, Step, check};
+use super::{Core, Record};
+use crate::exception::Exception;
+use crate::memory::PAGE_BYTES;
+use crate::platform::PowerRequest;
+
+/// Why a core no longer executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Its time is over.
+    End,
+    /// It waits for an interrupt that only the outside can cause.
+    Idle,
+    /// Software has used the power controller.
+    Power(PowerRequest),
+}
+
+impl Core {
+    /// Runs until the cycle `end` or another reason to pause.
+    pub(crate) fn run(&self, state: &mut State, end: u64) -> Pause {
+        loop {
+            if let Some(request) = self.take_power_request() {
+                return Pause::Power(request);
+            }
+            if self.is_parked() {
+                return Pause::Idle;
+            }
+            if self.clock() >= end {
+                return Pause::End;
+            }
+            self.update_timer();
+            let pending = self.pending_interrupt();
+            if self.is_idle() {
+                match (pending, self.next_event()) {
+                    // An interrupt ends the wait even if CRMD.IE is 0.
+                    (Some(_), _) => self.set_idle(false),
+                    (None, Some(event)) => {
+                        let wait = event.min(end).saturating_sub(self.clock());
+                        self.advance_clock(wait);
+                        continue;
+                    }
+                    (None, None) => return Pause::Idle,
+                }
+            }
+            if let Some(line) = pending.filter(|_| self.interrupts_enabled()) {
+                self.enter(state, Exception::Interrupt(line), Record::default());
+                self.advance_clock(1);
+                continue;
+            }
+            self.grant(end);
+            self.execute(state);
+        }
+    }
+
+    /// Executes instructions until the core must look at interrupts or its time is over.
+    fn execute(&self, state: &mut State) {
+        while !self.is_due() {
+            let pc = state.pc;
+            match self.code_page(pc) {
+                Ok(page) => self.execute_page(state, &page),
+                Err(exception) => {
+                    self.advance_clock(1);
+                    let record = Record { address: pc, word: None };
+                    self.enter(state, exception, record);
+                }
+            }
+        }
+    }
+
+    /// Executes instructions of one page, until control leaves it or the core must look at its state. A store to the page
+    /// and a new mapping make it look.
+    fn execute_page(&self, state: &mut State, page: &CodePage) {
+        let start = state.pc & !(PAGE_BYTES - 1);
+        loop {
+            let offset = state.pc.wrapping_sub(start);
+            // A jump to an address whose lowest bits are not 0 leaves the page, too: it is an exception.
+            if offset & !(PAGE_BYTES - 4) != 0 {
+                return;
+            }
+            let block = page.block((offset / 4) as usize, |address| self.word(address));
+            if !self.can_run(block) {
+                let Some(step) = block.steps.first() else { return };
+                if !self.execute_step(state, page, step) {
+                    return;
+                }
+            } else if let Some(step) = self.run_block(state, block)
+                && !self.execute_step(state, page, step)
+            {
+                return;
+            }
+            if self.is_due() {
+                return;
+            }
+        }
+    }
+
+    /// Whether nothing but the effect of a block's instructions is to be done until its end.
+    #[inline]
+    fn can_run(&self, block: &Block) -> bool {
+        let end = self.clock.get() + block.steps.len() as u64;
+        // Blocks of the usual instructions have no checks.
+        end <= self.until.get() && (block.checks == 0 || self.permits(block.checks))
+    }
+
+    /// Whether the core is in a state that makes `checks` unnecessary.
+    fn permits(&self, checks: u8) -> bool {
+        let missing = checks & check::UNITS & !self.units();
+        missing == 0
+            && checks & check::ALONE == 0
+            && (checks & check::VECTOR == 0 || self.alignment.get() == 0)
+    }
+
+    /// Executes a block without a look at the state between its instructions. Returns the step that has to be executed
+    /// alone, because it traps, accesses a device or writes code; it has had no effect yet.
+    #[inline]
+    fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
+        let first = state.pc;
+        let last = block.steps.len() as u64 - 1;
+        // Only the last instruction may depend on the program counter.
+        state.pc = first.wrapping_add(4 * last);
+        for (index, step) in block.steps.iter().enumerate() {
+            if (step.run)(state, &step.instruction, self).is_err() {
+                state.pc = first.wrapping_add(4 * index as u64);
+                self.advance_clock(index as u64);
+                return Some(step);
+            }
+        }
+        self.advance_clock(last + 1);
+        if !block.sets_program_counter {
+            state.pc = state.pc.wrapping_add(4);
+        }
+        None
+    }
+
+    /// Executes one instruction, with all checks and effects. Returns whether the page may go on.
+    fn execute_step(&self, state: &mut State, page: &CodePage, step: &Step) -> bool {
+        self.advance_clock(1);
+        self.is_alone.set(true);
+        let outcome = match step.checks & !check::ALONE {
+            0 => (step.run)(state, &step.instruction, self),
+            _ => self.run_checked(state, step),
+        };
+        self.is_alone.set(false);
+        if let Err(trap) = outcome {
+            self.enter_for(state, page, step, trap);
+            return false;
+        }
+        if !step.sets_program_counter {
+            state.pc = state.pc.wrapping_add(4);
+        }
+        true
+    }
+
+    /// Enters the handler of the exception that a step raises.
+    #[cold]
+    fn enter_for(&self, state: &mut State, page: &CodePage, step: &Step, trap: Trap) {
+        let word = self.word(page.address + state.pc % PAGE_BYTES);
+        let (exception, record) = match self.refusal(state, step) {
+            Some(exception) => (exception, Record { address: state.r(step.instruction.j), word: Some(word) }),
+            None => self.exception_of_trap(state, &step.instruction, word, trap),
+        };
+        self.enter(state, exception, record);
+    }
+
+    /// Executes an instruction that needs more than its semantics. What [`Self::refusal`] names traps, whatever the trap.
+    fn run_checked(&self, state: &mut State, step: &Step) -> Result<(), Trap> {
+        if self.refusal(state, step).is_some() {
+            return Err(Trap::IllegalInstruction);
+        }
+        let alignment = self.alignment.get();
+        if step.checks & check::VECTOR != 0 {
+            self.alignment.set(0);
+        }
+        let outcome = (step.run)(state, &step.instruction, self);
+        self.alignment.set(alignment);
+        outcome
+    }
+
+    /// The exception of an instruction whose unit is disabled, or that must not write where it would read first.
+    fn refusal(&self, state: &State, step: &Step) -> Option<Exception> {
+        let missing = step.checks & check::UNITS & !self.units();
+        if missing & check::VECTOR256 != 0 {
+            return Some(Exception::Vector256Disabled);
+        } else if missing & check::VECTOR128 != 0 {
+            return Some(Exception::Vector128Disabled);
+        } else if missing & check::FLOAT != 0 {
+            return Some(Exception::FloatDisabled);
+        } else if missing & check::TRANSLATION != 0 {
+            return Some(Exception::TranslationDisabled);
+        }
+        if step.checks & check::COUNTER != 0 && self.forbids_counter() {
+            return Some(Exception::PrivilegedInstruction);
+        }
+        let i = &step.instruction;
+        // The semantics report rd = rj, which is illegal.
+        if step.checks & check::MODIFIES != 0 && i.d != i.j {
+            let bytes = i.op.row().writes.iter().find_map(|location| match location {
+                Location::Memory(bytes) => Some(usize::from(*bytes)),
+                _ => None,
+            })?;
+            return self.refused_store(state.r(i.j), bytes);
+        }
+        None
+    }
+}

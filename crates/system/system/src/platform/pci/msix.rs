@@ -1,0 +1,100 @@
+//! Interrupts as messages: the table of their addresses and contents, and those that wait because they are masked. Source:
+//! PCI Local Bus Specification 3.0, section 6.8.2 (MSI-X).
+
+/// Bytes of an entry: address, content, and control, whose lowest bit masks it.
+const ENTRY: usize = 16;
+
+/// A message: a word that is written to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The physical address.
+    pub address: u64,
+    /// The word.
+    pub content: u32,
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Vectors {
+    table: Vec<u8>,
+    pending: u64,
+}
+
+impl Vectors {
+    /// All masked. There are at most 64.
+    pub fn new(count: u16) -> Self {
+        let masked = [[0; ENTRY - 4].as_slice(), &[1, 0, 0, 0]].concat();
+        Self { table: masked.repeat(usize::from(count.min(64))), pending: 0 }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u16 {
+        (self.table.len() / ENTRY) as u16
+    }
+
+    /// Reads the table.
+    pub fn read(&self, offset: u32, bytes: usize) -> u64 {
+        (0..bytes.min(8)).rev().fold(0, |value, byte| {
+            value << 8 | u64::from(self.table.get(offset as usize + byte).copied().unwrap_or(0))
+        })
+    }
+
+    /// Writes the table.
+    pub fn write(&mut self, offset: u32, bytes: usize, value: u64) {
+        for byte in 0..bytes.min(8) {
+            if let Some(content) = self.table.get_mut(offset as usize + byte) {
+                *content = (value >> (8 * byte)) as u8;
+            }
+        }
+    }
+
+    /// Reads the bits of the messages that wait.
+    pub fn read_pending(&self, offset: u32, bytes: usize) -> u64 {
+        let shifted = self.pending.checked_shr(8 * offset.min(8)).unwrap_or(0);
+        shifted & u64::MAX >> (64 - 8 * bytes.clamp(1, 8))
+    }
+
+    /// Makes a message wait. A number without a message is none.
+    pub fn raise(&mut self, number: u16) {
+        if number < self.count() {
+            self.pending |= 1 << number;
+        }
+    }
+
+    /// Takes the waiting messages that are not masked.
+    pub fn take_pending(&mut self) -> Vec<Message> {
+        let ready: Vec<u16> = (0..self.count())
+            .filter(|number| self.pending >> number & 1 == 1 && self.word(*number, 12) & 1 == 0)
+            .collect();
+        ready.iter().for_each(|number| self.pending &= !(1 << number));
+        ready.into_iter().map(|number| self.message(number)).collect()
+    }
+
+    fn message(&self, number: u16) -> Message {
+        let address = u64::from(self.word(number, 4)) << 32 | u64::from(self.word(number, 0) & !3);
+        Message { address, content: self.word(number, 8) }
+    }
+
+    fn word(&self, number: u16, offset: u32) -> u32 {
+        self.read(u32::from(number) * ENTRY as u32 + offset, 4) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_masked_message_waits_until_it_is_unmasked() {
+        let mut vectors = Vectors::new(2);
+        vectors.write(16, 8, 0x2ff0_0000);
+        vectors.write(24, 4, 40);
+        vectors.raise(1);
+        vectors.raise(7);
+        assert_eq!(vectors.take_pending(), []);
+        assert_eq!(vectors.read_pending(0, 8), 2);
+        vectors.write(28, 4, 0);
+        assert_eq!(vectors.take_pending(), [Message { address: 0x2ff0_0000, content: 40 }]);
+        assert_eq!((vectors.read_pending(0, 8), vectors.take_pending().len()), (0, 0));
+    }
+}

@@ -1,0 +1,210 @@
+//! Dialogues with the serial console: what to wait for, and what to type. Time limits are in the machine's time, so that the
+//! outcome of a script does not depend on the host.
+
+/// A script is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// The line has no command that exists.
+    #[error("line {0}: expected `expect TEXT`, `send TEXT` or `limit SECONDS`")]
+    Command(usize),
+    /// An escape sequence does not exist.
+    #[error("line {0}: after `\\` comes n, r, t, \\ or xHH")]
+    Escape(usize),
+    /// A time is not valid.
+    #[error("line {0}: `limit` takes a whole number of seconds from 1 to 1000000")]
+    Limit(usize),
+    /// There is nothing to wait for.
+    #[error("line {0}: `expect` takes a text")]
+    Empty(usize),
+}
+
+/// The machine did not print what a script expects.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("script, line {line}: the guest did not print {expected:?} in {seconds} s of its time")]
+pub struct Late {
+    /// The line of the script.
+    pub line: usize,
+    /// The text.
+    pub expected: String,
+    /// The limit.
+    pub seconds: u64,
+}
+
+/// The limit of each `expect` before the first `limit`.
+const DEFAULT_LIMIT_S: u64 = 60;
+const MOST_LIMIT_S: u64 = 1_000_000;
+const CYCLES_PER_S: u64 = crate::COUNTER_HZ as u64 * crate::CYCLES_PER_TICK;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Expect { line: usize, text: Vec<u8>, seconds: u64 },
+    Send(Vec<u8>),
+}
+
+/// A script and how far it is.
+#[derive(Clone, Debug)]
+pub struct Script {
+    steps: std::collections::VecDeque<Step>,
+    /// What the guest has printed since the last match.
+    printed: Vec<u8>,
+    /// The cycle at which the current step began.
+    start: u64,
+}
+
+impl Script {
+    /// Reads a script. Empty lines and lines that start with `#` are comments.
+    ///
+    /// # Errors
+    /// The first line that is not valid.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let mut steps = std::collections::VecDeque::new();
+        let mut seconds = DEFAULT_LIMIT_S;
+        for (index, content) in text.lines().enumerate() {
+            let line = index + 1;
+            if content.trim().is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let (command, argument) = content.split_once(' ').unwrap_or((content, ""));
+            match command {
+                "expect" => {
+                    let text = unescape(argument, line)?;
+                    if text.is_empty() {
+                        return Err(ScriptError::Empty(line));
+                    }
+                    steps.push_back(Step::Expect { line, text, seconds });
+                }
+                "send" => steps.push_back(Step::Send(unescape(argument, line)?)),
+                "limit" => {
+                    let given = argument.trim().parse().ok();
+                    seconds = given
+                        .filter(|seconds| (1..=MOST_LIMIT_S).contains(seconds))
+                        .ok_or(ScriptError::Limit(line))?;
+                }
+                _ => return Err(ScriptError::Command(line)),
+            }
+        }
+        Ok(Self { steps, printed: Vec::new(), start: 0 })
+    }
+
+    /// Whether all steps are done.
+    pub fn is_done(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Takes what the guest has printed until `cycle`; returns what to type.
+    ///
+    /// # Errors
+    /// The guest has not printed the expected text in time.
+    pub fn advance(&mut self, printed: &[u8], cycle: u64) -> Result<Vec<u8>, Late> {
+        self.printed.extend_from_slice(printed);
+        let mut typed = Vec::new();
+        while let Some(step) = self.steps.front() {
+            match step {
+                Step::Send(bytes) => typed.extend_from_slice(bytes),
+                Step::Expect { line, text, seconds } => {
+                    let place = self.printed.windows(text.len()).position(|window| window == text);
+                    let Some(place) = place else {
+                        if cycle - self.start > seconds.saturating_mul(CYCLES_PER_S) {
+                            return Err(self.late(*line, text, *seconds));
+                        }
+                        // Only the beginning of a match may be in what was printed before.
+                        let kept = self.printed.len().min(text.len() - 1);
+                        self.printed.drain(..self.printed.len() - kept);
+                        return Ok(typed);
+                    };
+                    self.printed.drain(..place + text.len());
+                }
+            }
+            self.start = cycle;
+            self.steps.pop_front();
+        }
+        self.printed.clear();
+        Ok(typed)
+    }
+
+    /// The error of a guest that stopped before the script was done; `None` if it is done, or only had to type.
+    pub fn unfinished(&self) -> Option<Late> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Expect { line, text, seconds } => Some(self.late(*line, text, *seconds)),
+            Step::Send(_) => None,
+        })
+    }
+
+    fn late(&self, line: usize, text: &[u8], seconds: u64) -> Late {
+        Late { line, expected: String::from_utf8_lossy(text).into_owned(), seconds }
+    }
+}
+
+fn unescape(text: &str, line: usize) -> Result<Vec<u8>, ScriptError> {
+    let wrong = ScriptError::Escape(line);
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next().ok_or(wrong.clone())? {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'\\' => b'\\',
+                b'x' => {
+                    let mut digit = || (rest.next()? as char).to_digit(16);
+                    let digits = digit().zip(digit()).ok_or(wrong.clone())?;
+                    (digits.0 << 4 | digits.1) as u8
+                }
+                _ => return Err(wrong),
+            },
+            byte => byte,
+        });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_types_after_it_has_seen_what_it_expects_even_in_pieces() {
+        let mut script =
+            Script::parse("# log in\nexpect login:\nsend root\\r\n\nexpect # \nsend ls\\x20-l\\n").unwrap();
+        assert_eq!(script.advance(b"kernel\nlog", 1), Ok(vec![]));
+        assert_eq!(script.advance(b"in: ", 2), Ok(b"root\r".to_vec()));
+        assert_eq!(script.unfinished().map(|late| late.line), Some(5));
+        assert_eq!(script.advance(b"Welcome # ", 3), Ok(b"ls -l\n".to_vec()));
+        assert!(script.is_done());
+        assert_eq!(script.unfinished(), None);
+    }
+
+    #[test]
+    fn a_text_is_matched_once() {
+        let mut script = Script::parse("expect $ \nsend a\nexpect $ \nsend b").unwrap();
+        assert_eq!(script.advance(b"$ ", 0), Ok(b"a".to_vec()));
+        assert_eq!(script.advance(b"", 0), Ok(vec![]));
+        assert_eq!(script.advance(b"$ ", 0), Ok(b"b".to_vec()));
+    }
+
+    #[test]
+    fn a_limit_is_in_the_time_of_the_machine_and_starts_with_its_step() {
+        let mut script = Script::parse("expect a\nlimit 2\nexpect b").unwrap();
+        assert_eq!(script.advance(b"a", 50_000_000_000), Ok(vec![]));
+        assert_eq!(script.advance(b"", 52_000_000_000), Ok(vec![]));
+        let late = script.advance(b"", 52_000_000_001).unwrap_err();
+        assert_eq!(late.to_string(), "script, line 3: the guest did not print \"b\" in 2 s of its time");
+    }
+
+    #[test]
+    fn an_invalid_line_is_named() {
+        let cases = [
+            ("expect a\nwait 3", ScriptError::Command(2)),
+            ("send \\q", ScriptError::Escape(1)),
+            ("send \\x4", ScriptError::Escape(1)),
+            ("send \\", ScriptError::Escape(1)),
+            ("limit 0", ScriptError::Limit(1)),
+            ("limit 1s", ScriptError::Limit(1)),
+            ("expect ", ScriptError::Empty(1)),
+        ];
+        for (text, error) in cases {
+            assert_eq!(Script::parse(text).err(), Some(error), "{text}");
+        }
+    }
+}
