@@ -464,4 +464,12 @@ impl UserMemory for View<'_> {
             }
         }
     }
+
+    fn random(&self) -> u64 {
+        self.cores.process().random()
+    }
+
+    fn compare_exchange(&self, address: u64, bytes: usize, expected: u128, new: u128) -> Result<u128, Fault> {
+        self.cores.process().memory().compare_exchange_unaligned(address, bytes, expected, new)
+    }
 }
