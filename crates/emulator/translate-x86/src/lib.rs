@@ -114,8 +114,9 @@ impl FrontEnd for X86_64 {
         *trap == Trap::FloatingPoint && service::begin_repair(state)
     }
 
-    fn end_repair(word: &Word, before: &State, state: &mut State) {
+    fn end_repair(word: &Word, before: &State, state: &mut State) -> bool {
         service::end_repair(word, before, state);
+        service::is_avoidable(word)
     }
 
     fn missed_target(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {

@@ -301,8 +301,10 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     }
 
     /// Corrects the result of the instruction `word`, which has been executed again. `before` is the state when it raised
-    /// the trap.
-    fn end_repair(_word: &longma_loongarch::Instruction, _before: &State, _state: &mut State) {}
+    /// the trap. Returns whether code translated with [`crate::optimizations::Options::avoids_invalid`] has no such trap.
+    fn end_repair(_word: &longma_loongarch::Instruction, _before: &State, _state: &mut State) -> bool {
+        false
+    }
 
     /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the
     /// source register of the call.

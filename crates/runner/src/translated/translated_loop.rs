@@ -22,6 +22,10 @@ use crate::cores::Cores;
 /// architectural ones.
 pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
+/// The number of avoidable floating-point traps after which a program is translated anew without them. A trap takes as
+/// long as thousands of instructions.
+const MAX_AVOIDABLE_TRAPS: u64 = 256;
+
 impl<F: FrontEnd> Translated<F> {
     /// Runs the thread until it stops, and handles the stop.
     pub(super) fn go(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
@@ -58,10 +62,12 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 outcome
             }
-            Stop::Trap(trap) => match self.repair(core, trap).or_else(|trap| self.without_tag(core, trap)) {
-                Ok(()) => Outcome::Continue,
-                Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
-            },
+            Stop::Trap(trap) => {
+                match self.repair(cores, core, trap).or_else(|trap| self.without_tag(core, trap)) {
+                    Ok(()) => Outcome::Continue,
+                    Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
+                }
+            }
             Stop::Attention => self.attend(on, core),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, instructions not counted yet are counted with later ones.
@@ -77,7 +83,7 @@ impl<F: FrontEnd> Translated<F> {
     ///
     /// # Errors
     /// The original trap, or that of the second execution.
-    fn repair(&self, core: &mut Core, trap: Trap) -> Result<(), Trap> {
+    fn repair(&self, cores: &Cores, core: &mut Core, trap: Trap) -> Result<(), Trap> {
         let before = core.cpu().state.clone();
         let word = match trap {
             Trap::FloatingPoint if self.layout.code.contains(&before.pc) => {
@@ -94,7 +100,10 @@ impl<F: FrontEnd> Translated<F> {
         if is_requested {
             core.cpu().attention.request();
         }
-        F::end_repair(&word, &before, &mut core.cpu().state);
+        let is_avoidable = F::end_repair(&word, &before, &mut core.cpu().state);
+        if is_avoidable && self.avoidable_traps.fetch_add(1, Ordering::Relaxed) + 1 == MAX_AVOIDABLE_TRAPS {
+            must(self.engine().avoid_invalid_operations(&self.view(cores)));
+        }
         match stop {
             Some(Stop::Trap(trap)) => Err(trap),
             _ => Ok(()),

@@ -5,7 +5,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::compared::{is_signalling, scalar, signalling};
+use super::compared::{is_signalling, scalar};
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
@@ -375,7 +375,8 @@ impl Lowering<'_> {
         let s = self.float(last(&i), is_double);
         let d = self.low(i.op_register(first(&i)), is_double);
         let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
-        self.assembler.three(if is_double { La::FcmpSltD } else { La::FcmpSltS }, 0, j, k);
+        let op = self.signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
+        self.assembler.three(op, 0, j, k);
         let result = self.result(register, is_double);
         self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
         self.finish(register, result, is_double);
@@ -420,6 +421,9 @@ impl Lowering<'_> {
             (false, true, false) => La::FtintrzWS,
             (false, false, false) => La::FtintWS,
         };
+        if !wide && self.reach.options.avoids_invalid {
+            return self.float_to_word([v, s], is_double, truncates);
+        }
         self.assembler.two(op, v, s);
         let n = number(i.op0_register());
         let d = self.define(n);
@@ -430,6 +434,26 @@ impl Lowering<'_> {
             self.assembler.two(La::Movfr2grS, d, v);
             self.defined(n, Facts::WORD);
         }
+    }
+
+    /// A conversion to 32 bits through 64 bits, which raises no exception for most numbers that do not fit.
+    fn float_to_word(&mut self, [v, s]: [u8; 2], is_double: bool, truncates: bool) {
+        let op = match (is_double, truncates) {
+            (true, true) => La::FtintrzLD,
+            (true, false) => La::FtintLD,
+            (false, true) => La::FtintrzLS,
+            (false, false) => La::FtintLS,
+        };
+        self.assembler.two(op, v, s);
+        let (t, limit) = (self.temporary(), self.temporary());
+        self.assembler.two(La::Movfr2grD, t, v);
+        self.assembler.immediate(La::Lu12iW, limit, 0, -0x80000);
+        self.assembler.immediate(La::SlliW, SCRATCH, t, 0);
+        self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
+        self.assembler.three(La::Maskeqz, limit, limit, SCRATCH);
+        self.assembler.three(La::Masknez, t, t, SCRATCH);
+        self.assembler.three(La::Or, t, t, limit);
+        self.write_register(self.instruction.op0_register(), t);
     }
 
     fn round_scalar(&mut self) -> bool {
@@ -516,6 +540,6 @@ impl Lowering<'_> {
             _ => return None,
         };
         let op = if is_double { double } else { single };
-        Some((if signals { signalling(op) } else { op }, j, k))
+        Some((if signals { self.signalling(op) } else { op }, j, k))
     }
 }

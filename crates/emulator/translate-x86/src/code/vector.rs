@@ -493,7 +493,8 @@ impl Lowering<'_> {
             Minps | Maxps | Minpd | Maxpd => {
                 let s = self.source();
                 let v = self.vector_temporary();
-                let op = if matches!(self.mnemonic(), Minps | Maxps) { La::VfcmpSltS } else { La::VfcmpSltD };
+                let op = if matches!(self.mnemonic(), Minps | Maxps) { La::VfcmpCltS } else { La::VfcmpCltD };
+                let op = self.signalling(op);
                 let a = self.first_source();
                 let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
                 self.vectors(op, v, j, k);

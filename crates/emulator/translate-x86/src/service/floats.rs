@@ -86,6 +86,12 @@ pub(crate) fn end_repair(word: &Instruction, before: &State, state: &mut State) 
     }
 }
 
+/// Whether the trap of an instruction can be avoided by longer code: comparisons, and conversions to 32 bits.
+pub(crate) fn is_avoidable(word: &Instruction) -> bool {
+    let name = word.op.mnemonic().trim_start_matches(['x', 'v']);
+    name.starts_with("fcmp.s") || name.starts_with("ftint") && name.contains(".w.")
+}
+
 /// A scalar conversion to an integer raises the exception only if the number does not fit.
 fn repair_integer(format: &str, d: u8, state: &mut State) {
     let result = &mut state.v[usize::from(d)].0[0];

@@ -20,7 +20,7 @@ mod vectors;
 mod x87;
 
 pub(crate) use atomic::is_atomic;
-pub(crate) use floats::{INVALID_TRAP, begin_repair, control, end_repair, set_control};
+pub(crate) use floats::{INVALID_TRAP, begin_repair, control, end_repair, is_avoidable, set_control};
 use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
