@@ -26,7 +26,8 @@ const POINTERS_BYTES: u64 = 4 << 10;
 /// The bytes of AT_RANDOM and the string of AT_PLATFORM.
 const FIXED_BYTES: u64 = 16 + 10;
 const AUXILIARY_ENTRIES: usize = 21;
-const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
+/// At least one entry is left out for each architecture.
+const AUXILIARY_BYTES: u64 = (AUXILIARY_ENTRIES as u64 - 1) * 16;
 
 /// The properties of a program that the auxiliary vector contains.
 #[derive(Clone, Debug)]
