@@ -235,6 +235,16 @@ fn x86_code_changes_without_notice_are_translated_again() {
 }
 
 #[test]
+fn x86_atomic_operations_need_no_alignment_and_fault_on_pages_that_are_not_writable() {
+    check_x86("unaligned", 0);
+}
+
+#[test]
+fn x86_nans_exceptions_and_long_doubles_match_the_host() {
+    check_x86("floats", 0);
+}
+
+#[test]
 fn x86_numeric_results_match_the_host() {
     check_x86("numbers", 0);
 }

@@ -198,10 +198,11 @@ impl Cpu {
         }
     }
 
-    /// Whether only the interpreter is exact: the guest has enabled floating-point traps or renamed its floating-point
-    /// registers (x87 stack mode).
+    /// Whether only the interpreter is exact: the guest has enabled other floating-point traps than that of invalid
+    /// operations, which translated code always passes to the interpreter, or renamed its floating-point registers (x87
+    /// stack mode).
     pub(crate) fn must_interpret(&self) -> bool {
-        self.state.fcsr.0 & 0x1f != 0 || self.state.lbt.stack_mode
+        self.state.fcsr.0 & 0xf != 0 || self.state.lbt.stack_mode
     }
 }
 

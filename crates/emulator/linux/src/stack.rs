@@ -8,8 +8,10 @@ use longma_loongarch::Fault;
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.
 pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;
 
-/// EDX of `cpuid` leaf 1, which AT_HWCAP contains on x86: FPU, TSC, CX8, CMOV, CLFSH, FXSR, SSE, SSE2, without MMX.
-const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 << 25 | 1 << 26;
+/// EDX of `cpuid` leaf 1, which AT_HWCAP contains on x86: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2.
+const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;
+/// AT_HWCAP2 of x86: HWCAP2_FSGSBASE.
+const X86_FEATURES_2: u64 = 1 << 1;
 /// HWCAP_ of AArch64, as on a Cortex-A76: FP, ASIMD, AES, PMULL, SHA1, SHA2, CRC32, ATOMICS, FPHP, ASIMDHP, CPUID,
 /// ASIMDRDM, LRCPC, DCPOP, ASIMDDP.
 const ARM_FEATURES: u64 = 0b11 | 0b1_1111_1111 << 3 | 1 << 12 | 0b11 << 15 | 1 << 20;
@@ -23,8 +25,9 @@ const AREA_BYTES: u64 = 64 << 10;
 const POINTERS_BYTES: u64 = 4 << 10;
 /// The bytes of AT_RANDOM and the string of AT_PLATFORM.
 const FIXED_BYTES: u64 = 16 + 10;
-const AUXILIARY_ENTRIES: usize = 20;
-const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
+const AUXILIARY_ENTRIES: usize = 21;
+/// At least one entry is left out for each architecture.
+const AUXILIARY_BYTES: u64 = (AUXILIARY_ENTRIES as u64 - 1) * 16;
 
 /// The properties of a program that the auxiliary vector contains.
 #[derive(Clone, Debug)]
@@ -160,6 +163,7 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     let auxiliary: [(u64, u64); AUXILIARY_ENTRIES] = [
         (libc::AT_SYSINFO_EHDR, program.vdso),
         (libc::AT_HWCAP, capabilities),
+        (libc::AT_HWCAP2, X86_FEATURES_2),
         (libc::AT_PAGESZ, program.architecture.page_bytes()),
         (libc::AT_CLKTCK, 100),
         (libc::AT_PHDR, program.headers),
@@ -182,9 +186,12 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     ];
     // Other architectures have no vDSO. MIPS64 has no platform name, and no AT_HWCAP bits for release 2.
     let has = |key| match program.architecture {
-        Architecture::LoongArch64 => true,
-        Architecture::X86_64 | Architecture::Aarch64 => key != libc::AT_SYSINFO_EHDR,
-        Architecture::Mips64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP),
+        Architecture::LoongArch64 => key != libc::AT_HWCAP2,
+        Architecture::X86_64 => key != libc::AT_SYSINFO_EHDR,
+        Architecture::Aarch64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_HWCAP2),
+        Architecture::Mips64 => {
+            !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP | libc::AT_HWCAP2)
+        }
     };
     auxiliary
         .iter()

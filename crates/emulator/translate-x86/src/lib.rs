@@ -11,7 +11,7 @@ pub mod system;
 use std::ops::Range;
 
 use iced_x86::{FastFormatter, Instruction};
-use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
+use longma_loongarch::{Access, Fault, FaultCause, Instruction as Word, Op as La, State, Trap};
 
 pub use code::Known;
 use code::{reading, unit};
@@ -93,6 +93,7 @@ impl FrontEnd for X86_64 {
         state.set_r(PARITY, 1);
         state.lbt.scratch[usize::from(X87_WORDS)] = service::INITIAL_WORDS;
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
+        state.fcsr.0 = service::INVALID_TRAP;
     }
 
     fn settle(known: Known, state: &mut State, _: &dyn UserMemory) {
@@ -101,6 +102,21 @@ impl FrontEnd for X86_64 {
 
     fn serve(instruction: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
         service::serve(&instruction, state, memory)
+    }
+
+    fn permitted(trap: &Trap, pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<(Instruction, u64)> {
+        let Trap::Memory(Fault { cause: FaultCause::Misaligned, access, .. }) = trap else { return None };
+        let instruction = reading::decode_at(pc, fetch).filter(service::is_atomic)?;
+        (*access != Access::Execute).then(|| (instruction, instruction.next_ip()))
+    }
+
+    fn begin_repair(trap: &Trap, state: &mut State) -> bool {
+        *trap == Trap::FloatingPoint && service::begin_repair(state)
+    }
+
+    fn end_repair(word: &Word, before: &State, state: &mut State) -> bool {
+        service::end_repair(word, before, state);
+        service::is_avoidable(word)
     }
 
     fn missed_target(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use longma_loongarch::{Fault, Instruction, State};
+use longma_loongarch::{Access, Fault, FaultCause, Instruction, State};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +145,27 @@ pub trait UserMemory {
 
     /// The guest's clock in nanoseconds since an arbitrary start.
     fn clock_ns(&self) -> u64;
+
+    /// A random number: from the seed in simulated time, otherwise from the host.
+    fn random(&self) -> u64 {
+        0
+    }
+
+    /// Atomically replaces the `bytes` bytes (at most 16) at `address` by `new` if they are `expected`, and returns
+    /// what they were. The address need not be aligned. This implementation is for memory that no other thread
+    /// accesses.
+    ///
+    /// # Errors
+    /// They are not writable.
+    fn compare_exchange(&self, address: u64, bytes: usize, expected: u128, new: u128) -> Result<u128, Fault> {
+        let mut found = [0; 16];
+        let is_accessible =
+            self.read(address, &mut found[..bytes]) && self.writable(address, bytes as u64) == bytes as u64;
+        let old = u128::from_le_bytes(found);
+        let is_done = is_accessible && (old != expected || self.write(address, &new.to_le_bytes()[..bytes]));
+        let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
+        is_done.then_some(old).ok_or(fault)
+    }
 }
 
 /// The immediates of `andi $zero, $zero, n` that act as markers: start and end of the region of interest, checkpoint,
@@ -262,6 +283,28 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// Executes one instruction. The caller advances the program counter.
     fn serve(service: Self::Service, state: &mut State, memory: &dyn UserMemory) -> ServiceResult;
+
+    /// The instruction at source address `pc` and the address behind it, if LoongArch raised `trap` for an access that
+    /// the source permits. The engine then executes the instruction. `fetch` reads words of source code.
+    fn permitted(
+        _trap: &longma_loongarch::Trap,
+        _pc: u64,
+        _fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> Option<(Self::Service, u64)> {
+        None
+    }
+
+    /// Prepares `state` for executing the instruction at the program counter again, if its `trap` is not one of the
+    /// source. [`Self::end_repair`] must follow.
+    fn begin_repair(_trap: &longma_loongarch::Trap, _state: &mut State) -> bool {
+        false
+    }
+
+    /// Corrects the result of the instruction `word`, which has been executed again. `before` is the state when it raised
+    /// the trap. Returns whether code translated with [`crate::optimizations::Options::avoids_invalid`] has no such trap.
+    fn end_repair(_word: &longma_loongarch::Instruction, _before: &State, _state: &mut State) -> bool {
+        false
+    }
 
     /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the
     /// source register of the call.

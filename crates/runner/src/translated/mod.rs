@@ -156,6 +156,8 @@ struct Translated<F: FrontEnd> {
     /// The number of area switches.
     area_switches: AtomicU64,
     area_usage: AreaUsage,
+    /// The number of floating-point traps that other code avoids.
+    avoidable_traps: AtomicU64,
     /// The start of the second area; `u64::MAX` if there is only one.
     second_area: u64,
     /// The cache file, if the cache is enabled.
@@ -339,6 +341,7 @@ impl<F: FrontEnd> Translated<F> {
             is_debugged: AtomicBool::new(false),
             area_switches: AtomicU64::new(0),
             area_usage: AreaUsage::new(),
+            avoidable_traps: AtomicU64::new(0),
             cache,
             is_forked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -463,5 +466,13 @@ impl UserMemory for View<'_> {
                 now.map_or(0, |passed| passed.as_nanos() as u64)
             }
         }
+    }
+
+    fn random(&self) -> u64 {
+        self.cores.process().random()
+    }
+
+    fn compare_exchange(&self, address: u64, bytes: usize, expected: u128, new: u128) -> Result<u128, Fault> {
+        self.cores.process().memory().compare_exchange_unaligned(address, bytes, expected, new)
     }
 }

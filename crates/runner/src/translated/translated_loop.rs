@@ -10,7 +10,8 @@ use longma_loongarch::{
 };
 use longma_translate::engine::CodeError;
 use longma_translate::front_end::{
-    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, ServiceResult, UserMemory,
+    EXIT, Exit, FrontEnd, ILLEGAL, Memory, Position, SCRATCH, SERVICE, STACK_POINTER, ServiceResult,
+    UserMemory,
 };
 
 use super::debugged::DebuggedThread;
@@ -20,6 +21,10 @@ use crate::cores::Cores;
 /// The host address at which a thread continues, and its general and vector registers if they differ from the
 /// architectural ones.
 pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
+
+/// The number of avoidable floating-point traps after which a program is translated anew without them. A trap takes as
+/// long as thousands of instructions.
+const MAX_AVOIDABLE_TRAPS: u64 = 256;
 
 impl<F: FrontEnd> Translated<F> {
     /// Runs the thread until it stops, and handles the stop.
@@ -57,10 +62,12 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 outcome
             }
-            Stop::Trap(trap) => match self.without_tag(core, trap) {
-                Ok(()) => Outcome::Continue,
-                Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
-            },
+            Stop::Trap(trap) => {
+                match self.repair(cores, core, trap).or_else(|trap| self.without_tag(core, trap)) {
+                    Ok(()) => Outcome::Continue,
+                    Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
+                }
+            }
             Stop::Attention => self.attend(on, core),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, instructions not counted yet are counted with later ones.
@@ -69,6 +76,37 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 Outcome::Continue
             }
+        }
+    }
+
+    /// Executes an instruction again whose trap is not one of the source.
+    ///
+    /// # Errors
+    /// The original trap, or that of the second execution.
+    fn repair(&self, cores: &Cores, core: &mut Core, trap: Trap) -> Result<(), Trap> {
+        let before = core.cpu().state.clone();
+        let word = match trap {
+            Trap::FloatingPoint if self.layout.code.contains(&before.pc) => {
+                core.cpu().guest().fetch(before.pc).ok().and_then(decode)
+            }
+            _ => None,
+        };
+        let Some(word) = word.filter(|_| F::begin_repair(&trap, &mut core.cpu().state)) else {
+            return Err(trap);
+        };
+        let is_requested = core.cpu().attention.is_requested();
+        core.cpu().attention.clear();
+        let stop = core.step();
+        if is_requested {
+            core.cpu().attention.request();
+        }
+        let is_avoidable = F::end_repair(&word, &before, &mut core.cpu().state);
+        if is_avoidable && self.avoidable_traps.fetch_add(1, Ordering::Relaxed) + 1 == MAX_AVOIDABLE_TRAPS {
+            must(self.engine().avoid_invalid_operations(&self.view(cores)));
+        }
+        match stop {
+            Some(Stop::Trap(trap)) => Err(trap),
+            _ => Ok(()),
         }
     }
 
@@ -205,10 +243,28 @@ impl<F: FrontEnd> Translated<F> {
             self.engine().note_indirect(target);
             return self.arrive(on, state, target);
         }
+        if let Some(outcome) = self.serve_instead(on, state, &trap) {
+            return outcome;
+        }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             on.thread.process().note_orphaned_access(address);
         }
         self.raise(on, state, trap)
+    }
+
+    /// Executes the source instruction at the program counter if its processor does not raise `trap`.
+    fn serve_instead(&self, on: &mut DebuggedThread, state: &mut State, trap: &Trap) -> Option<Outcome> {
+        let position = self.engine().position_of_fault(state.pc)?;
+        let (instruction, behind) =
+            F::permitted(trap, position.pc, &|address| self.view(on.cores).fetch(address).ok())?;
+        self.settled(on.cores, state);
+        Some(match F::serve(instruction, state, &self.view(on.cores)) {
+            ServiceResult::Trap(trap) => {
+                state.pc = position.pc;
+                self.raise_at_source(on, state, trap)
+            }
+            _ => self.arrive(on, state, behind),
+        })
     }
 
     /// The source address of a jump that missed in the lookup table.

@@ -208,7 +208,7 @@ pub(super) unsafe fn store<const N: usize>(pointer: *mut u8, value: u128) -> Res
 /// Atomically replaces `expected` with `new` and returns the old value.
 ///
 /// # Safety
-/// As for [`load`], and `pointer` must be a multiple of `N`.
+/// As for [`load`], and `pointer` must be a multiple of 16 if `N` is.
 pub(super) unsafe fn compare_exchange<const N: usize>(
     pointer: *mut u8,
     expected: u128,

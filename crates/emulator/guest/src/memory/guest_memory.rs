@@ -208,7 +208,7 @@ impl GuestMemory {
         fits.then(|| self.0.base.wrapping_add(address as usize))
     }
 
-    fn pointer_for(&self, address: u64, length: u64, access: Access) -> Result<*mut u8, Fault> {
+    pub(super) fn pointer_for(&self, address: u64, length: u64, access: Access) -> Result<*mut u8, Fault> {
         self.pointer(address, length).ok_or(Fault { address, access, cause: FaultCause::Unmapped })
     }
 
@@ -652,7 +652,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    fn retry<V>(
+    pub(super) fn retry<V>(
         &self,
         address: u64,
         size: u64,

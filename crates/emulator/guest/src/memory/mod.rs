@@ -17,6 +17,7 @@ mod quota;
 mod recovery;
 mod request;
 mod shared_code;
+mod unaligned;
 mod write_key;
 mod writes;
 

@@ -211,6 +211,14 @@ impl Process {
         self.simulation.as_ref().filter(|simulation| simulation.is_on())
     }
 
+    /// A random number for instructions: from the seed in simulated time, otherwise from the host.
+    pub fn random(&self) -> u64 {
+        match self.simulation() {
+            Some(simulation) => simulation.random(),
+            None => crate::stack::random_bytes()[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+        }
+    }
+
     /// Translates the process ids among the arguments of a call, `ids`, for a forked child of a simulated process. The
     /// child may have learned the simulated id of the original process from its parent.
     pub(crate) fn arguments_of_child(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {

@@ -256,6 +256,13 @@ impl Simulation {
         self.random.lock().ignore_poison().fill_bytes(bytes);
     }
 
+    /// A random number.
+    pub fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill_random(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
     /// The time for clocks. It never decreases, even if cores differ slightly.
     pub(crate) fn shown_time(&self) -> Time {
         let now = self.scheduler.now().ps();

@@ -134,15 +134,17 @@ impl Lowering<'_> {
         let address = self.address();
         let expected = self.read_register(own, Extension::Sign);
         let old = self.temporary();
-        let done = self.assembler.label();
         if bytes >= 4 {
             let (load, store) = if bytes == 8 { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
-            let again = self.assembler.label();
+            let (again, write) = (self.assembler.label(), self.assembler.label());
+            let from = self.wide(super::forms::number(register));
             self.assembler.place(again);
             self.assembler.immediate(load, old, address, 0);
-            self.branch_to(La::Bne, old, expected, done);
-            let from = self.wide(super::forms::number(register));
             self.assembler.copy(SCRATCH, from);
+            self.branch_to(La::Beq, old, expected, write);
+            // A failed comparison writes the old value, and thus faults on a page that is not writable.
+            self.assembler.copy(SCRATCH, old);
+            self.assembler.place(write);
             self.assembler.immediate(store, SCRATCH, address, 0);
             self.branch_to(La::Beqz, SCRATCH, 0, again);
         } else {
@@ -151,7 +153,6 @@ impl Lowering<'_> {
             self.atomic_three(if bytes == 1 { La::AmcasDbB } else { La::AmcasDbH }, old, value, address);
             self.extend(old, old, bytes, Extension::Sign);
         }
-        self.assembler.place(done);
         if i.has_lock_prefix() && bytes >= 4 {
             self.assembler.immediate(La::Dbar, 0, 0, 0);
         }
@@ -192,6 +193,8 @@ impl Lowering<'_> {
         self.assembler.copy(NOT_ZERO, 0);
         self.assembler.go(Goal::Label(done));
         self.assembler.place(differs);
+        self.assembler.copy(SCRATCH, low);
+        self.atomic_three(La::ScQ, SCRATCH, high, address);
         self.assembler.copy(RAX, low);
         self.assembler.copy(RDX, high);
         self.assembler.immediate(La::Ori, NOT_ZERO, 0, 1);

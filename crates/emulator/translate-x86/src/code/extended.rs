@@ -10,6 +10,38 @@ use super::operands::Extension;
 use crate::registers::*;
 
 impl Lowering<'_> {
+    /// ADCX and ADOX: a sum with CF or OF as carry, which changes no other flag.
+    pub fn add_with_one_flag(&mut self) {
+        let i = self.instruction;
+        let (bytes, uses_carry) = (self.bytes_of(0), i.mnemonic() == Mnemonic::Adcx);
+        let a = self.read_register(i.op0_register(), Extension::Zero);
+        let b = self.read(1, Extension::Zero);
+        let (half, d) = (self.temporary(), self.temporary());
+        self.assembler.three(La::AddD, half, a, b);
+        let carry = if uses_carry {
+            CARRY
+        } else {
+            self.assembler.immediate(La::SrliD, SCRATCH, OVERFLOW, 63);
+            SCRATCH
+        };
+        self.assembler.three(La::AddD, d, half, carry);
+        let flag = if uses_carry { RflagsBits::CF } else { RflagsBits::OF };
+        if self.live & flag != 0 {
+            let out = if uses_carry { CARRY } else { OVERFLOW };
+            if bytes == 8 {
+                self.assembler.three(La::Sltu, SCRATCH, half, a);
+                self.assembler.three(La::Sltu, out, d, half);
+                self.assembler.three(La::Or, out, out, SCRATCH);
+            } else {
+                self.assembler.immediate(La::SrliD, out, d, 32);
+            }
+            if !uses_carry {
+                self.assembler.immediate(La::SlliD, OVERFLOW, OVERFLOW, 63);
+            }
+        }
+        self.write_register(i.op0_register(), d);
+    }
+
     /// Translates a VEX-encoded integer instruction. Returns false for others.
     pub fn general_extended(&mut self) -> bool {
         use Mnemonic::*;

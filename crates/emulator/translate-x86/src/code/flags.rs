@@ -19,8 +19,8 @@ pub(super) enum Comparison {
     Result(u8),
     /// A sign-extended result whose CF and OF are not used.
     Sum(u8),
-    /// The comparison of two doubles (`true`) or singles.
-    Floats(u8, u8, bool),
+    /// The comparison of two doubles (`true`) or singles, and whether it signals quiet NaNs.
+    Floats(u8, u8, bool, bool),
 }
 
 impl Lowering<'_> {
@@ -101,10 +101,12 @@ impl Lowering<'_> {
     }
 
     /// Computes the flags of COMISS, COMISD and their variants.
-    pub fn float_flags(&mut self, a: u8, b: u8, is_double: bool) {
+    pub fn float_flags(&mut self, a: u8, b: u8, is_double: bool, signals: bool) {
         let compare = |lowering: &mut Self, single: La, double: La, flag: u32, register: u8| {
             if lowering.wants(flag) {
-                lowering.assembler.three(if is_double { double } else { single }, 0, a, b);
+                let op = if is_double { double } else { single };
+                let op = if signals { lowering.signalling(op) } else { op };
+                lowering.assembler.three(op, 0, a, b);
                 lowering.assembler.two(La::Movcf2gr, register, 0);
             }
         };
@@ -230,8 +232,8 @@ impl Lowering<'_> {
                     _ => return Option::None,
                 }
             }
-            Comparison::Floats(x, y, is_double) => {
-                self.compare_floats(x, y, is_double, condition)?;
+            Comparison::Floats(x, y, is_double, signals) => {
+                self.compare_floats([x, y], is_double, signals, condition)?;
                 let make = |op| Code { j: 0, ..Code::new(op) };
                 Branch { holds: make(La::Bcnez), fails: make(La::Bceqz) }
             }
@@ -239,7 +241,13 @@ impl Lowering<'_> {
     }
 
     /// Sets fcc0 to a condition of two floats.
-    fn compare_floats(&mut self, x: u8, y: u8, is_double: bool, condition: ConditionCode) -> Option<()> {
+    fn compare_floats(
+        &mut self,
+        [x, y]: [u8; 2],
+        is_double: bool,
+        signals: bool,
+        condition: ConditionCode,
+    ) -> Option<()> {
         use ConditionCode::*;
         let (single, double, x, y) = match condition {
             b => (La::FcmpCultS, La::FcmpCultD, x, y),
@@ -252,7 +260,8 @@ impl Lowering<'_> {
             np => (La::FcmpCorS, La::FcmpCorD, x, y),
             _ => return Option::None,
         };
-        self.assembler.three(if is_double { double } else { single }, 0, x, y);
+        let op = if is_double { double } else { single };
+        self.assembler.three(if signals { self.signalling(op) } else { op }, 0, x, y);
         Some(())
     }
 
@@ -303,8 +312,8 @@ impl Lowering<'_> {
                 }
                 _ => return Option::None,
             },
-            Comparison::Floats(x, y, is_double) => {
-                self.compare_floats(x, y, is_double, condition)?;
+            Comparison::Floats(x, y, is_double, signals) => {
+                self.compare_floats([x, y], is_double, signals, condition)?;
                 self.assembler.two(La::Movcf2gr, t, 0);
                 (t, false)
             }

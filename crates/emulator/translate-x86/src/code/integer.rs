@@ -119,9 +119,12 @@ impl Lowering<'_> {
         }
         let sample = match self.mnemonic() {
             Cmp => Comparison::Difference(0, 0),
-            Ucomisd | Comisd | Ucomiss | Comiss => {
-                Comparison::Floats(0, 0, matches!(self.mnemonic(), Ucomisd | Comisd))
-            }
+            Ucomisd | Comisd | Ucomiss | Comiss => Comparison::Floats(
+                0,
+                0,
+                matches!(self.mnemonic(), Ucomisd | Comisd),
+                matches!(self.mnemonic(), Comisd | Comiss),
+            ),
             Test | And | Or | Xor => Comparison::Result(0),
             Add | Sub | Inc | Dec | Neg => Comparison::Sum(0),
             _ => return false,
@@ -133,9 +136,9 @@ impl Lowering<'_> {
         let condition = reader.condition_code();
         let comparison = match sample {
             Comparison::Difference(..) => self.difference(condition),
-            Comparison::Floats(_, _, is_double) => {
+            Comparison::Floats(_, _, is_double, signals) => {
                 let (a, b) = self.float_operands(is_double);
-                Comparison::Floats(a, b, is_double)
+                Comparison::Floats(a, b, is_double, signals)
             }
             _ => {
                 let live = self.live;
@@ -270,6 +273,7 @@ impl Lowering<'_> {
                 self.write_back(t, place);
             }
             Adc | Sbb => self.with_carry(),
+            Adcx | Adox => self.add_with_one_flag(),
             Xchg if i.op0_kind() == OpKind::Register && i.op1_kind() == OpKind::Register => {
                 self.exchange_registers()
             }

@@ -4,6 +4,7 @@
 mod atomic;
 mod avx;
 mod bits;
+mod compared;
 mod extended;
 mod extension;
 mod flags;

@@ -5,6 +5,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::compared::{is_signalling, scalar};
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
@@ -162,7 +163,8 @@ impl Lowering<'_> {
             Ucomisd | Comisd | Ucomiss | Comiss => {
                 let is_double = matches!(self.mnemonic(), Ucomisd | Comisd);
                 let (a, b) = self.float_operands(is_double);
-                self.float_flags(a, b, is_double);
+                let signals = matches!(self.mnemonic(), Comisd | Comiss);
+                self.float_flags(a, b, is_double, signals);
             }
             Cvtsi2sd | Cvtsi2ss => self.integer_to_float(),
             Cvttsd2si | Cvtsd2si | Cvttss2si | Cvtss2si => self.float_to_integer(),
@@ -373,7 +375,8 @@ impl Lowering<'_> {
         let s = self.float(last(&i), is_double);
         let d = self.low(i.op_register(first(&i)), is_double);
         let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
-        self.assembler.three(if is_double { La::FcmpCltD } else { La::FcmpCltS }, 0, j, k);
+        let op = self.signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
+        self.assembler.three(op, 0, j, k);
         let result = self.result(register, is_double);
         self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
         self.finish(register, result, is_double);
@@ -398,7 +401,8 @@ impl Lowering<'_> {
         self.finish(d, result, is_double);
     }
 
-    /// Conversions to integers. Results that do not fit become the smallest integer.
+    /// Conversions to integers. Results that do not fit raise the invalid exception, which becomes the smallest integer
+    /// (see `service::floats`).
     fn float_to_integer(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
@@ -407,6 +411,33 @@ impl Lowering<'_> {
         let wide = self.bytes_of(0) == 8;
         let s = self.float(1, is_double);
         let v = self.vector_temporary();
+        let op = match (is_double, truncates, wide) {
+            (true, true, true) => La::FtintrzLD,
+            (true, false, true) => La::FtintLD,
+            (false, true, true) => La::FtintrzLS,
+            (false, false, true) => La::FtintLS,
+            (true, true, false) => La::FtintrzWD,
+            (true, false, false) => La::FtintWD,
+            (false, true, false) => La::FtintrzWS,
+            (false, false, false) => La::FtintWS,
+        };
+        if !wide && self.reach.options.avoids_invalid {
+            return self.float_to_word([v, s], is_double, truncates);
+        }
+        self.assembler.two(op, v, s);
+        let n = number(i.op0_register());
+        let d = self.define(n);
+        if wide {
+            self.assembler.two(La::Movfr2grD, d, v);
+            self.defined_wide(n, Facts::NONE);
+        } else {
+            self.assembler.two(La::Movfr2grS, d, v);
+            self.defined(n, Facts::WORD);
+        }
+    }
+
+    /// A conversion to 32 bits through 64 bits, which raises no exception for most numbers that do not fit.
+    fn float_to_word(&mut self, [v, s]: [u8; 2], is_double: bool, truncates: bool) {
         let op = match (is_double, truncates) {
             (true, true) => La::FtintrzLD,
             (true, false) => La::FtintLD,
@@ -414,26 +445,15 @@ impl Lowering<'_> {
             (false, false) => La::FtintLS,
         };
         self.assembler.two(op, v, s);
-        let (t, u, limit) = (self.temporary(), self.temporary(), self.temporary());
+        let (t, limit) = (self.temporary(), self.temporary());
         self.assembler.two(La::Movfr2grD, t, v);
-        self.assembler.three(if is_double { La::FcmpCunD } else { La::FcmpCunS }, 0, s, s);
-        self.assembler.two(La::Movcf2gr, u, 0);
-        if wide {
-            // LoongArch returns the largest integer for large values, and zero for NaN.
-            self.assembler.immediate(La::Lu52iD, limit, 0, -2048);
-            self.assembler.immediate(La::AddiD, SCRATCH, limit, -1);
-            self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
-            self.assembler.immediate(La::Sltui, SCRATCH, SCRATCH, 1);
-        } else {
-            self.assembler.immediate(La::Lu12iW, limit, 0, -0x80000);
-            self.assembler.immediate(La::SlliW, SCRATCH, t, 0);
-            self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
-        }
-        self.assembler.three(La::Or, u, u, SCRATCH);
-        self.assembler.three(La::Maskeqz, limit, limit, u);
-        self.assembler.three(La::Masknez, t, t, u);
+        self.assembler.immediate(La::Lu12iW, limit, 0, -0x80000);
+        self.assembler.immediate(La::SlliW, SCRATCH, t, 0);
+        self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
+        self.assembler.three(La::Maskeqz, limit, limit, SCRATCH);
+        self.assembler.three(La::Masknez, t, t, SCRATCH);
         self.assembler.three(La::Or, t, t, limit);
-        self.write_register(i.op0_register(), t);
+        self.write_register(self.instruction.op0_register(), t);
     }
 
     fn round_scalar(&mut self) -> bool {
@@ -454,7 +474,9 @@ impl Lowering<'_> {
             (3, false) => La::VfrintrzS,
             (_, false) => La::FrintS,
         };
-        self.assembler.two(op, v, s);
+        // The other elements must not raise exceptions.
+        self.assembler.immediate(if is_double { La::VreplveiD } else { La::VreplveiW }, v, s, 0);
+        self.assembler.two(op, v, v);
         self.take_first();
         self.merge(d, v, is_double);
         true
@@ -468,16 +490,36 @@ impl Lowering<'_> {
         let is_double = self.mnemonic() == Mnemonic::Cmpsd;
         let d = vector(i.op0_register());
         let s = self.float(last(&i), is_double);
-        let v = self.vector_temporary();
+        let (v, ones) = (self.vector_temporary(), self.vector_temporary());
         let a = self.first_source();
-        self.compare_vectors(v, a, s, i.immediate8(), is_double);
-        self.take_first();
-        self.merge(d, v, is_double);
+        // A comparison of whole vectors would raise the exceptions of other elements.
+        self.assembler.three(La::VseqB, ones, ZERO_VECTOR, ZERO_VECTOR);
+        match self.comparison([a, s], i.immediate8(), is_double) {
+            Some((op, j, k)) => {
+                self.assembler.three(scalar(op), 0, j, k);
+                self.assembler.push(Code { d: v, j: ZERO_VECTOR, k: ones, a: 0, ..Code::new(La::Fsel) });
+                self.take_first();
+                self.merge(d, v, is_double);
+            }
+            None => {
+                self.take_first();
+                self.merge(d, ones, is_double);
+            }
+        }
         true
     }
 
-    /// A vector comparison by its predicate. Predicates from 16 on only differ in the exceptions that they raise.
+    /// A vector comparison by its predicate. Predicates from 16 on only differ in whether they signal quiet NaNs.
     pub fn compare_vectors(&mut self, v: u8, d: u8, s: u8, predicate: u8, is_double: bool) {
+        match self.comparison([d, s], predicate, is_double) {
+            Some((op, j, k)) => self.vectors(op, v, j, k),
+            None => self.vectors(La::VseqB, v, ZERO_VECTOR, ZERO_VECTOR),
+        }
+    }
+
+    /// The comparison for a predicate and its operands; `None` if it always holds.
+    fn comparison(&self, [d, s]: [u8; 2], predicate: u8, is_double: bool) -> Option<(La, u8, u8)> {
+        let signals = is_signalling(predicate & if is_vex(&self.instruction) { 31 } else { 7 });
         let predicate = predicate & if is_vex(&self.instruction) { 15 } else { 7 };
         let (single, double, j, k) = match predicate {
             0 => (La::VfcmpCeqS, La::VfcmpCeqD, d, s),
@@ -495,8 +537,9 @@ impl Lowering<'_> {
             12 => (La::VfcmpCneS, La::VfcmpCneD, d, s),
             13 => (La::VfcmpCleS, La::VfcmpCleD, s, d),
             14 => (La::VfcmpCltS, La::VfcmpCltD, s, d),
-            _ => return self.vectors(La::VseqB, v, ZERO_VECTOR, ZERO_VECTOR),
+            _ => return None,
         };
-        self.vectors(if is_double { double } else { single }, v, j, k);
+        let op = if is_double { double } else { single };
+        Some((if signals { self.signalling(op) } else { op }, j, k))
     }
 }

@@ -400,22 +400,26 @@ impl Lowering<'_> {
         true
     }
 
-    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones.
+    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones. The others are left out, because they might raise
+    /// exceptions.
     fn subtract_and_add(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
         let (a, s) = (self.first_source(), self.source());
-        let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        let double = self.mnemonic() == Mnemonic::Addsubpd;
-        let (add, subtract) = if double { (La::VfaddD, La::VfsubD) } else { (La::VfaddS, La::VfsubS) };
-        self.vectors(subtract, v, a, s);
-        self.vectors(add, w, a, s);
-        if double {
-            self.vectors_by(La::VextrinsD, v, w, 0x11);
+        let [v, w, x] = [(); 3].map(|()| self.vector_temporary());
+        let ops = if self.mnemonic() == Mnemonic::Addsubpd {
+            [La::VpackevD, La::VpackodD, La::VfsubD, La::VfaddD]
         } else {
-            self.vectors_by(La::VextrinsW, v, w, 0x11);
-            self.vectors_by(La::VextrinsW, v, w, 0x33);
-        }
+            [La::VpackevW, La::VpackodW, La::VfsubS, La::VfaddS]
+        };
+        let [even, odd, subtract, add] = ops;
+        self.vectors(even, v, a, a);
+        self.vectors(even, w, s, s);
+        self.vectors(subtract, v, v, w);
+        self.vectors(odd, w, a, a);
+        self.vectors(odd, x, s, s);
+        self.vectors(add, w, w, x);
+        self.vectors(even, v, w, v);
         self.copy_vector(d, v);
     }
 
@@ -490,6 +494,7 @@ impl Lowering<'_> {
                 let s = self.source();
                 let v = self.vector_temporary();
                 let op = if matches!(self.mnemonic(), Minps | Maxps) { La::VfcmpCltS } else { La::VfcmpCltD };
+                let op = self.signalling(op);
                 let a = self.first_source();
                 let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
                 self.vectors(op, v, j, k);

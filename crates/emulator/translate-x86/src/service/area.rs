@@ -3,7 +3,7 @@
 use iced_x86::Mnemonic;
 use longma_loongarch::State;
 
-use super::frame::{FLOAT_BYTES, restore_vectors, restore_x87, save_floats};
+use super::frame::{FLOAT_BYTES, INITIAL_CONTROL, restore_vectors, restore_x87, save_floats};
 use super::{Done, Machine, control, exceptions, set_control, x87};
 use crate::registers::*;
 use longma_translate::process_frame::{put_word, word};
@@ -21,8 +21,6 @@ const HEADER: usize = FLOAT_BYTES;
 pub const UPPERS_AT: usize = HEADER + 64;
 /// The bit of XCOMP_BV that marks the compacted format.
 const COMPACTED: u64 = 1 << 63;
-/// The initial value of MXCSR.
-const INITIAL_CONTROL: u32 = 0x1f80;
 
 /// The components that are not in their initial state (XINUSE).
 fn in_use(state: &State) -> u64 {

@@ -34,7 +34,7 @@ pub(super) fn is_forbidden(instruction: &Instruction) -> bool {
         Int => instruction.immediate8() != 0x80,
         Hlt | Cli | Sti | In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd => true,
         Rdmsr | Wrmsr | Rdpmc | Swapgs | Clts | Lmsw | Lgdt | Lidt | Lldt | Ltr => true,
-        Invd | Wbinvd | Invlpg | Sysretq | Sysexitq => true,
+        Invd | Wbinvd | Invlpg | Sysretq | Sysexitq | Xsetbv => true,
         _ => false,
     }
 }

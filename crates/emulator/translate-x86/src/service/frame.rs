@@ -45,6 +45,8 @@ const UC_FP_XSTATE: u64 = 1;
 const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4];
 /// CS and SS in user mode.
 const SELECTORS: u64 = 0x33 | 0x2b << 48;
+/// The initial value of MXCSR.
+pub(super) const INITIAL_CONTROL: u32 = 0x1f80;
 /// The vector number of #PF. #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
 const PAGE_FAULT: u64 = 14;
 /// `si_code` of INT1, and of exceptions without an address.
@@ -100,6 +102,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let handler = state.pc;
     state.lbt.scratch[usize::from(DIRECTION)] = 0;
     x87::initialise(state);
+    set_control(state, INITIAL_CONTROL);
     state.set_r(RDI, signal);
     state.set_r(RSI, address + INFO as u64);
     state.set_r(RDX, address + CONTEXT as u64);

@@ -6,12 +6,12 @@ use super::area::{AREA_BYTES, COMPONENTS, UPPERS_AT};
 use crate::features::has_avx;
 use crate::registers::*;
 
-/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is announced although it is not implemented,
-/// because it is part of the x86-64 baseline (System V ABI, AMD64 supplement, "micro-architecture levels"), and glibc's
-/// dynamic linker requires it.
+/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2.
 const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;
-/// CPUID.1:ECX: SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, XSAVE, OSXSAVE, AVX, F16C.
+/// CPUID.1:ECX: SSE3, PCLMULQDQ, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, AES, XSAVE, OSXSAVE, AVX,
+/// F16C, RDRAND.
 const FEATURES_C: u32 = 1
+    | 1 << 1
     | 1 << 9
     | 1 << 12
     | 1 << 13
@@ -19,12 +19,14 @@ const FEATURES_C: u32 = 1
     | 1 << 20
     | 1 << 22
     | 1 << 23
+    | 1 << 25
     | 1 << 26
     | 1 << 27
     | 1 << 28
-    | 1 << 29;
-/// CPUID.7:EBX: BMI1, AVX2, BMI2.
-const FEATURES_7: u32 = 1 << 3 | 1 << 5 | 1 << 8;
+    | 1 << 29
+    | 1 << 30;
+/// CPUID.7:EBX: FSGSBASE, BMI1, AVX2, BMI2, RDSEED, ADX, CLFLUSHOPT, CLWB, SHA.
+const FEATURES_7: u32 = 1 | 1 << 3 | 1 << 5 | 1 << 8 | 1 << 18 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 29;
 /// CPUID.0xd.1:EAX: XSAVEOPT, XSAVEC, XGETBV with ECX = 1.
 const SAVES: u32 = 1 | 1 << 1 | 1 << 2;
 /// CPUID.0x80000001:ECX: LAHF in long mode; LZCNT.

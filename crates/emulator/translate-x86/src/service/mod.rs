@@ -2,17 +2,25 @@
 //! section 10.2.3 (MXCSR).
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use longma_loongarch::{Access, Fault, FaultCause, Fcsr, State, Trap};
+use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+
+use rustc_apfloat::Status;
 
 use crate::registers::*;
 mod area;
+mod atomic;
+mod crypto;
 mod exceptions;
+mod floats;
 pub mod frame;
 mod identity;
+mod mmx;
 mod texts;
 mod vectors;
 mod x87;
 
+pub(crate) use atomic::is_atomic;
+pub(crate) use floats::{INVALID_TRAP, begin_repair, control, end_repair, is_avoidable, set_control};
 use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
@@ -27,6 +35,26 @@ pub(super) const SF: u64 = 1 << 7;
 pub(super) const OF: u64 = 1 << 11;
 /// The flags that POPF changes, without those that are stored elsewhere.
 const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
+
+/// The number of bits of a canonical address.
+const CANONICAL_BITS: u32 = 48;
+
+/// Sets exception flags of MXCSR.
+fn raise(state: &mut State, exceptions: u32) {
+    set_control(state, control(state) | exceptions & 0x3f);
+}
+
+/// The exception flags of MXCSR, and of the x87 status word, for the status of an operation.
+fn exceptions_of(status: Status) -> u32 {
+    let flags = [
+        (Status::INVALID_OP, 1),
+        (Status::DIV_BY_ZERO, 1 << 2),
+        (Status::OVERFLOW, 1 << 3),
+        (Status::UNDERFLOW, 1 << 4),
+        (Status::INEXACT, 1 << 5),
+    ];
+    flags.iter().filter(|(flag, _)| status.contains(*flag)).map(|(_, bit)| bit).sum()
+}
 
 /// The registers and memory that an instruction works on.
 pub(super) struct Machine<'a> {
@@ -55,33 +83,6 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn U
     }
 }
 
-/// Reads MXCSR.
-pub(crate) fn control(state: &State) -> u32 {
-    let fcsr = state.fcsr.0;
-    let mut out = state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT;
-    for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
-        out |= (fcsr >> (16 + bit) & 1) << mxcsr;
-        out |= (!fcsr >> bit & 1) << (7 + mxcsr);
-    }
-    // The mask of denormal exceptions, which LoongArch lacks, is stored inverted.
-    out ^= 1 << 8;
-    out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
-}
-
-/// The bits of MXCSR without a counterpart in FCSR: denormal exception and its mask, DAZ, FTZ.
-const KEPT: u32 = 1 << 1 | 1 << 6 | 1 << 8 | 1 << 15;
-
-/// Writes MXCSR.
-pub(crate) fn set_control(state: &mut State, value: u32) {
-    let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8;
-    for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
-        fcsr |= (value >> mxcsr & 1) << (16 + bit);
-        fcsr |= (!value >> (7 + mxcsr) & 1) << bit;
-    }
-    state.fcsr = Fcsr(fcsr);
-    state.lbt.scratch[usize::from(SSE_CONTROL)] = u64::from((value ^ 1 << 8) & KEPT);
-}
-
 fn mask(bytes: usize) -> u64 {
     if bytes == 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
 }
@@ -96,6 +97,7 @@ impl Machine<'_> {
         let i = self.instruction;
         match i.mnemonic() {
             _ if crate::code::is_newer(&i) => Err(Trap::IllegalInstruction),
+            _ if is_atomic(&i) => self.atomic(),
             Div | Idiv => self.divide(),
             Cpuid => {
                 self.identify();
@@ -134,9 +136,14 @@ impl Machine<'_> {
             }
             Bextr | Pdep | Pext => self.pick_bits(),
             Crc32 => self.checksum(),
+            Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => self.segment_bases(),
+            Rdrand | Rdseed => self.draw(),
             _ if x87::is_known(&i) => x87::execute(self),
             _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
-            _ => self.vectors().unwrap_or(Err(Trap::IllegalInstruction)),
+            _ => {
+                let found = self.mmx().or_else(|| self.cryptography()).or_else(|| self.vectors());
+                found.unwrap_or(Err(Trap::IllegalInstruction))
+            }
         }
     }
 
@@ -275,11 +282,42 @@ impl Machine<'_> {
         if base.size() == 4 || index.size() == 4 {
             sum &= mask(4);
         }
-        sum.wrapping_add(match i.memory_segment() {
+        sum.wrapping_add(self.segment_base())
+    }
+
+    /// The base of the memory operand's segment.
+    pub fn segment_base(&self) -> u64 {
+        match self.instruction.memory_segment() {
             Register::FS => self.state.r(THREAD_POINTER),
             Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
             _ => 0,
-        })
+        }
+    }
+
+    /// RDFSBASE, RDGSBASE, WRFSBASE and WRGSBASE.
+    fn segment_bases(&mut self) -> Done {
+        use Mnemonic::*;
+        let register = self.instruction.op0_register();
+        let value = self.register(register);
+        let bits = 64 - CANONICAL_BITS;
+        let is_canonical = (value << bits) as i64 >> bits == value as i64;
+        match self.instruction.mnemonic() {
+            Rdfsbase => self.set_register(register, self.state.r(THREAD_POINTER)),
+            Rdgsbase => self.set_register(register, self.state.lbt.scratch[usize::from(GS_BASE)]),
+            _ if !is_canonical => return Err(exceptions::protection()),
+            Wrfsbase => self.state.set_r(THREAD_POINTER, value),
+            _ => self.state.lbt.scratch[usize::from(GS_BASE)] = value,
+        }
+        Ok(())
+    }
+
+    /// RDRAND and RDSEED, which always succeed.
+    fn draw(&mut self) -> Done {
+        let value = self.memory.random();
+        self.set_register(self.instruction.op0_register(), value);
+        let flags = flags_of(self.state) & !(CF | PF | AF | ZF | SF | OF);
+        set_flags_of(self.state, flags | CF);
+        Ok(())
     }
 
     pub fn load_bytes(&self, address: u64, bytes: &mut [u8]) -> Done {
@@ -536,11 +574,7 @@ impl Machine<'_> {
         let step = if backward { -(bytes as i64) } else { bytes as i64 };
         let compares = matches!(i.mnemonic(), Scasb | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsd | Cmpsq);
         let repeats = i.has_rep_prefix() || i.has_repne_prefix();
-        let segment = match i.memory_segment() {
-            Register::FS => self.state.r(THREAD_POINTER),
-            Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
-            _ => 0,
-        };
+        let segment = self.segment_base();
         let mut rounds = 0;
         while !repeats || self.state.r(RCX) != 0 {
             if rounds == MAX_ROUNDS {

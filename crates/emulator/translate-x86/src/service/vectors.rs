@@ -27,20 +27,40 @@ fn whole(state: &State, n: usize) -> Wide {
     bytes
 }
 
-fn lane(bytes: &[u8], at: usize, size: usize) -> u64 {
+pub(super) fn lane(bytes: &[u8], at: usize, size: usize) -> u64 {
     (0..size).fold(0, |sum, byte| sum | u64::from(bytes[at * size + byte]) << (8 * byte))
 }
 
-fn put_lane(bytes: &mut [u8], at: usize, size: usize, value: u64) {
+pub(super) fn put_lane(bytes: &mut [u8], at: usize, size: usize, value: u64) {
     bytes[at * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
 }
 
-fn single(bytes: &[u8], at: usize) -> Single {
+pub(super) fn single(bytes: &[u8], at: usize) -> Single {
     Single::from_bits(lane(bytes, at, 4).into())
 }
 
-fn double(bytes: &[u8], at: usize) -> Double {
+pub(super) fn double(bytes: &[u8], at: usize) -> Double {
     Double::from_bits(lane(bytes, at, 8).into())
+}
+
+/// A product as SSE computes it.
+fn multiplied<F: Float>(a: F, b: F, round: Round) -> F {
+    with_nan(a, b, a.mul_r(b, round).value)
+}
+
+/// A sum as SSE computes it.
+fn added<F: Float>(a: F, b: F, round: Round) -> F {
+    with_nan(a, b, a.add_r(b, round).value)
+}
+
+/// A result, or the NaN that SSE returns instead: the first operand that is one, made quiet, or the default NaN.
+fn with_nan<F: Float>(a: F, b: F, result: F) -> F {
+    let quiet = 1 << (F::PRECISION - 2);
+    match [a, b].into_iter().find(|value| value.is_nan()) {
+        Some(nan) => F::from_bits(nan.to_bits() | quiet),
+        None if result.is_nan() => F::NAN.copy_sign(-F::ZERO),
+        None => result,
+    }
 }
 
 /// The rounding mode with this encoding in MXCSR.
@@ -93,6 +113,11 @@ impl Machine<'_> {
         Ok(bytes)
     }
 
+    /// The value of a YMM register by number.
+    pub(super) fn whole_of(&self, n: usize) -> Wide {
+        whole(self.state, n)
+    }
+
     /// Writes a vector register. VEX-encoded instructions clear the bits above the operand, others preserve them.
     pub(super) fn vector_out(&mut self, register: Register, value: &Wide) {
         let n = register.number();
@@ -130,7 +155,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn round(&self) -> Round {
+    pub(super) fn round(&self) -> Round {
         rounding(super::control(self.state) >> 13)
     }
 
@@ -142,22 +167,20 @@ impl Machine<'_> {
         let mut out = [0; 32];
         for half in 0..self.width() / 16 {
             let (a, b, to) = (&a[16 * half..], &b[16 * half..], &mut out[16 * half..16 * half + 16]);
+            let takes = |at: usize| order >> (4 + at) & 1 != 0;
             if old(&i) == Mnemonic::Dppd {
                 let product = |at: usize| {
-                    let taken = order >> (4 + at) & 1 != 0;
-                    if taken { double(a, at).mul_r(double(b, at), round).value } else { Double::ZERO }
+                    if takes(at) { multiplied(double(a, at), double(b, at), round) } else { Double::ZERO }
                 };
-                let sum = product(0).add_r(product(1), round).value.to_bits() as u64;
+                let sum = added(product(0), product(1), round).to_bits() as u64;
                 (0..2).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 8, sum));
                 continue;
             }
             let product = |at: usize| {
-                let taken = order >> (4 + at) & 1 != 0;
-                if taken { single(a, at).mul_r(single(b, at), round).value } else { Single::ZERO }
+                if takes(at) { multiplied(single(a, at), single(b, at), round) } else { Single::ZERO }
             };
-            let low = product(0).add_r(product(1), round).value;
-            let high = product(2).add_r(product(3), round).value;
-            let sum = low.add_r(high, round).value.to_bits() as u64;
+            let (low, high) = (added(product(0), product(1), round), added(product(2), product(3), round));
+            let sum = added(low, high, round).to_bits() as u64;
             (0..4).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 4, sum));
         }
         self.vector_out(i.op0_register(), &out);
@@ -198,11 +221,7 @@ impl Machine<'_> {
         let i = self.instruction;
         let (value, mask) =
             (whole(self.state, i.op1_register().number()), whole(self.state, i.op2_register().number()));
-        let segment = match i.memory_segment() {
-            Register::FS => self.state.r(THREAD_POINTER),
-            Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
-            _ => 0,
-        };
+        let segment = self.segment_base();
         let short = i.op0_kind() == OpKind::MemorySegEDI;
         let base = self.state.r(RDI) & if short { 0xffff_ffff } else { u64::MAX };
         for at in (0..16).filter(|at| mask[*at] & 0x80 != 0) {

@@ -93,6 +93,12 @@ pub fn translated_with(
             return Err("it does not end".into());
         }
         let Err(trap) = semantics::execute(&mut state, &instruction, &memory) else { continue };
+        let at_trap = state.clone();
+        if X86_64::begin_repair(&trap, &mut state) {
+            semantics::execute(&mut state, &instruction, &memory).map_err(|trap| format!("{trap:?}"))?;
+            X86_64::end_repair(&instruction, &at_trap, &mut state);
+            continue;
+        }
         match (trap, engine.exit_at(state.pc)) {
             (Trap::Break(_), Some(Exit::Service(found))) if found.mnemonic() == Mnemonic::Ud2 => break,
             (Trap::Break(_), Some(Exit::To(pc))) => {
@@ -102,7 +108,23 @@ pub fn translated_with(
                 ServiceResult::Done => state.pc += 4,
                 other => return Err(format!("{other:?}")),
             },
-            (trap, exit) => return Err(format!("{trap:?} at {exit:?}")),
+            (trap, exit) => {
+                let position = engine.position_of_fault(state.pc).ok_or("no position")?;
+                let fetch = |address| Environment::load(&memory, address).ok();
+                let Some((service, behind)) = X86_64::permitted(&trap, position.pc, &fetch) else {
+                    return Err(format!("{trap:?} at {exit:?}"));
+                };
+                if let Some(pending) = position.pending {
+                    X86_64::settle(pending, &mut state, &memory);
+                }
+                match X86_64::serve(service, &mut state, &memory) {
+                    ServiceResult::Done => {
+                        state.pc =
+                            engine.code_of(behind, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                    }
+                    other => return Err(format!("{other:?}")),
+                }
+            }
         }
     }
     for (number, value) in registers.general.iter_mut().enumerate() {

@@ -4,8 +4,10 @@
 
 #![cfg(target_arch = "x86_64")]
 
+mod exceptions;
 mod host;
 mod instructions;
+mod listed;
 mod machine;
 mod random;
 mod sequences;

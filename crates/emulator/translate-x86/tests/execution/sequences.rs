@@ -5,7 +5,9 @@ use longma_translate::optimizations::Optimizations;
 use longma_translate_conformance::memory::choices;
 
 use crate::host::{Buffer, Registers};
-use crate::instructions::{instruction, is_apart, is_compared, is_floating, same_but_for_nans, undefined};
+use crate::instructions::{
+    has_mmx, instruction, is_apart, is_compared, is_floating, same_but_for_nans, undefined,
+};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated, translated_with};
 use crate::random::Random;
 
@@ -93,6 +95,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
     if i.is_vsib()
         || is_apart(i)
+        || has_mmx(i)
         || is_shift && (by_register || i.op_count() == 3)
         || bits
         || i.is_string_instruction()

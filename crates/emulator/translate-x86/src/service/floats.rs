@@ -1,0 +1,119 @@
+//! MXCSR, and the results of invalid SSE operations, which differ from LoongArch's: the default NaN is negative, and
+//! numbers that do not fit an integer become the smallest one. LoongArch raises a trap for each invalid operation, which
+//! is always enabled for this purpose. The engine executes the instruction again without the trap and corrects the
+//! result. Source: Intel SDM, volume 1, sections 4.8.3.4 (NaNs), 10.2.3 (MXCSR), 11.5.2 (exceptions), appendix E.4.
+
+use longma_loongarch::{Fcsr, Instruction, State};
+
+use crate::registers::SSE_CONTROL;
+
+/// FCSR's bit that enables the trap of invalid operations.
+pub(crate) const INVALID_TRAP: u32 = 1 << 4;
+
+/// The bits of MXCSR without a counterpart in FCSR: denormal exception, DAZ, masks of invalid and denormal exceptions,
+/// FTZ. The masks are stored inverted.
+const KEPT: u32 = 1 << 1 | 1 << 6 | MASKS | 1 << 15;
+const INVALID_MASK: u32 = 1 << 7;
+const MASKS: u32 = INVALID_MASK | 1 << 8;
+
+/// The positions of flags in MXCSR and FCSR: invalid, divide by zero, overflow, underflow, inexact.
+const FLAGS: [(u32, u32); 5] = [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)];
+
+/// Reads MXCSR.
+pub(crate) fn control(state: &State) -> u32 {
+    let fcsr = state.fcsr.0;
+    let mut out = (state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT) ^ MASKS;
+    for (mxcsr, bit) in FLAGS {
+        out |= (fcsr >> (16 + bit) & 1) << mxcsr;
+        if mxcsr != 0 {
+            out |= (!fcsr >> bit & 1) << (7 + mxcsr);
+        }
+    }
+    out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
+}
+
+/// Writes MXCSR.
+pub(crate) fn set_control(state: &mut State, value: u32) {
+    let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8 | INVALID_TRAP;
+    for (mxcsr, bit) in FLAGS {
+        fcsr |= (value >> mxcsr & 1) << (16 + bit);
+        fcsr |= (!value >> (7 + mxcsr) & 1) << bit;
+    }
+    state.fcsr = Fcsr(fcsr);
+    state.lbt.scratch[usize::from(SSE_CONTROL)] = u64::from((value ^ MASKS) & KEPT);
+}
+
+/// Disables the trap of invalid operations, if the program masks their exceptions. Returns false otherwise.
+pub(crate) fn begin_repair(state: &mut State) -> bool {
+    let is_masked = control(state) & INVALID_MASK != 0;
+    if is_masked {
+        state.fcsr.0 &= !INVALID_TRAP;
+    }
+    is_masked
+}
+
+/// Enables the trap again, and corrects the result of the LoongArch instruction that has been executed.
+pub(crate) fn end_repair(word: &Instruction, before: &State, state: &mut State) {
+    state.fcsr.0 |= INVALID_TRAP;
+    let name = word.op.mnemonic();
+    let (stem, lanes) = match (name.strip_prefix("xv"), name.strip_prefix('v')) {
+        (Some(stem), _) => (stem, 4),
+        (_, Some(stem)) => (stem, 2),
+        _ => (name, 1),
+    };
+    let Some((stem, format)) = stem.split_once('.') else { return };
+    let sources: &[u8] = match stem {
+        "fadd" | "fsub" | "fmul" | "fdiv" => &[word.j, word.k],
+        "fsqrt" => &[word.j],
+        "fmadd" | "fmsub" | "fnmadd" | "fnmsub" => &[word.j, word.k, word.a],
+        "ftint" | "ftintrz" if lanes == 1 => return repair_integer(format, word.d, state),
+        _ => return,
+    };
+    for lane in 0..lanes {
+        let old = |register: u8| before.v[usize::from(register)].0[lane];
+        let result = &mut state.v[usize::from(word.d)].0[lane];
+        if format == "d" {
+            *result = repaired(*result, sources.iter().map(|source| old(*source)), 52);
+            continue;
+        }
+        let halves = if lanes == 1 { 1 } else { 2 };
+        for half in 0..halves {
+            let shift = 32 * half;
+            let low = |value: u64| value >> shift & 0xffff_ffff;
+            let new = repaired(low(*result), sources.iter().map(|source| low(old(*source))), 23);
+            *result = *result & !(0xffff_ffff << shift) | new << shift;
+        }
+    }
+}
+
+/// Whether the trap of an instruction can be avoided by longer code: comparisons, and conversions to 32 bits.
+pub(crate) fn is_avoidable(word: &Instruction) -> bool {
+    let name = word.op.mnemonic().trim_start_matches(['x', 'v']);
+    name.starts_with("fcmp.s") || name.starts_with("ftint") && name.contains(".w.")
+}
+
+/// A scalar conversion to an integer raises the exception only if the number does not fit.
+fn repair_integer(format: &str, d: u8, state: &mut State) {
+    let result = &mut state.v[usize::from(d)].0[0];
+    *result = match format.split_once('.') {
+        Some(("w", _)) => *result & !0xffff_ffff | 1 << 31,
+        _ => 1 << 63,
+    };
+}
+
+/// The result of an operation whose format has `fraction` fraction bits: the first operand that is a NaN, made quiet, or
+/// the default NaN. With three operands, LoongArch's choice of NaN is kept.
+fn repaired(result: u64, sources: impl ExactSizeIterator<Item = u64>, fraction: u32) -> u64 {
+    let (sign, quiet) = if fraction == 52 { (1 << 63, 1 << 51) } else { (1 << 31, 1 << 22) };
+    let infinity = (sign - 1) & !((1u64 << fraction) - 1);
+    let is_nan = |value: u64| value & (sign - 1) > infinity;
+    if !is_nan(result) {
+        return result;
+    }
+    let count = sources.len();
+    match sources.into_iter().find(|value| is_nan(*value)) {
+        None => sign | infinity | quiet,
+        Some(_) if count == 3 => result,
+        Some(nan) => nan | quiet,
+    }
+}
