@@ -2,24 +2,22 @@
 //! `longma_workloads::pairs` makes the runs.
 //! Source: Hanford et al. 2014 for the published results.
 
-mod results_file;
-
 use super::check::wrapped;
 use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
+use crate::experiment::VERSION;
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::pairs::{Class, Pair, classify, of_machine};
 use longma_text::{display_path, sanitize};
 use longma_topology::{CpuLocation, Machine};
+use longma_workloads::pairs::results_file::{self, ResultsFile};
 use longma_workloads::pairs::{
     COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
 };
-use results_file::ResultsFile;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,11 +25,6 @@ use std::time::{Duration, Instant};
 
 /// Busy fraction from which a core or link counts as saturated.
 const FULL: f64 = 0.9;
-
-/// Allowed values of `--megabytes`, in 10^6 bytes.
-pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
-/// Maximum of `--frame-cycles`. The cycles are simulated one by one.
-pub const MAX_FRAME_CYCLES: u32 = 100_000;
 
 /// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
@@ -54,7 +47,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         terminal::warn(&format!("note: {words}"));
     }
     let began = Instant::now();
-    let kept = output.map(|path| ResultsFile::open(path, sweep, &nic, &places)).transpose()?;
+    let kept = output.map(|path| ResultsFile::open(path, sweep, &nic, &places, VERSION)).transpose()?;
     if let Some((kept, path)) = kept.as_ref().zip(output) {
         terminal::warn_truncated(path, kept.is_cut);
     }
@@ -113,7 +106,8 @@ pub fn report(
     has_page: bool,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
-    let Some(results_file::Contents { header, known, is_cut, places, nic }) = results_file::read(file)?
+    let Some(results_file::Contents { header, known, is_cut, places, nic }) =
+        results_file::read(file, VERSION)?
     else {
         return Ok(None);
     };

@@ -20,7 +20,7 @@ use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Se
 use longma_affinity::vary::{self, Variant, Variation, variants};
 use longma_cpu_set::CpuSet;
 use longma_text::{display_path, sanitize};
-use longma_workloads::pairs::{Offload, Sweep};
+use longma_workloads::pairs::{self, Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ struct ModelOptions {
     /// Extra cycles per frame for kernel work that the model leaves out [default: 0].
     ///
     /// These cycles are simulated one by one, for about 3000 frames per pair; 100000 cycles double the run time.
-    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MAX_FRAME_CYCLES)))]
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(pairs::MAX_FRAME_CYCLES)))]
     frame_cycles: Option<u32>,
     /// Measure each modelled pair with this many random seeds, starting at --seed [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -73,7 +73,7 @@ struct ModelOptions {
     ///
     /// 19 MB before them warm up caches and buffers. The measurement may be up to 2 MB longer, so that it ends with the
     /// same amount of buffered data as it began with.
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES))]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(pairs::MEGABYTES))]
     megabytes: Option<u64>,
 }
 

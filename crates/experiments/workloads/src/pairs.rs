@@ -6,6 +6,7 @@
 
 mod idle;
 mod pinning;
+pub mod results_file;
 mod run;
 mod stages;
 
@@ -14,6 +15,7 @@ use longma_locks::IgnorePoison;
 use longma_random::mix;
 pub use stages::STAGES;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,6 +47,11 @@ const DETAILED_WARM_UP_BYTES: u64 = 3_000_000;
 /// Bytes that remain to be received when counting ends. The interval may end late, and the buffer must be as full at
 /// its end as at its start.
 const DRAIN_BYTES: u64 = 16_000_000;
+
+/// Bytes that a rate can be measured over, in units of 10^6 bytes.
+pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
+/// Maximum number of cycles added to a frame. They are simulated one by one.
+pub const MAX_FRAME_CYCLES: u32 = 100_000;
 
 /// A sweep of the model.
 #[derive(Debug)]

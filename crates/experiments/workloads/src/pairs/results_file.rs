@@ -2,14 +2,12 @@
 //! header with all inputs that determine the results, then one line per run. Each line ends with a checksum. Sweeps of
 //! a real host use another format, defined in `longma-affinity`.
 
-use super::{MAX_FRAME_CYCLES, MEGABYTES};
-use crate::experiment::VERSION;
+use super::{COSTS as COST_NAMES, MAX_FRAME_CYCLES, MEGABYTES, Measured, Nic, STAGES, Sweep, nic};
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
 use longma_locks::IgnorePoison;
 use longma_text::{display_path, sanitize};
 use longma_topology::{CpuLocation, Machine};
-use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,11 +71,11 @@ pub struct ResultsFile {
 }
 
 impl Header {
-    fn of(sweep: &Sweep, nic: &Nic) -> Result<Self, String> {
+    fn of(sweep: &Sweep, nic: &Nic, version: &str) -> Result<Self, String> {
         let (_, text) = Machine::text(sweep.machine).map_err(|error| error.to_string())?;
         Ok(Self {
             affinity_model: FORMAT,
-            version: VERSION.into(),
+            version: version.into(),
             machine: sweep.machine.into(),
             machine_sha256: longma_lab::digest(text.as_bytes()),
             frame_cycles: sweep.frame_cycles,
@@ -160,12 +158,18 @@ impl Header {
 }
 
 impl ResultsFile {
-    /// Opens or creates the file to continue `sweep`.
+    /// Opens or creates the file to continue `sweep`. `version` is that of the models.
     ///
     /// # Errors
     /// Fails if the file holds another sweep, is damaged, or is locked by another process.
-    pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuLocation]) -> Result<Self, String> {
-        let header = Header::of(sweep, nic)?;
+    pub fn open(
+        path: &Path,
+        sweep: &Sweep,
+        nic: &Nic,
+        places: &[CpuLocation],
+        version: &str,
+    ) -> Result<Self, String> {
+        let header = Header::of(sweep, nic, version)?;
         let failed = |error: std::io::Error| format!("{}: {error}", display_path(path));
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -218,11 +222,11 @@ impl Drop for ResultsFile {
     }
 }
 
-/// Reads the file at `path`. Returns `None` if it is not the file of a modelled sweep or cannot be read.
+/// Reads the file at `path` with the models of `version`. Returns `None` if it is not the file of a modelled sweep or cannot be read.
 ///
 /// # Errors
 /// Fails if the file is damaged, or if its machine or the version of the models has changed.
-pub fn read(path: &Path) -> Result<Option<Contents>, String> {
+pub fn read(path: &Path, version: &str) -> Result<Option<Contents>, String> {
     // Only a regular file: bytes read from a pipe would be lost for the caller, which may try another format.
     let Ok(file) = files::regular(OpenOptions::new().read(true), OFlags::empty(), path) else {
         return Ok(None);
@@ -240,7 +244,7 @@ pub fn read(path: &Path) -> Result<Option<Contents>, String> {
     let machine = Machine::open(&stored.machine)
         .map_err(|error| of_header(format!("its machine: {}", sanitize(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
-    let now = Header::of(&stored.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
+    let now = Header::of(&stored.sweep(&[]).map_err(of_header)?, &nic, version).map_err(of_header)?;
     let known = parse(&text[..whole], |stored| check_same_sweep(&now, stored), &places, &nic).map_err(at)?;
     Ok(known.map(|(header, known)| Contents { header, known, is_cut, places, nic }))
 }
@@ -362,6 +366,8 @@ mod tests {
     use super::*;
     use longma_affinity::pairs::{Class, Pair};
 
+    const VERSION: &str = "1";
+
     fn sweep<'a>(frame_cycles: u32) -> Sweep<'a> {
         Sweep {
             longma: Path::new("/proc/self/exe"),
@@ -395,10 +401,10 @@ mod tests {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let path = of.join("made.jsonl");
-        let mut text = with_checksum(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
+        let mut text = with_checksum(&Header::of(&sweep(0), &nic, VERSION).unwrap()) + "\n";
         runs.iter().for_each(|run| text += &(with_checksum(run) + "\n"));
         std::fs::write(&path, &text).unwrap();
-        let error = ResultsFile::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
+        let error = ResultsFile::open(&path, &sweep(0), &nic, &places, VERSION).err().unwrap_or_default();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         error
     }
@@ -411,10 +417,10 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let nic = nic(&Machine::open("sandybridge-2x6").unwrap()).unwrap();
         let refused = |change: &dyn Fn(&mut Header)| {
-            let mut header = Header::of(&sweep(0), &nic).unwrap();
+            let mut header = Header::of(&sweep(0), &nic, VERSION).unwrap();
             change(&mut header);
             std::fs::write(&path, with_checksum(&header) + "\n").unwrap();
-            read(&path).err().unwrap_or_default()
+            read(&path, VERSION).err().unwrap_or_default()
         };
         assert_eq!(refused(&|_| {}), "");
         for bytes in [0, 1, 901_000_000, u64::MAX] {
@@ -462,7 +468,7 @@ mod tests {
     fn every_changed_byte_is_detected() {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
-        let first = Header::of(&sweep(0), &nic).unwrap();
+        let first = Header::of(&sweep(0), &nic, VERSION).unwrap();
         let text = format!("{}\n{}\n", with_checksum(&first), with_checksum(&run(1)));
         let parsed = |text: &str| parse(text, |stored| check_same_sweep(&first, stored), &places, &nic);
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
@@ -481,7 +487,7 @@ mod tests {
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kept.jsonl");
-        let open = |frame_cycles| ResultsFile::open(&path, &sweep(frame_cycles), &nic, &places);
+        let open = |frame_cycles| ResultsFile::open(&path, &sweep(frame_cycles), &nic, &places, VERSION);
         let first = open(0).unwrap();
         first.add(&run(1)).unwrap();
         first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
