@@ -111,7 +111,7 @@ impl InnerRecord {
             let log = if level == 1 { Some(place()?).filter(|&log| log != NO_LOG) } else { None };
             let checksum = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
             if index > 1 && entries.last().is_some_and(|last| last.0 >= key) {
-                return Err(format!("its entry {index} is out of order"));
+                return Err(format!("its entry {} is out of order", index + 1));
             }
             entries.push((key, Pointer { home, log, checksum }));
         }

@@ -6,6 +6,7 @@
 mod header;
 mod inner;
 mod page;
+mod page_memory;
 
 pub use header::{HEADER_BYTES, Header, Kind, LARGEST, checksum};
 pub use inner::{InnerRecord, Pointer};

@@ -2,6 +2,7 @@
 //! (n keys, n values); others use a slot array.
 
 use super::header::{HEADER_BYTES, Header, Kind, read_u48, u48_bytes};
+use super::page_memory::PageMemory;
 use std::cmp::Ordering;
 
 /// The location of a large value, which is stored outside the tree.
@@ -78,7 +79,7 @@ const DELETED: u16 = 2;
 /// A leaf or a leaf's log.
 #[derive(Clone, Debug)]
 pub struct Page {
-    bytes: Box<[u8]>,
+    bytes: PageMemory,
     count: u16,
     layout: Layout,
 }
@@ -97,7 +98,7 @@ impl Page {
     /// Creates an empty page of `bytes` bytes, from 512 to 65536.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::Slotted { bottom: bytes as u32, dead: 0 };
-        Self { bytes: vec![0; bytes].into_boxed_slice(), count: 0, layout }
+        Self { bytes: PageMemory::zeroed(bytes), count: 0, layout }
     }
 
     /// Creates an empty log for a leaf, with the same record layout.
@@ -106,7 +107,7 @@ impl Page {
             Layout::Slotted { .. } => Layout::Slotted { bottom: leaf.bytes.len() as u32, dead: 0 },
             fixed => fixed,
         };
-        Self { bytes: vec![0; leaf.bytes.len()].into_boxed_slice(), count: 0, layout }
+        Self { bytes: PageMemory::zeroed(leaf.bytes.len()), count: 0, layout }
     }
 
     /// Whether a record's value can be replaced without needing more space.
@@ -119,10 +120,12 @@ impl Page {
         }
     }
 
-    /// The maximum length of a key, and of a value stored in a page. A page then holds at least four records.
+    /// The maximum length of a key, and of a value stored in a page. A page then holds at least two records.
     pub const fn limits(bytes: usize) -> (usize, usize) {
-        let quarter = (bytes - HEADER_BYTES) / 4 - SLOT_BYTES;
-        (quarter / 2, quarter - quarter / 2)
+        let room = bytes - HEADER_BYTES;
+        let key = (room / 4 - SLOT_BYTES) / 2;
+        let value = room / 2 - SLOT_BYTES - key;
+        (key, if value < LENGTH as usize { value } else { LENGTH as usize })
     }
 
     /// The number of records, including deletions.
@@ -131,7 +134,7 @@ impl Page {
     }
 
     /// The size of the page, bytes.
-    pub const fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
@@ -517,7 +520,7 @@ impl Page {
             0 => Layout::Slotted { bottom: header.word, dead: third.into() },
             key => Layout::Fixed { key, value: third },
         };
-        let page = Page { bytes: node.into(), count, layout };
+        let page = Page { bytes: PageMemory::from(node), count, layout };
         page.check()?;
         Ok(page)
     }
@@ -547,7 +550,7 @@ impl Page {
                         _ => false,
                     };
                     if at < bottom as usize || at + key + bytes > room || !kind_fits {
-                        return Err(format!("its record {index} extends beyond its end"));
+                        return Err(format!("its record {} extends beyond its end", index + 1));
                     }
                 }
                 if sum != room - bottom as usize {
@@ -556,7 +559,7 @@ impl Page {
             }
         }
         match (1..self.count()).find(|&index| self.key(index - 1) >= self.key(index)) {
-            Some(index) => Err(format!("its record {index} is out of order")),
+            Some(index) => Err(format!("its record {} is out of order", index + 1)),
             None => Ok(()),
         }
     }
@@ -631,7 +634,7 @@ mod tests {
                         if page.insert(at, &key, value.value()) {
                             model.insert(key, value);
                         } else {
-                            prop_assert!(model.len() >= 4, "a page holds four records of any length");
+                            prop_assert!(model.len() >= 2, "a page holds two records of any length");
                         }
                     }
                     (Ok(at), None) => {

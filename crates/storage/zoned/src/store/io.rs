@@ -63,7 +63,7 @@ struct Counters {
     appended: [AtomicU64; Traffic::ALL.len()],
 }
 
-/// A number of leaf bytes in memory. It is subtracted from the total when released or dropped.
+/// A number of bytes of leaves or inner nodes in memory. It is subtracted from the total when released or dropped.
 pub(crate) struct Resident {
     all: Arc<AtomicU64>,
     bytes: AtomicU64,
@@ -105,7 +105,9 @@ pub(crate) struct Io<D> {
     pub node_bytes: usize,
     /// The number of attempts to read a block.
     attempts: u32,
+    /// Bytes of leaves, and of inner nodes, in memory.
     resident: Arc<AtomicU64>,
+    resident_inner: Arc<AtomicU64>,
     inner_nodes_kept: AtomicU64,
     leaves_remade: AtomicU64,
     logs_remade: AtomicU64,
@@ -121,6 +123,7 @@ impl<D: ZonedDevice> Io<D> {
             node_bytes,
             attempts: 1,
             resident: Arc::default(),
+            resident_inner: Arc::default(),
             inner_nodes_kept: AtomicU64::default(),
             leaves_remade: AtomicU64::default(),
             logs_remade: AtomicU64::default(),
@@ -142,8 +145,19 @@ impl<D: ZonedDevice> Io<D> {
         Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
     }
 
+    /// An account for the memory of an inner node.
+    pub fn resident_inner(&self) -> Resident {
+        Resident::new(Arc::clone(&self.resident_inner), 0)
+    }
+
+    /// The bytes of leaves and inner nodes in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.resident.load(Ordering::Relaxed)
+        self.resident.load(Ordering::Relaxed) + self.inner_bytes()
+    }
+
+    /// The bytes of inner nodes in memory.
+    pub fn inner_bytes(&self) -> u64 {
+        self.resident_inner.load(Ordering::Relaxed)
     }
 
     pub fn counts(&self) -> TrafficCounts {

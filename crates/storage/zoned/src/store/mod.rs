@@ -53,9 +53,10 @@ pub enum Durability {
 /// Runtime settings of a map. None of them is stored on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Memory for cached leaves, bytes. It does not include inner nodes (about 1 % of the data) and the part of changed
-    /// leaves that cannot be evicted (usually only their changes). When that part reaches half of this value, a
-    /// checkpoint starts.
+    /// Memory for leaves and inner nodes, bytes, including the changes that no checkpoint has written yet. Changed
+    /// leaves that cannot be evicted start a checkpoint when they fill this memory, or half of it if the map is larger.
+    /// Buffers and the allocator's overhead are not included; they take less than 64 MiB. Inner nodes are not evicted:
+    /// they take about 150 bytes for each leaf, and at least a sixteenth of the cache is left for leaves.
     pub cache_bytes: u64,
     /// The journal size at which a checkpoint truncates it, bytes. A longer journal means fewer bytes written, but
     /// recovery after a power cut takes longer.

@@ -109,8 +109,11 @@ impl<D: ZonedDevice> Store<D> {
         // Read all leaves that the replay needs before anything is written, so that a failing open leaves the device
         // unchanged.
         let tree = shared.published.tree();
-        for change in replay.records.iter().flat_map(|record| record.batch.changes()) {
-            tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
+        for record in &replay.records {
+            for change in record.batch.changes() {
+                tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
+            }
+            shared.shrink_cache();
         }
         drop(tree);
         // Rewrite the superblock: one of its copies may be lost. And after a failed flush it may be readable but not
@@ -267,9 +270,10 @@ impl Writer {
                 *batch = self.write_extents_again(shared, batch, &mut spare)?;
             }
         }
-        self.apply_again(shared, &batches)?;
+        let count = batches.len() as u64;
+        self.apply_again(shared, batches)?;
         self.journal.end = self.after_tail(shared, zones.last().copied(), end)?;
-        Ok(batches.len() as u64)
+        Ok(count)
     }
 
     /// Rewrites large values of a batch that may not be durable. After a failed flush, data can be readable from the
@@ -301,9 +305,13 @@ impl Writer {
         Ok(again)
     }
 
-    fn apply_again<D: ZonedDevice>(&mut self, shared: &Shared<D>, batches: &[Batch]) -> Result<()> {
+    fn apply_again<D: ZonedDevice>(&mut self, shared: &Shared<D>, batches: Vec<Batch>) -> Result<()> {
         self.claimed.clear();
-        batches.iter().try_for_each(|batch| self.change_tree(shared, batch).map(|_| ()))
+        for batch in batches {
+            self.change_tree(shared, &batch)?;
+            shared.shrink_cache();
+        }
+        Ok(())
     }
 
     /// The position at which the journal continues: behind everything written to its last zone, so that leftovers after

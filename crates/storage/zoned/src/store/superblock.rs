@@ -9,8 +9,12 @@ use crate::store::io::{Io, Traffic};
 use crate::store::journal::parts::Position;
 use crate::store::space::allocation::slots_of;
 
-/// The on-device format version. Version 2 added the checksums in pointers and the separate headers of journal parts.
-const VERSION: u32 = 2;
+/// The on-device format version. Version 2 added the checksums in pointers and the separate headers of journal parts,
+/// version 3 longer values in leaves.
+const VERSION: u32 = 3;
+
+/// The oldest version that is read. The next superblock converts such a map.
+const OLDEST_VERSION: u32 = 2;
 
 /// The root of a complete checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,10 +232,10 @@ impl Superblock {
 
     fn parse<D: ZonedDevice>(device: &D, header: &Header, node: &[u8]) -> Result<Self> {
         let unsuitable = |what: String| Err(Error::Unsuitable { device: device.name(), what });
-        if header.word != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&header.word) {
             let (version, which) = (header.word, if header.word < VERSION { "an older" } else { "a newer" });
             return unsuitable(format!(
-                "its map has version {version}, written by {which} longma; this longma reads only version {VERSION}: export the map with \
+                "its map has version {version}, written by {which} longma; this longma reads versions {OLDEST_VERSION} to {VERSION}: export the map with \
                  `longma zoned scan --hex` of that version, and import it with `longma zoned load --hex` of this one"
             ));
         }

@@ -8,6 +8,7 @@ mod support;
 
 mod bulk;
 mod damage;
+mod deletions;
 mod faults;
 mod flipped_bits;
 mod full;

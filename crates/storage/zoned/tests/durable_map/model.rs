@@ -163,14 +163,14 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     covered
 }
 
-/// Prints the event counts of all runs and fails if an event never happened.
-fn assert_all_covered(runs: &[(u32, Covered)]) {
+/// Prints the event counts of all runs and fails if an event never happened, except those of `rare`.
+fn assert_all_covered(runs: &[(u32, Covered)], rare: &[&str]) {
     println!("{:36} {:?}", "bytes of a node", runs.iter().map(|run| run.0).collect::<Vec<_>>());
     let mut missed = Vec::new();
     for what in runs[0].1.keys() {
         let counts: Vec<_> = runs.iter().map(|run| run.1[what]).collect();
         println!("{what:36} {counts:?}");
-        if counts.iter().all(|&count| count == 0) {
+        if counts.iter().all(|&count| count == 0) && !rare.contains(what) {
             missed.push(*what);
         }
     }
@@ -190,7 +190,7 @@ fn the_map_behaves_like_a_btree_map_with_records_of_one_length() {
         let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes, begins_full, seed };
         (node_bytes, behaves_like_a_btree_map(&run))
     });
-    assert_all_covered(&runs);
+    assert_all_covered(&runs, &[]);
 }
 
 #[test]
@@ -205,7 +205,8 @@ fn the_map_behaves_like_a_btree_map_with_records_of_many_lengths() {
         let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes, begins_full, seed };
         (node_bytes, behaves_like_a_btree_map(&run))
     });
-    assert_all_covered(&runs);
+    // Most logs of a leaf with deletions are applied before they are full.
+    assert_all_covered(&runs, &["switch applies, after"]);
 }
 
 #[test]

@@ -15,11 +15,14 @@ type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 /// A map and the batches applied to it, numbered from 1.
 fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
-    // Two or three checkpoints, and a journal after the last one.
+    // At least one checkpoint, and a journal after the last one.
     let store = open(Arc::clone(&device), busy(100_000, 45_000));
     let mut rng = Rng::new(5);
     let mut batches = Vec::new();
-    for _ in 0..60 {
+    for number in 0..60 {
+        if number == 40 {
+            store.checkpoint().unwrap();
+        }
         let (mut batch, mut changes) = (Batch::new(), Changes::new());
         for _ in 0..=rng.below(24) {
             let key = records.key(rng.below(500));
@@ -37,6 +40,15 @@ fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     }
     drop(store);
     (device.snapshot(), batches)
+}
+
+/// The blocks in which a part of the journal begins.
+fn journal_blocks(device: &MemoryDevice) -> Vec<Block> {
+    let begins_part = |block: &Block| {
+        let mut node = [0; 512];
+        device.read(*block, &mut node).is_ok() && Header::peek(&node, Kind::Journal).is_ok()
+    };
+    (0..device.geometry().blocks()).map(Block).filter(begins_part).collect()
 }
 
 /// The contents of the map without the batches for which `is_lost` is true.
@@ -65,11 +77,15 @@ fn a_repair_keeps_readable_data_and_lists_the_rest() {
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
         let (mut rng, mut losses, mut lost_batches) = (Rng::new(9), 0, 0);
+        let journal = journal_blocks(&pristine);
         for round in 0..150 {
             let image = Arc::new(pristine.snapshot());
             for _ in 0..=rng.below(3) {
                 let zone = ZoneNumber(rng.below(6) as u32);
-                let block = Block(image.geometry().start(zone).0 + rng.below(90));
+                let block = match rng.below(8) {
+                    0 => journal[rng.below(journal.len() as u64) as usize],
+                    _ => Block(image.geometry().start(zone).0 + rng.below(90)),
+                };
                 image.flip_bit(block, rng.below(512 * 8)).unwrap();
             }
             let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();

@@ -1,7 +1,7 @@
 //! A batch of changes that is applied atomically. It is encoded as it goes into the journal, so that committing copies
 //! nothing.
 
-use crate::node::{Extent, Value};
+use crate::node::{EXTENT_BYTES, Extent, Value};
 
 /// A sequence of changes to apply together, in order. [`crate::Store::apply`] checks the lengths of keys and values.
 #[derive(Clone, Debug, Default)]
@@ -81,10 +81,14 @@ impl Batch {
         self.count = 0;
     }
 
-    /// Appends the changes of another batch.
-    pub(crate) fn append(&mut self, other: &Batch) {
-        self.bytes.extend_from_slice(&other.bytes);
-        self.count += other.count;
+    /// Makes room for one more change, and no more, in a batch of which there are many.
+    pub(crate) fn reserve_exact(&mut self, Change { key, value }: Change<'_>) {
+        let value = match value {
+            Value::Inline(value) => value.len(),
+            Value::Extent(_) => EXTENT_BYTES,
+            Value::Deleted => 0,
+        };
+        self.bytes.reserve_exact(CHANGE_BYTES + key.len() + value);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

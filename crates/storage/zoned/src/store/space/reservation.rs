@@ -12,7 +12,7 @@ use crate::store::journal::batch::{Batch, Change};
 use crate::store::journal::parts::Journal;
 use crate::store::space::reclaim::{CollectStep, is_data_loss};
 use crate::store::tree::edit::Retired;
-use crate::store::tree::leaf::{LeafBody, LeafSlot};
+use crate::store::tree::leaf::{LeafBody, LeafSlot, merged};
 use crate::store::tree::nodes::{Children, Inner};
 use crate::store::write::checkpoint::Freed;
 use crate::store::write::writer::Writer;
@@ -80,9 +80,10 @@ impl Writer {
         extent_blocks: u64,
     ) -> Result<()> {
         let record = Journal::blocks_for(&shared.io, batch.bytes().len());
+        let batches = std::slice::from_ref(batch);
         let demand = |writer: &Self, is_first: bool| match is_first {
-            true => Ok(writer.estimate(shared, batch, extent_blocks)),
-            false => writer.measure(shared, batch, extent_blocks),
+            true => Ok(writer.estimate(shared, batches, extent_blocks)),
+            false => writer.measure(shared, batches, extent_blocks),
         };
         self.wait_for_room(shared, record, demand)?;
         if self.advance_full_journal(shared)? {
@@ -190,6 +191,7 @@ impl Writer {
         }
         let usable = self.usable_blocks();
         let written: u64 = self.space.zones.iter().map(|zone| zone.live()).sum();
+        self.is_space_short = written > usable / 4 * 3;
         if written + growth + self.dirty * shared.io.node_blocks() <= usable {
             return None;
         }
@@ -243,10 +245,8 @@ impl Writer {
         shared: &Shared<D>,
         batches: &[Batch],
     ) -> Result<u64> {
-        let mut all = Batch::new();
-        batches.iter().for_each(|batch| all.append(batch));
         let capacity = shared.io.geometry.zone_capacity_blocks;
-        let mut demand = self.estimate(shared, &all, 0);
+        let mut demand = self.estimate(shared, batches, 0);
         let mut idle_rounds_left = MAX_IDLE_ROUNDS;
         loop {
             // The journal may need another zone.
@@ -261,7 +261,7 @@ impl Writer {
             {
                 return Err(Error::Full { device: shared.io.device.name(), needed, free, held: 0 });
             }
-            demand = self.measure(shared, &all, 0)?;
+            demand = self.measure(shared, batches, 0)?;
         }
     }
 
@@ -286,21 +286,23 @@ impl Writer {
 
     /// An upper bound of a batch's demand, without reading the tree. Each change may dirty a leaf and its path, but in
     /// total at most the existing nodes and one split of each. Further splits need half a node of new records each.
-    fn estimate<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
+    fn estimate<D: ZonedDevice>(&self, shared: &Shared<D>, batches: &[Batch], extents: u64) -> Demand {
         let used = self.space.nodes_used() + self.dirty;
-        let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
-        let nodes = (3 * batch.len() as u64).min(2 * used) + grown + 16;
-        let puts = batch.changes().any(|change| change.value != Value::Deleted);
+        let bytes: u64 = batches.iter().map(|batch| batch.bytes().len() as u64).sum();
+        let changes: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
+        let grown = 2 * bytes / shared.io.node_bytes as u64;
+        let nodes = (3 * changes).min(2 * used) + grown + 16;
+        let puts = batches.iter().flat_map(Batch::changes).any(|change| change.value != Value::Deleted);
         Demand { nodes, new_nodes: 0, extents, freed: 0, puts }
     }
 
     /// The demand of a batch when all earlier changes are on the device: the changed leaves, the nodes on their paths,
     /// and splits.
-    fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Result<Demand> {
-        let mut demand = self.estimate(shared, batch, extents);
+    fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batches: &[Batch], extents: u64) -> Result<Demand> {
+        let mut demand = self.estimate(shared, batches, extents);
         (demand.nodes, demand.new_nodes) = (4, 0);
         let tree = shared.published.tree();
-        let mut changes: Vec<Change<'_>> = batch.changes().collect();
+        let mut changes: Vec<Change<'_>> = batches.iter().flat_map(Batch::changes).collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
         let mut path: Vec<*const Inner> = Vec::new();
         let mut last: Option<(&LeafSlot, usize)> = None;
@@ -375,7 +377,11 @@ impl Demand {
         leaf: Option<(&LeafSlot, usize)>,
     ) -> Result<()> {
         let Some((leaf, bytes)) = leaf else { return Ok(()) };
-        let used = leaf.with(&shared.io, |body| body.leaf.used())? + bytes;
+        let used = leaf.with(&shared.io, |body| match &body.log {
+            // Deleted records take no space once the log is applied.
+            Some(log) => merged(&body.leaf, log, false).map_or(body.leaf.used(), |page| page.used()),
+            None => body.leaf.used(),
+        })? + bytes;
         let room = shared.io.node_bytes - HEADER_BYTES;
         if bytes > 0 && used > room {
             let pieces = (2 * used).div_ceil(room) as u64;

@@ -151,7 +151,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
             let low = if index == 0 { bounds.low } else { &key[..] };
             let high = entries.get(index + 1).map(|next| &next.0[..]).or(bounds.high);
             if !bounds.hold(low) || high.is_some_and(|high| high <= low) {
-                self.report_problem(block, format!("its entry {index} is out of its bounds"));
+                self.report_problem(block, format!("its entry {} is out of its bounds", index + 1));
             }
             let below = Bounds { low, high };
             match own {
@@ -201,13 +201,13 @@ impl<D: ZonedDevice> Checker<'_, D> {
         for index in 0..leaf.count() {
             let key = leaf.key(index);
             if !bounds.hold(key) {
-                self.report_problem(block, format!("its record {index} is out of its bounds"));
+                self.report_problem(block, format!("its record {} is out of its bounds", index + 1));
             }
             match leaf.value(index) {
                 Value::Inline(_) => {}
                 Value::Deleted => self.report_problem(
                     block,
-                    format!("its record {index} is a deletion, which is valid only in a log"),
+                    format!("its record {} is a deletion, which is valid only in a log", index + 1),
                 ),
                 Value::Extent(extent) => {
                     let read = self.io.read_extent(key, extent);

@@ -181,7 +181,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         let changed = kept.len() < all || below_changed || pointers_changed;
         let slots: Vec<_> = kept.iter().filter_map(|(_, _, slot)| slot.clone()).collect();
         let entries = kept.into_iter().map(|(key, pointer, _)| (key, pointer)).collect();
-        let mut inner = Inner::from_record(crate::node::InnerRecord { level, entries });
+        let mut inner = Inner::from_record(self.io, crate::node::InnerRecord { level, entries });
         if level > 1 {
             inner.children = Children::Inners(slots);
         }

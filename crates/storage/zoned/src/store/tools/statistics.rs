@@ -21,7 +21,7 @@ pub struct Statistics {
     pub checkpoints: u64,
     /// Garbage collection statistics.
     pub reclaim: ReclaimCounts,
-    /// Leaf bytes in memory.
+    /// Bytes of leaves and inner nodes in memory.
     pub resident_bytes: u64,
     /// Evicted dirty leaf pages that were rebuilt from their base and their changes.
     pub leaves_remade: u64,

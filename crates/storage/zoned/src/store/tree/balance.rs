@@ -35,7 +35,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         keys.push(&[]);
         keys.push(&separator);
         let children = Children::Inners(vec![Arc::clone(&tree.root), right]);
-        tree.root = InnerSlot::new(Inner { level, keys, children });
+        tree.root = InnerSlot::new(Inner::new(level, keys, children, self.io.resident_inner()));
         *self.dirty += 1;
     }
 
@@ -84,14 +84,17 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok(());
         }
         let right_node = self.own_inner(&mut inners[right])?;
-        let taken = std::mem::replace(right_node, empty(right_node.level));
+        let empty = right_node.empty_like();
+        let taken = std::mem::replace(right_node, empty);
         let own = self.own_inner(&mut inners[left])?;
         join(own, parent.keys.get(right), taken)?;
+        own.update_memory();
         if merges {
             self.counts.inner_merged += 1;
             *self.dirty = self.dirty.saturating_sub(1);
             inners.remove(right);
             parent.keys.remove(right);
+            parent.update_memory();
             return Ok(());
         }
         self.counts.heads_evened += 1;
@@ -100,11 +103,6 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *self.own_inner(&mut inners[right])? = rest;
         Ok(())
     }
-}
-
-fn empty(level: u16) -> Inner {
-    let children = if level == 1 { Children::Leaves(Vec::new()) } else { Children::Inners(Vec::new()) };
-    Inner { level, keys: Keys::default(), children }
 }
 
 /// The index of the first entry of the right half when a node is split by bytes.
@@ -121,12 +119,15 @@ fn middle(inner: &Inner) -> usize {
 }
 
 fn split_off(inner: &mut Inner, at: usize) -> Inner {
-    let keys = inner.keys.split_off(at);
-    let children = match &mut inner.children {
+    let mut right = inner.empty_like();
+    right.keys = inner.keys.split_off(at);
+    right.children = match &mut inner.children {
         Children::Leaves(leaves) => Children::Leaves(leaves.split_off(at)),
         Children::Inners(inners) => Children::Inners(inners.split_off(at)),
     };
-    Inner { level: inner.level, keys, children }
+    right.update_memory();
+    inner.update_memory();
+    right
 }
 
 /// Appends the entries of `right` to `left`. `separator` is the smallest key of `right`.

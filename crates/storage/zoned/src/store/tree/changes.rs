@@ -11,6 +11,9 @@ use crate::store::journal::batch::{Batch, Change};
 use crate::store::tree::leaf::{LeafAddresses, LeafBody, LeafSlot, merged};
 use std::sync::Arc;
 
+/// The overhead of the allocator for a list of changes, bytes.
+const ALLOCATION_BYTES: usize = 32;
+
 /// The part of a leaf that its changes apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangedPart {
@@ -61,7 +64,7 @@ impl Changes {
 
     /// The memory that the changes take, bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.made.bytes().len()
+        ALLOCATION_BYTES + size_of::<Self>() + self.made.bytes().len()
     }
 
     /// Whether no checkpoint has begun since the first change. A later checkpoint releases the base when it completes.
@@ -71,6 +74,7 @@ impl Changes {
 
     /// Appends a change.
     pub fn push(&mut self, key: &[u8], value: Value<'_>) {
+        self.made.reserve_exact(Change { key, value });
         self.made.change(Change { key, value });
         self.resident.change(self.bytes());
     }

@@ -112,6 +112,8 @@ pub(crate) struct Editor<'a, D> {
     pub records_changes: bool,
     /// The generation of the last checkpoint that has begun.
     pub generation: u64,
+    /// Whether most of the usable space is in use. A full leaf then moves records to a neighbour before it splits.
+    pub is_space_short: bool,
     /// Whether a checkpoint is running. It may still have to write nodes that a change replaces now.
     pub checkpointing: bool,
 }
@@ -164,6 +166,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             NodeBalance::Split(split) => {
                 inners.insert(index + 1, split.right);
                 inner.keys.insert(index + 1, &split.separator);
+                inner.update_memory();
             }
             NodeBalance::Underfull if effect == Effect::Deleted => self.rebalance(inner, index)?,
             NodeBalance::Underfull => {}
@@ -203,12 +206,17 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 if copy.changes_mut().is_none() {
                     let place = if leaf { ChangedPart::Leaf } else { ChangedPart::Log };
                     self.start_recording(&mut copy, Base::Leaf(Arc::clone(slot)), place);
-                    slot.mark_replaced();
                 }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
             }
+            // From now on only snapshots and the running checkpoint refer to the old leaf, which no sweep visits.
+            slot.mark_replaced();
+            if self.records_changes {
+                slot.evict();
+            }
             *slot = Arc::new(copy);
         } else if !slot.is_loaded() {
+            slot.mark_current();
             slot.with(self.io, |_| ())?;
         }
         Ok(Arc::get_mut(slot).expect("a fresh copy is not shared"))
@@ -329,6 +337,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
             } else {
                 self.log_changes(slot);
                 self.record_change(slot, key, value);
+                if effect == Effect::Deleted && slot.body_mut().is_mostly_deleted() {
+                    // The leaf would keep its block as long as one record is left in it.
+                    self.apply_log(slot)?;
+                    *self.dirty = self.dirty.saturating_sub(1);
+                    self.after_deletion(head, index)?;
+                }
             }
             return Ok(effect);
         }
@@ -403,34 +417,124 @@ impl<D: ZonedDevice> Editor<'_, D> {
             *self.dirty = self.dirty.saturating_sub(1);
             leaves.remove(index);
             head.keys.remove(index);
+            head.update_memory();
         }
         Ok(())
     }
 
     /// After a deletion from a leaf in state `change`: removes the leaf if it is empty, and merges it with a neighbour
-    /// if both fit into one page.
+    /// if both fit into one page and leave room for inserts.
     fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         let leaves = head.leaves();
         ensure(index < leaves.len(), NO_HEAD)?;
         let size = |body: &LeafBody| body.log.is_none().then(|| (body.leaf.used(), body.leaf.count()));
-        let used = |slot: &LeafSlot| slot.if_loaded(size).flatten();
-        let Some((own, count)) = used(&leaves[index]) else { return Ok(()) };
+        let Some((own, count)) = leaves[index].if_loaded(size).flatten() else { return Ok(()) };
         if count == 0 {
             return self.remove_leaf(head, index);
         }
-        let room = self.io.node_bytes;
-        if own > room / 2 {
+        let limit = merge_limit(self.io.node_bytes);
+        if own > self.io.node_bytes / 3 * 2 {
             return Ok(());
         }
-        for neighbour in [Some(index + 1), index.checked_sub(1)].into_iter().flatten() {
-            let Some(other) = leaves.get(neighbour) else { continue };
-            let home = other.home();
-            let steady =
-                home != UNWRITTEN && !self.io.geometry.is_conventional(self.io.geometry.zone_of(Block(home)));
-            if !steady && used(other).is_some_and(|(used, _)| used + own <= room / 5 * 4) {
-                return self.merge(head, index.min(neighbour));
+        let used = |neighbour: Option<usize>| {
+            let other = leaves.get(neighbour?)?;
+            // Read a neighbour only now and then: each time the leaf has lost half of its records.
+            if !other.is_loaded() && (!count.is_power_of_two() || other.share(self.io).is_err()) {
+                return None;
             }
+            other.if_loaded(LeafBody::live_bytes)
+        };
+        match (used(index.checked_sub(1)), used(Some(index + 1))) {
+            (_, Some(right)) if own + right <= limit => self.merge(head, index),
+            (Some(left), _) if left + own <= limit => self.merge(head, index - 1),
+            (Some(left), Some(right)) if left + own + right <= 2 * limit => self.distribute(head, index),
+            _ => Ok(()),
         }
+    }
+
+    /// Merges a leaf with both neighbours into two leaves if the records fit.
+    fn distribute(&mut self, head: &mut Inner, index: usize) -> Result<()> {
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
+        let mut pages = Vec::with_capacity(3);
+        for leaf in &mut leaves[index - 1..=index + 1] {
+            let slot = self.own_leaf(leaf)?;
+            if slot.body_mut().log.is_some() {
+                self.apply_log(slot)?;
+            }
+            pages.push(slot.body_mut().leaf.clone());
+        }
+        let Some(halves) = distributed(&pages) else { return Ok(()) };
+        self.replace_two(head, index - 1, halves)?;
+        self.remove_merged(head, index + 1)
+    }
+
+    /// Replaces the records of a leaf and of its right neighbour.
+    fn replace_two(&mut self, head: &mut Inner, left: usize, pages: [Page; 2]) -> Result<()> {
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
+        head.keys.replace(left + 1, &separator(&pages[0], &pages[1]));
+        for (leaf, page) in leaves[left..].iter_mut().zip(pages) {
+            let slot = self.own_leaf(leaf)?;
+            self.leaf_changes(slot);
+            self.stop_recording(slot);
+            slot.body_mut().leaf = page;
+        }
+        Ok(())
+    }
+
+    /// Inserts a record into a full leaf by moving records to a neighbour in memory. Returns false if none has room. This costs
+    /// more writes than a split and less space.
+    fn insert_evening_out(
+        &mut self,
+        head: &mut Inner,
+        index: usize,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<bool> {
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
+        let limit = 2 * (self.io.node_bytes / 16 * 15);
+        let used = |at: usize| leaves.get(at)?.if_loaded(LeafBody::live_bytes);
+        let fits =
+            |&left: &usize| used(left).zip(used(left + 1)).is_some_and(|(left, right)| left + right <= limit);
+        let Some(left) = [Some(index), index.checked_sub(1)].into_iter().flatten().find(fits) else {
+            return Ok(false);
+        };
+        let mut pages = Vec::with_capacity(2);
+        for leaf in &mut leaves[left..left + 2] {
+            let slot = self.own_leaf(leaf)?;
+            if slot.body_mut().log.is_some() {
+                self.apply_log(slot)?;
+            }
+            pages.push(slot.body_mut().leaf.clone());
+        }
+        let Some(mut halves) = distributed(&pages) else { return Ok(false) };
+        let side = usize::from(*key >= *halves[1].key(0));
+        let page = &mut halves[side];
+        let at = page.find(key).unwrap_or_else(|at| at);
+        if !page.insert(at, key, value) {
+            return Ok(false);
+        }
+        self.replace_two(head, left, halves)?;
+        Ok(true)
+    }
+
+    /// Removes a leaf whose records are in its neighbours.
+    fn remove_merged(&mut self, head: &mut Inner, index: usize) -> Result<()> {
+        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+            return inconsistent(NO_HEAD);
+        };
+        let gone = self.own_leaf(&mut leaves[index])?;
+        self.leaf_changes(gone);
+        *self.dirty = self.dirty.saturating_sub(1);
+        leaves.remove(index);
+        head.keys.remove(index);
+        head.update_memory();
+        self.counts.merged += 1;
         Ok(())
     }
 
@@ -439,6 +543,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
             return inconsistent(NO_HEAD);
         };
+        for leaf in &mut leaves[left..left + 2] {
+            let slot = self.own_leaf(leaf)?;
+            if slot.body_mut().log.is_some() {
+                self.apply_log(slot)?;
+            }
+        }
         let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
         let slot = self.own_leaf(&mut leaves[left])?;
         let mut page = slot.body_mut().leaf.clone();
@@ -448,13 +558,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         self.leaf_changes(slot);
         self.stop_recording(slot);
         slot.body_mut().leaf = page;
-        let gone = self.own_leaf(&mut leaves[left + 1])?;
-        self.leaf_changes(gone);
-        *self.dirty = self.dirty.saturating_sub(1);
-        leaves.remove(left + 1);
-        head.keys.remove(left + 1);
-        self.counts.merged += 1;
-        Ok(())
+        self.remove_merged(head, left + 1)
     }
 
     /// Inserts a record into a full leaf by splitting it into two leaves, or more if record lengths vary. Ascending
@@ -467,6 +571,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
         key: &[u8],
         value: Value<'_>,
     ) -> Result<()> {
+        if self.is_space_short && self.insert_evening_out(head, index, key, value)? {
+            return Ok(());
+        }
         let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
             return inconsistent(NO_HEAD);
         };
@@ -491,8 +598,33 @@ impl<D: ZonedDevice> Editor<'_, D> {
             *self.dirty += 1;
             *self.pinned_bytes += self.io.node_bytes as u64;
         }
+        head.update_memory();
         Ok(())
     }
+}
+
+/// The most bytes that the records of two merged leaves take, so that there is room for inserts.
+const fn merge_limit(node_bytes: usize) -> usize {
+    node_bytes / 10 * 9
+}
+
+/// The records of some pages in two, about half of the bytes in each. `None` if they do not fit.
+fn distributed(pages: &[Page]) -> Option<[Page; 2]> {
+    let half = pages.iter().map(Page::used).sum::<usize>() / 2;
+    let size = pages.first()?.size();
+    let (mut left, mut right) = (Page::new(size), Page::new(size));
+    for page in pages {
+        let each = (page.used() / page.count().max(1)).max(1);
+        let first = match right.count() {
+            0 => (half.saturating_sub(left.used()) / each).min(page.count()),
+            _ => 0,
+        };
+        let rest = page.count() - first;
+        if left.append(page, 0, first) < first || right.append(page, first, page.count()) < rest {
+            return None;
+        }
+    }
+    (left.count() > 0 && right.count() > 0).then_some([left, right])
 }
 
 /// A page with a single record.

@@ -34,6 +34,11 @@ impl Keys {
         self.bytes.len()
     }
 
+    /// The memory that the keys take, bytes.
+    pub fn memory(&self) -> usize {
+        8 * self.heads.capacity() + 4 * self.ends.capacity() + self.bytes.capacity()
+    }
+
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
     }

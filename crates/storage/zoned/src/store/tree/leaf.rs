@@ -183,7 +183,10 @@ impl LeafSlot {
             return Ok(body);
         }
         let body = Arc::new(self.read(io)?);
-        self.body.fill(Arc::clone(&body));
+        // The sweep for eviction does not visit leaves that only snapshots refer to.
+        if !self.replaced.load(Ordering::Relaxed) {
+            self.body.fill(Arc::clone(&body));
+        }
         Ok(body)
     }
 
@@ -237,14 +240,26 @@ impl LeafSlot {
         if self.touched.load(Ordering::Relaxed) {
             return self.touched.store(false, Ordering::Relaxed);
         }
-        if self.is_written() || self.changes.read().ignore_poison().is_some() {
-            self.body.evict();
-        }
+        self.evict();
     }
 
     /// Records that the newest tree has another leaf in this place.
     pub fn mark_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the leaf is in the newest tree again, after a change that replaced it was undone.
+    pub fn mark_current(&self) {
+        if self.replaced.load(Ordering::Relaxed) {
+            self.replaced.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Evicts the leaf if it can be read or rebuilt. The caller must hold the clock hand.
+    pub fn evict(&self) {
+        if self.is_written() || self.changes.read().ignore_poison().is_some() {
+            self.body.evict();
+        }
     }
 
     /// Called when a checkpoint has written the leaf: drops the recorded changes, and evicts the leaf if it has been
@@ -323,6 +338,22 @@ impl LeafBody {
             Ok(at) => log.set(at, value),
             Err(at) => log.insert(at, key, value),
         }
+    }
+
+    /// About how many bytes of a page the records take that the log does not delete.
+    pub fn live_bytes(&self) -> usize {
+        let (used, count) = (self.leaf.used(), self.leaf.count().max(1));
+        let deleted = self
+            .log
+            .as_ref()
+            .map_or(0, |log| (0..log.count()).filter(|&index| log.value(index) == Value::Deleted).count());
+        used - used * deleted.min(count) / count
+    }
+
+    /// Whether the log deletes so many records that the rest takes at most half of a page.
+    pub fn is_mostly_deleted(&self) -> bool {
+        let has_enough = |log: &Page| 4 * log.count() >= self.leaf.count();
+        self.log.as_ref().is_some_and(has_enough) && self.live_bytes() <= self.leaf.size() / 2
     }
 
     /// Whether the log deletes every record of the leaf.

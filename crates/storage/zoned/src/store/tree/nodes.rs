@@ -6,7 +6,7 @@
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{Page, Pointer};
-use crate::store::io::{Io, damaged};
+use crate::store::io::{Io, Resident, damaged};
 use crate::store::tree::keys::Keys;
 use crate::store::tree::leaf::LeafSlot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,7 +31,15 @@ pub(crate) struct Inner {
     pub level: u16,
     pub keys: Keys,
     pub children: Children,
+    /// Accounts for the memory of the node and its references to children.
+    memory: Resident,
 }
+
+/// The memory of a reference to a leaf: the slot, its reference counts, and the overhead of the allocator, bytes.
+const LEAF_SLOT_BYTES: usize = size_of::<LeafSlot>() + 32;
+
+/// The memory of a reference to an inner node, as for leaves, bytes. The node has an account of its own.
+const INNER_SLOT_BYTES: usize = size_of::<InnerSlot>() + 32;
 
 /// The children of a head or an interior node.
 #[derive(Clone)]
@@ -98,13 +106,19 @@ impl InnerSlot {
         io.has_room_for_inner(self.home())?;
         Ok(self.node.get_or_init(|| {
             io.count_inner();
-            Inner::from_record(record)
+            Inner::from_record(io, record)
         }))
     }
 }
 
 impl Inner {
-    pub fn from_record(record: crate::node::InnerRecord) -> Self {
+    pub fn new(level: u16, keys: Keys, children: Children, memory: Resident) -> Self {
+        let mut inner = Self { level, keys, children, memory };
+        inner.update_memory();
+        inner
+    }
+
+    pub fn from_record<D: ZonedDevice>(io: &Io<D>, record: crate::node::InnerRecord) -> Self {
         let mut keys = Keys::default();
         let mut pointers = Vec::with_capacity(record.entries.len());
         for (key, pointer) in record.entries {
@@ -119,7 +133,25 @@ impl Inner {
                 Children::Inners(pointers.into_iter().map(below).collect())
             }
         };
-        Self { level: record.level, keys, children }
+        Self::new(record.level, keys, children, io.resident_inner())
+    }
+
+    /// A node of the same level without entries.
+    pub fn empty_like(&self) -> Self {
+        let children = match self.children {
+            Children::Leaves(_) => Children::Leaves(Vec::new()),
+            Children::Inners(_) => Children::Inners(Vec::new()),
+        };
+        Self::new(self.level, Keys::default(), children, self.memory.clone())
+    }
+
+    /// Accounts for entries that were added or removed.
+    pub fn update_memory(&mut self) {
+        let children = match &self.children {
+            Children::Leaves(leaves) => leaves.capacity() * 8 + leaves.len() * LEAF_SLOT_BYTES,
+            Children::Inners(inners) => inners.capacity() * 8 + inners.len() * INNER_SLOT_BYTES,
+        };
+        self.memory.change(children + self.keys.memory());
     }
 
     /// The number of bytes that the entries take on the device.
@@ -162,7 +194,7 @@ impl Tree {
         keys.push(&[]);
         let leaf = LeafSlot::new(Page::new(io.node_bytes), io.resident(1));
         Self {
-            root: InnerSlot::new(Inner { level: 1, keys, children: Children::Leaves(vec![leaf]) }),
+            root: InnerSlot::new(Inner::new(1, keys, Children::Leaves(vec![leaf]), io.resident_inner())),
             len: 0,
         }
     }

@@ -299,6 +299,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 }
             }
         }
+        inner.update_memory();
         Ok(self.settle(inner))
     }
 }

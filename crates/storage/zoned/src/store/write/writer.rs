@@ -68,6 +68,8 @@ pub(crate) struct Writer {
     /// began.
     pub log_slots_left: u64,
     log_limit: u64,
+    /// Whether more than three quarters of the usable space was in use at the last batch.
+    pub is_space_short: bool,
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
@@ -99,6 +101,7 @@ impl Writer {
             claimed: Vec::new(),
             log_slots_left,
             log_limit: log_slots_left,
+            is_space_short: false,
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
@@ -194,7 +197,11 @@ impl Writer {
             return Ok(());
         }
         let tree = shared.published.tree();
-        batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
+        batch.changes().try_for_each(|change| {
+            let leaf = tree.leaf_of(&shared.io, change.key)?;
+            leaf.mark_current();
+            leaf.with(&shared.io, |_| ())
+        })
     }
 
     /// Writes large values and the journal record and flushes them. If the batch has large values, returns a version of
@@ -274,6 +281,7 @@ impl Writer {
             pinned_bytes: &mut self.pinned_bytes,
             log_slots_left: &mut self.log_slots_left,
             checkpointing: self.checkpoint.is_some(),
+            is_space_short: self.is_space_short,
             records_changes: !shared.all_resident.load(Ordering::Acquire),
             generation: self.space.generation,
         }
@@ -312,7 +320,7 @@ impl Writer {
         let limit = (shared.options.journal_bytes / block_bytes).min((free / 2).max(capacity)).max(2);
         let journal = self.journal.blocks;
         let free_nodes = free / shared.io.node_blocks();
-        let max_pinned_bytes = shared.options.cache_bytes / 2;
+        let max_pinned_bytes = max_pinned_bytes(shared);
         if let Some(checkpoint) = &self.checkpoint {
             // Pace the checkpoint so that it completes before the journal has grown by half of its limit and before the
             // changes have used up their limits.
@@ -436,6 +444,14 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// The limit of the memory of changed leaves that cannot be evicted, bytes. While all leaves fit into the cache, the
+/// limit is the cache: an earlier checkpoint would only write each leaf more often.
+fn max_pinned_bytes<D: ZonedDevice>(shared: &Shared<D>) -> u64 {
+    let cache = shared.options.cache_bytes;
+    let leaves = cache.saturating_sub(shared.io.inner_bytes()).max(cache / 16);
+    if shared.all_resident.load(Ordering::Relaxed) { leaves } else { leaves / 2 }
 }
 
 /// Checks the lengths of all keys and values, and returns the number of blocks that the large values take.
