@@ -217,7 +217,8 @@ class Microchecks(unittest.TestCase):
         published = self.script.published_rates("loongson-3a4000", 4)
         self.assertEqual(set(published), set(self.script.KERNELS))
         self.assertIs(self.check(published["add"], 1.5 * published["add"]).met(), False)
-        self.assertEqual(self.script.published_rates("loongson-3a5000", 4), {})
+        self.assertEqual(self.script.published_rates("loongson-3a5000", 4)["copy"], 39896)
+        self.assertEqual(self.script.published_rates("hygon-8node", 4), {})
 
     def test_the_chase_fits_its_level_and_not_the_one_before(self):
         for inner, size in ((0, 64 << 10), (64 << 10, 256 << 10), (256 << 10, 16 << 20)):
