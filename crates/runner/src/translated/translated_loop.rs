@@ -94,8 +94,7 @@ impl<F: FrontEnd> Translated<F> {
         let Some(word) = word.filter(|_| F::begin_repair(&trap, &mut core.cpu().state)) else {
             return Err(trap);
         };
-        let is_requested = core.cpu().attention.is_requested();
-        core.cpu().attention.clear();
+        let is_requested = core.cpu().attention.take();
         let stop = core.step();
         if is_requested {
             core.cpu().attention.request();

@@ -27,6 +27,11 @@ impl Attention {
         self.0.store(0, Ordering::SeqCst);
     }
 
+    /// Clears the flag and returns whether it was set. A request is either returned or still set afterwards.
+    pub fn take(&self) -> bool {
+        self.0.swap(0, Ordering::SeqCst) != 0
+    }
+
     /// Whether the flag is set.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
