@@ -50,7 +50,7 @@ pub struct Config {
     pub acknowledgement_delay: Duration,
     /// The time without packets from the peer after which it is probed.
     pub probe_after: Duration,
-    /// The time without packets from the peer after which it is considered gone. It also limits the opening.
+    /// The time without packets from the peer after which it is considered gone. It also limits connection setup.
     pub give_up_after: Duration,
     /// The time since the first transmission of a packet after which the path is considered broken, if the peer answers
     /// but the packet still has not arrived.
