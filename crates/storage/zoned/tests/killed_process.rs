@@ -24,7 +24,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Where the zones of the file begin: behind the metadata, at a multiple of 1 MiB.
+/// Where the zones of the file begin: after the metadata, at a multiple of 1 MiB.
 fn zones_start(file: &File) -> u64 {
     let zones = geometry().blocks() * u64::from(geometry().block_bytes);
     (file.metadata().unwrap().len() - zones) >> 20 << 20

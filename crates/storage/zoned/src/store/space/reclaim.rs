@@ -77,7 +77,7 @@ impl Reclaim {
         self.relocated_victims.append(&mut self.moving);
     }
 
-    /// Drops a zone that was reset from all lists.
+    /// Removes a reset zone from all lists.
     pub fn forget(&mut self, zone: usize) {
         self.current = self.current.filter(|current| current.0 != zone);
         for list in [&mut self.marked, &mut self.moving, &mut self.relocated_victims] {
