@@ -69,7 +69,7 @@ pub(crate) struct HostState {
 }
 
 /// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
-/// without a look at their nodes.
+/// without examining their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FreeCapacity {
     pub node_cpus: u16,
