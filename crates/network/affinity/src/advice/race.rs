@@ -24,7 +24,7 @@ const FINALISTS: usize = 4;
 pub struct Round {
     /// The pairs to measure.
     pub pairs: Vec<Pair>,
-    /// Number of runs that each pair shall have, including earlier ones.
+    /// Number of runs that each pair must have, including earlier ones.
     pub repeats: u32,
 }
 
