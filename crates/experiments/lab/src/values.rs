@@ -7,7 +7,7 @@ use crate::store::{Record, Results};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// Points by the values of the parameters that a formula leaves alone.
+/// Points by the values of the parameters that a formula does not vary.
 type Groups = HashMap<Vec<String>, Vec<usize>>;
 
 /// The metrics of an experiment with the records of its points.
