@@ -75,8 +75,8 @@ struct InFlight {
 /// Where the resources of a reservation in progress are counted in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Separately from all virtual machines in the store. `is_certain` is false if the host was reloaded in the
-    /// meantime: the store may have contained the reservation already.
+    /// Separate from all virtual machines in the store. `is_certain` is false if the host was reloaded in the meantime:
+    /// the store may have contained the reservation already.
     Apart { is_certain: bool },
     /// As part of this virtual machine, which a reload found in the store.
     With(VmId),

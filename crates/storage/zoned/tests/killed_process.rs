@@ -184,7 +184,7 @@ fn a_forked_child_cannot_write_to_the_map_of_its_parent() {
     if child == 0 {
         let is_refused = map.put(b"child", b"1").is_err();
         drop(map);
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(if is_refused { 0 } else { 1 }) };
     }
     let mut status = 0;

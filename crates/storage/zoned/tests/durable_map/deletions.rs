@@ -101,7 +101,7 @@ fn the_space_of_nine_records_in_ten_comes_back_after_they_are_deleted() {
 
 #[test]
 fn a_full_map_takes_as_many_records_as_were_deleted() {
-    // Leaves that were filled in order had no room; afterwards they have. So not quite as many records fit.
+    // Leaves filled in order have no free space; refilled leaves do, so fewer records fit.
     for (is_random, part_between, part_behind) in [(true, 95, 85), (false, 80, 45)] {
         for (cache_bytes, is_behind) in [(64 << 20, false), (1 << 20, true)] {
             let map = map(cache_bytes);

@@ -163,7 +163,7 @@ struct JournalReader<'a, D> {
     found: Replay,
 }
 
-/// Reads the journal of a superblock. `space` tells which zones the tree does not use; further parts of the journal may
+/// Reads the journal of a superblock. `space` knows which zones the tree does not use; further parts of the journal may
 /// be in those.
 ///
 /// # Errors

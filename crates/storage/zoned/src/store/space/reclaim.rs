@@ -160,8 +160,8 @@ fn inner_of<'t, D: ZonedDevice>(
     Ok((inner.level == level).then_some(slot))
 }
 
-/// Whether an error means lost data in a single place. Collection then leaves the zone alone, and a reader of the data
-/// gets the error.
+/// Whether an error means lost data in a single place. Collection then skips the zone, and a reader of the data gets
+/// the error.
 pub(crate) const fn is_data_loss(error: &Error) -> bool {
     matches!(
         error,
