@@ -152,7 +152,7 @@ fn folder(name: &str, shared: &Table) -> PathBuf {
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Skip what editors and builds leave.
+        // Skip files left by editors and builds.
         if name.starts_with('.') || name == "target" {
             continue;
         }

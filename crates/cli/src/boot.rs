@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Cycles between looks at the console: about a tenth of a second.
+/// Cycles between polls of the console: about a tenth of a second.
 const SLICE: u64 = 10_000_000;
 /// Interval at which signals are checked while the core waits for input.
 const NAP: Duration = Duration::from_millis(100);
@@ -126,7 +126,7 @@ fn attach_devices(machine: &mut Machine, disks: &[String]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// What types on the console.
+/// The source of the console's input.
 enum Input {
     /// Standard input and its commands.
     Standard(Receiver<Vec<u8>>, Keys),
@@ -162,7 +162,7 @@ fn converse(
         match stop {
             Stop::PowerOff => {
                 if let Input::Script(script) = input {
-                    // The last output may be what the script expects.
+                    // The last output may contain the text that the script expects.
                     let _ = script.advance(&printed, machine.cycles());
                 }
                 return Ok(End::PowerOff);

@@ -1,5 +1,5 @@
 //! Tests `longma affinity sweep`, `report`, `advise` and `show` with real sweeps over veth pairs, including killed and
-//! disturbed ones. Need root, to create network namespaces.
+//! disturbed ones. The tests need root to create network namespaces.
 
 mod subcommand;
 mod veth;

@@ -40,7 +40,7 @@ fn enter(namespace: &str) {
     assert_eq!(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
 }
 
-/// Sends some tens of MB a second to every client until dropped.
+/// Sends tens of MB per second to every client until dropped.
 struct Sender(Arc<AtomicBool>);
 
 impl Sender {
@@ -277,7 +277,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
         let mut pairs: Vec<(TcpStream, TcpStream)> = (0..1000).map(pair).collect();
         ready.send(()).unwrap();
         while !asked.load(Ordering::Relaxed) {
-            // Each of 32 flows carries 3 MB a second.
+            // Each of 32 flows carries 3 MB/s.
             for (sender, receiver) in pairs.iter_mut().take(32) {
                 sender.write_all(&[0; 1 << 15]).unwrap();
                 receiver.read_exact(&mut [0; 1 << 15]).unwrap();

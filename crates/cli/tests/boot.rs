@@ -44,7 +44,7 @@ const fn if_unequal(j: u32, d: u32, by: i32) -> u32 {
     0x5c00_0000 | (by as u32 & 0xffff) << 10 | j << 5 | d
 }
 
-/// Writes "k", then repeats what is typed up to "q", and switches the machine off.
+/// Writes "k", echoes the input up to "q", and switches the machine off.
 const ECHO: [u32; 15] = [
     upper(A1, 0x1_fe00),
     or(A1, A1, 0x1e0),
@@ -63,7 +63,7 @@ const ECHO: [u32; 15] = [
     add(A0, ZERO, 0x34),
     store_byte(A0, A1),
 ];
-/// Executes nothing else.
+/// A branch to itself.
 const FOREVER: [u32; 1] = [0x5000_0000];
 /// IDLE without a timer.
 const IDLE: [u32; 1] = [0x0648_8000];

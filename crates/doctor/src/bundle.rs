@@ -28,7 +28,7 @@ enum Compression {
 }
 
 impl Bundle {
-    /// Creates the file. Called before the checks run, so that a bad name is reported at once.
+    /// Creates the file. Called before the checks run, so that an unusable name is reported early.
     ///
     /// # Errors
     /// If the name's ending is unknown, or the file exists or cannot be created.

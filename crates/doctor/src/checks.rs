@@ -1,4 +1,4 @@
-//! The checks of `longma doctor`. Each one examines a part of the host and says what needs it, what works without it,
+//! The checks of `longma doctor`. Each one examines a part of the host and states what needs it, what works without it,
 //! and how to get it on Debian.
 
 use crate::{probes, programs, system};

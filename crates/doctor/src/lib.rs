@@ -1,6 +1,6 @@
-//! What of a host Longma can use: each part is tried, and the result can be written into a bundle for bug reports.
+//! Checks which features of a host Longma can use, and writes the results to a bundle for bug reports.
 //!
-//! Nothing on the host is changed, and nothing is printed.
+//! The checks change nothing on the host and print nothing.
 
 pub mod bundle;
 pub mod checks;

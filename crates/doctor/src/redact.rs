@@ -1,5 +1,5 @@
-//! Removes what identifies a user, a host or a network from a text. The doctor's own text has none of it by design, but
-//! error messages of other programs may.
+//! Removes text that identifies a user, a host or a network. The doctor's own text contains none, but error messages of
+//! other programs may.
 
 use regex::Regex;
 use std::env;

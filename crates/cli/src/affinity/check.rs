@@ -26,7 +26,7 @@ pub struct Arguments {
     format: Format,
 }
 
-/// How long other load is observed.
+/// How long to observe the load of other processes.
 const WATCHED: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments) -> Outcome {

@@ -115,7 +115,7 @@ struct Session<'a> {
     log: Log,
     begin: Instant,
     looks: u64,
-    /// The largest number of connections seen in one look.
+    /// The largest number of connections in one observation.
     max_connections: usize,
 }
 
@@ -133,7 +133,7 @@ impl Session<'_> {
         self.report(&Decision::new(Act::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
-        // The first look has no rates, so nothing can be decided on it.
+        // The first observation has no rates, so it permits no decision.
         self.max_connections = watch.look(host).connections;
         let mut next = CONFIRM_INTERVAL;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)

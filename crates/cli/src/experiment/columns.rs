@@ -117,7 +117,7 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
 }
 
 /// If the parameters take too much room, replaces those that mostly equal their first value by one column that lists
-/// the differences. Also returns these usual values.
+/// the differences. Also returns these first values.
 fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
     if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
         return (Vec::new(), parameters);

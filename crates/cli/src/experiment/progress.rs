@@ -1,5 +1,6 @@
-//! Progress of a campaign on standard error. On a terminal a bar: the time left, and the best and the worst point so
-//! far. Otherwise lines: at the start and the end of each of several experiments, and every few seconds.
+//! Progress of a campaign on standard error. On a terminal, a bar shows the time left and the best and the worst point
+//! so far. Otherwise, a line is printed every few seconds and, if there are several experiments, at the start and the
+//! end of each.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
@@ -24,7 +25,7 @@ pub struct Bar {
 struct Lines {
     /// The name of the experiment, with its number if there are several.
     name: String,
-    /// Whether the start and the end are lines.
+    /// Whether to print lines at the start and the end.
     of_several: bool,
     to_run: usize,
     done: usize,

@@ -235,7 +235,7 @@ impl Arguments {
         self.level != Level::Functional
     }
 
-    /// Whether a program executed this one, which then gets the options of its predecessor.
+    /// Whether another program started this one by execve and passed on its options.
     pub(super) fn is_restart(&self) -> bool {
         self.reporting_process.is_some()
     }

@@ -1,6 +1,6 @@
-//! Keeps the command's own descriptors apart from the guest's. The guest must find descriptors 0, 1 and 2 as the
-//! command received them, and may close any of them.
-//! Source: the Rust runtime opens /dev/null on standard descriptors that are closed.
+//! Separates the command's own descriptors from the guest's. The guest must find descriptors 0, 1 and 2 as the command
+//! received them, and may close any of them. Source: the Rust runtime opens /dev/null on standard descriptors that are
+//! closed.
 
 use std::{
     fs::File,
@@ -69,8 +69,9 @@ fn standard_error() -> io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// Sets the command's own descriptors apart, before any are opened. `inherited` is the guest's limit on open files, if
-/// another guest executed this one. With `is_constant`, a new guest's limit does not depend on the host.
+/// Separates the command's own descriptors from the guest's, before the command opens any. `inherited` is the guest's
+/// limit on open files, if another guest executed this one. With `is_constant`, a new guest's limit does not depend on
+/// the host.
 pub fn separate(inherited: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
     descriptors::begin(inherited, is_constant).map_err(|error| {
         let (message, advice) = ("cannot keep its files apart from the program's", error.to_string());

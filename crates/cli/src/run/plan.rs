@@ -1,4 +1,5 @@
-//! What `longma run` is asked to do: its validated arguments. Making a plan reads files, but creates and changes nothing.
+//! The plan of a run: the validated arguments of `longma run`. Making a plan reads files, but creates and changes
+//! nothing.
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
 

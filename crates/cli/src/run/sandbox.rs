@@ -274,7 +274,7 @@ mod tests {
                 Err(lacking) => lacking.to_string(),
             };
             let _ = io::Write::write_all(&mut writer, report.as_bytes());
-            // SAFETY: it ends the child at once.
+            // SAFETY: it ends the child immediately.
             unsafe { libc::_exit(0) };
         }
         drop(writer);

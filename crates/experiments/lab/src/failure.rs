@@ -21,8 +21,8 @@ pub enum FailureKind {
     Refused,
     /// The run failed.
     Failed,
-    /// The host caused the failure: out of memory, disk full, a limit, a signal, a timeout. It says nothing about the
-    /// point, which counts as not run.
+    /// The host caused the failure: out of memory, disk full, a limit, a signal, a timeout. The point counts as not
+    /// run.
     #[serde(alias = "late")]
     Host,
     /// The campaign was stopped. The point counts as not run.

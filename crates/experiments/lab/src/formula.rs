@@ -15,7 +15,7 @@ mod parser;
 use crate::units::Unit;
 use std::collections::BTreeSet;
 
-/// How several values become one.
+/// How several values are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fold {
     Sum,

@@ -1,4 +1,5 @@
-//! Selects few of many points such that each pair of parameter values that occurs in some point occurs in a selected one.
+//! Selects a few points that cover all pairs of parameter values: each pair that occurs in some point occurs in a
+//! selected one.
 //!
 //! Source: pairwise testing, D. R. Kuhn, D. R. Wallace and A. M. Gallo, Software Fault Interactions and Implications for
 //! Software Testing, IEEE TSE 30(6), 2004: most failures need one value or two. The selection is the greedy set cover.
@@ -13,7 +14,8 @@ type Value = (u32, u32);
 pub fn select(rows: &[Vec<String>], max: usize) -> (Vec<usize>, bool) {
     let rows = numbered(rows);
     let mut covered: HashSet<(Value, Value)> = HashSet::new();
-    // A count of uncovered pairs only falls, so the largest up-to-date count is the largest. The first row wins a tie.
+    // A row's count of uncovered pairs only decreases, so a recomputed count that is still the largest is the maximum.
+    // The first row wins a tie.
     let mut candidates: BinaryHeap<_> =
         rows.iter().enumerate().map(|(index, row)| (pairs(row).count(), std::cmp::Reverse(index))).collect();
     let mut selected = Vec::new();
@@ -102,7 +104,7 @@ mod tests {
             let (selected, complete) = select(&rows, 256);
             let chosen: Vec<_> = selected.iter().map(|&index| rows[index].clone()).collect();
             prop_assert!(complete);
-            // Numbers depend on the order of the rows, so compare with all rows behind the selected ones.
+            // Numbers depend on the order of the rows, so append all rows to the selected ones and compare.
             let together: Vec<_> = chosen.iter().chain(&rows).cloned().collect();
             let numbered = numbered(&together);
             let of = |rows: &[Vec<Value>]| rows.iter().flat_map(|row| pairs(row).collect::<Vec<_>>()).collect::<HashSet<_>>();

@@ -1,4 +1,4 @@
-//! Units of metrics: which quantity a unit measures, and its size. A word that is no unit of a quantity, such as
+//! Units of metrics: which quantity a unit measures, and its size. A word that is not a unit of a quantity, such as
 //! `cycles`, counts something.
 //!
 //! Source: SI Brochure, 9th edition (prefixes); IEC 80000-13 (bit, byte, binary prefixes).
@@ -16,14 +16,14 @@ pub(crate) struct Unit {
     counts: bool,
 }
 
-/// What a file's unit makes of a measured value.
+/// How a measured value converts to the unit in the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Conversion {
     /// The value times this number is in the unit of the file.
     By(f64),
     /// The units measure different quantities.
     Impossible,
-    /// At least one unit counts something, and only people know whether both count the same.
+    /// At least one unit counts something, and whether both count the same thing cannot be determined.
     Unknown,
 }
 
@@ -102,7 +102,7 @@ const BASES: [(&str, &str, i32, f64); 6] = [
     ("s", "second", 1, 1.0),
 ];
 
-/// The size of a prefix. `None` if it is none.
+/// The size of a prefix. `None` if `text` is not a prefix.
 fn prefix(text: &str) -> Option<f64> {
     Some(match text {
         "" => 1.0,

@@ -7,7 +7,7 @@ use crate::store::{Record, Results};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// Points by the values of the parameters that a formula leaves alone.
+/// Points by the values of the parameters that a formula does not vary.
 type Groups = HashMap<Vec<String>, Vec<usize>>;
 
 /// The metrics of an experiment with the records of its points.
@@ -156,7 +156,7 @@ impl Metric {
         }
     }
 
-    /// Whether its value follows from one record. `is_of_file` tells which metrics the file computes itself.
+    /// Whether its value follows from one record. `is_of_file` states which metrics the file computes itself.
     pub(crate) fn is_of_one_record(&self, is_of_file: &dyn Fn(&str) -> bool) -> bool {
         let Some(formula) = self.parsed() else { return true };
         let mut alone = true;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something that can be run at a point and measured: a guest program, a device model, a piece of software.
 ///
-/// `run` is called from several threads at once. [`Metrics::results`] must depend only on the point.
+/// `run` is called from several threads concurrently. [`Metrics::results`] must depend only on the point.
 pub trait Workload: Send + Sync {
     /// Name in an experiment file.
     fn name(&self) -> &str;
@@ -147,7 +147,7 @@ impl fmt::Display for Kind {
 /// What is known about a point without running it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rehearsal {
-    /// What it measures; `None` if the workload cannot tell.
+    /// What it measures; `None` if the workload does not define it.
     pub measures: Option<Vec<Measure>>,
     /// Parameters without effect (or entries of them, as `TABLE.NAME`), each with the reason.
     pub idle: Vec<(String, String)>,

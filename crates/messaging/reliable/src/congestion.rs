@@ -1,4 +1,4 @@
-//! Congestion control: limits the number of packets in flight to what the path carries. The receiver's window is a
+//! Congestion control: limits the number of packets in flight to the capacity of the path. The receiver's window is a
 //! separate limit.
 //!
 //! Source: RFC 5681 and RFC 6582 (slow start, one reduction per flight), counted in packets.

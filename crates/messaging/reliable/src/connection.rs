@@ -50,7 +50,7 @@ pub struct Config {
     pub acknowledgement_delay: Duration,
     /// The time without packets from the peer after which it is probed.
     pub probe_after: Duration,
-    /// The time without packets from the peer after which it is considered gone. It also limits the opening.
+    /// The time without packets from the peer after which it is considered gone. It also limits connection setup.
     pub give_up_after: Duration,
     /// The time since the first transmission of a packet after which the path is considered broken, if the peer answers
     /// but the packet still has not arrived.
@@ -442,8 +442,8 @@ impl Connection {
         self.last_heard = self.last_heard.max(now);
     }
 
-    /// Repeats `Open` with the cookie, at once if it is a new one. The same cookie again only answers an `Open` that
-    /// was already in flight. The time limit of the opening is not extended.
+    /// Repeats `Open` with the cookie, immediately if the cookie is new. The same cookie again only answers an `Open`
+    /// that was already in flight. The time limit of the opening is not extended.
     fn request_cookie(&mut self, now: Duration, cookie: u64) {
         if self.cookie != cookie {
             (self.cookie, self.again) = (cookie, now);

@@ -10,8 +10,8 @@ use crate::round_trip::RoundTrip;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The number of later transmissions that must be acknowledged before an earlier one counts as lost. Less is attributed
-/// to reordering.
+/// The number of later transmissions that must be acknowledged before an earlier one counts as lost. Fewer are
+/// attributed to reordering.
 const REORDERING: u64 = 3;
 
 /// An unacknowledged fragment.
@@ -284,7 +284,7 @@ impl Sender {
         self.queue.front().map(|packet| (packet.times, packet.first_sent_at))
     }
 
-    /// Does not count `pause`, during which nothing was sent, as time since the first transmissions.
+    /// Excludes `pause`, during which nothing was sent, from the time since the first transmissions.
     pub fn excuse(&mut self, pause: Duration) {
         for packet in self.queue.iter_mut().take(self.sent) {
             packet.first_sent_at += pause;

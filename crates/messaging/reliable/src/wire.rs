@@ -1,5 +1,5 @@
 //! A simulated wire that loses, duplicates, reorders, damages and delays datagrams, driven by a seed. The caller
-//! supplies the time. It serves to test transports.
+//! supplies the time. It is for tests of transports.
 
 use longma_random::SplitMix64;
 use std::cmp::Reverse;

@@ -23,7 +23,8 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
     }
 }
 
-/// Looks for work, alternating between packets and doorbells first. Returns the number of cycles until it was found.
+/// Finds the next work. Rounds alternate between checking packets and doorbells first. Returns the number of cycles
+/// that the search took.
 fn find(station: &mut Station, settings: &Settings, poll: u32, round: u32) -> Option<u32> {
     station.packets_first = !station.packets_first;
     if station.packets_first && take_packet(station, settings) {

@@ -23,7 +23,7 @@ const COMPLETION_BYTES: u32 = 16;
 /// The size of the translations fetched after a TLB miss, bytes.
 const TRANSLATION_BYTES: u32 = 32;
 
-/// The size of route, type and header in front of a packet's data, and of the CRC behind it, bytes.
+/// The size of route, type and header before a packet's data, and of the CRC after it, bytes.
 pub const PACKET_BYTES: u32 = 4 + 32 + 4;
 
 /// A posted descriptor as seen by the NIC.
@@ -308,8 +308,8 @@ impl<'a> Planner<'a> {
             }
         }
         self.data(pieces, Direction::ToHost);
-        // MyVIA frees the buffer early, as it does for a send. If it were held until the completion, which waits for
-        // the host engine behind the next packet's data, the wire would be idle for the duration of a DMA.
+        // MyVIA frees the buffer early, as it does for a send. If it were held until the completion, which waits until
+        // the host engine has moved the next packet's data, the wire would be idle for the duration of a DMA.
         let early = !self.is_linear();
         if early {
             self.ops.push_back(Op::FreeReceiveBuffer);

@@ -20,8 +20,8 @@ pub(super) struct MyrinetLink {
     reliability: Reliability,
     /// Incomplete posts in order, with their status if known.
     pending: VecDeque<(u32, Option<Status>)>,
-    /// Whether the connection is being set up, which takes no simulated time: the threads of both ends do it at once,
-    /// and their order must not change any time.
+    /// Whether the connection is being set up, which takes no simulated time: the threads of both ends set it up
+    /// concurrently, and their order must not affect simulated times.
     connecting: bool,
     waits: bool,
     over: bool,

@@ -18,7 +18,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
         return visit(station, now, settings, orders);
     }
     if !station.entered {
-        // The end of a round: checks all rings and the receive engine. The cycles for that are spent first.
+        // The end of a round: checks all rings and the receive engine. The cycles of these checks are spent first.
         station.entered = true;
         let rings = 2 * station.active() as u32 * steps::LOOK_SMALL_RING.cycles();
         let flagged = station.vis.iter().filter(|vi| vi.sends.flag || vi.receives.flag).count() as u32;

@@ -23,7 +23,7 @@ pub enum Side {
     Receive,
 }
 
-/// News for a host, visible from a given time on.
+/// An event for a host, visible from a given time on.
 #[derive(Clone, Debug)]
 pub enum HostEvent {
     /// The data of a packet is in host memory.
@@ -47,7 +47,7 @@ pub struct ViQueues {
     pub rung: VecDeque<Work>,
     /// Posted sends whose packets have not reached the peer's host.
     pub under_way: u32,
-    /// News for the host, with the time from which it is visible.
+    /// Events for the host, each with the time from which it is visible.
     pub news: VecDeque<(Time, HostEvent)>,
 }
 
@@ -92,7 +92,7 @@ pub enum Order {
     Armed,
     /// The host engine has started.
     HostDma,
-    /// News for a VI of the host, visible after the latency of the bridge.
+    /// An event for a VI of the host, visible after the latency of the bridge.
     Tell(usize, HostEvent),
     /// Interrupt the host to refill this ring.
     Refill(usize, Side),
@@ -131,7 +131,7 @@ pub struct Station {
     pub cursor: usize,
     /// Whether the cost of the current visit has been charged.
     pub entered: bool,
-    /// Whether anything was done in this round.
+    /// Whether this round did any work.
     pub progressed: bool,
     /// The cycles of this round so far.
     pub round_cycles: u32,
@@ -143,7 +143,7 @@ pub struct Station {
     pub next_vi: usize,
     /// Whether packets are checked before doorbells in this round.
     pub packets_first: bool,
-    /// Since when the firmware idles, and the duration of its loop.
+    /// The time since which the firmware idles, and the duration of its loop.
     pub idle: Option<(Time, Duration)>,
     /// Whether something happened since the firmware's round began, so that it must check again.
     pub poked: bool,
@@ -207,7 +207,7 @@ impl Station {
         Planner::new(settings, &mut self.tlb)
     }
 
-    /// Performs a step other than computing: starts an engine or changes the state at once.
+    /// Performs a step other than computing: starts an engine or changes the state immediately.
     pub fn perform(&mut self, now: Time, job: &mut Job, op: Op, orders: &mut Vec<Order>) {
         match op {
             Op::HostDma(bytes, direction) => {

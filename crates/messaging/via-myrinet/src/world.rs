@@ -221,7 +221,7 @@ impl World {
         self.events.push(plus(through, self.parameters.bus_latency), event);
     }
 
-    /// Polls a VI for news. With `waits`, the program waits until there is some.
+    /// Polls a VI for an event. With `waits`, the program waits for one.
     pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<HostEvent> {
         let mut local = self.catch_up(station, host::POLL);
         loop {
@@ -249,8 +249,8 @@ impl World {
         station.vis[slot].news.pop_front().map(|news| news.1)
     }
 
-    /// Advances the time until some host has news, because all programs wait. Returns `false` if that will never
-    /// happen.
+    /// Advances the time until an event reaches some host, because all programs wait. Returns `false` if that will
+    /// never happen.
     pub fn skip(&mut self) -> bool {
         let before = self.news;
         while self.news == before {

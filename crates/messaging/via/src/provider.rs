@@ -339,7 +339,7 @@ pub trait Link: Send {
     fn disconnect(&mut self);
 }
 
-/// What a thread sleeps on until a link has news.
+/// What a thread sleeps on until a link has an event.
 #[derive(Debug, Clone, Copy)]
 pub enum Bell {
     /// A futex word, possibly shared with the peer: sleep while it holds `value`. It lives as long as the link.
@@ -349,7 +349,7 @@ pub enum Bell {
         /// The value of the word when the link was armed.
         value: u32,
     },
-    /// A file descriptor that becomes readable when there is news. It stays open as long as the link.
+    /// A file descriptor that becomes readable when there is an event. It stays open as long as the link.
     Readable(RawFd),
     /// Nothing to sleep on: keep polling. (A modelled NIC, whose time advances only while it is polled.)
     None,

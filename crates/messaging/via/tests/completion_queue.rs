@@ -349,8 +349,8 @@ fn the_disconnect_or_drop_of_a_silent_peer_is_detected() {
     }
 }
 
-/// Clients send at random times, a few at once, and wait for their answers. The servers wait for the queue, poll it at
-/// intervals, or send unsolicited messages. `LONGMA_VIA_QUEUE_SECONDS=600` runs a campaign.
+/// Clients send at random times, several messages at a time, and wait for their answers. The servers wait for the
+/// queue, poll it at intervals, or send unsolicited messages. `LONGMA_VIA_QUEUE_SECONDS=600` runs a campaign.
 fn speaks_at_random(hosts: [Host; 2], count: usize) {
     const TALKERS: usize = 4;
     let seconds = std::env::var("LONGMA_VIA_QUEUE_SECONDS").ok().and_then(|text| text.parse().ok());

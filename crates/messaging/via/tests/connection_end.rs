@@ -1,4 +1,5 @@
-//! What the survivor of a connection learns: waiters with nothing posted end, and the VI keeps the reason.
+//! What the remaining side of a connection learns when the other ends: waits end even with nothing posted, and the VI
+//! keeps the reason.
 
 use longma_via::provider::udp::Udp;
 use longma_via::*;

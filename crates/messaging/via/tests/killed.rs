@@ -19,7 +19,7 @@ fn holdings() -> (usize, usize) {
 }
 
 /// Connects, exchanges messages until the connection ends, and reports that. `manner` selects how the end is detected:
-/// by polling, asleep, or without looking.
+/// by polling, while asleep, or without a check.
 fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usize) {
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(1 << 18, MemoryAttributes::remote(tag)).unwrap();

@@ -1,4 +1,4 @@
-//! Listening at an address, and ceasing to.
+//! Starts and stops listening at an address.
 
 use longma_via::provider::udp::Udp;
 use longma_via::*;

@@ -321,7 +321,7 @@ mod tests {
                     }
                 });
             }
-            // Also when an assertion fails, because the threads would not end otherwise.
+            // Stops the threads even if an assertion fails; they would never end otherwise.
             let _end = Ends(&stop);
             for round in 0..ROUNDS {
                 let handle = TABLE.insert(object(&dropped)).unwrap();

@@ -74,7 +74,7 @@ impl DriverFact {
             Self::RxRing => at(0x10, Some(0x11), 5),
             // ethtool_coalesce: rx_coalesce_usecs is the first word after the command.
             Self::RxUsecs => at(0x0e, Some(0x0f), 1),
-            // ethtool_channels: max_rx, max_tx, max_other, max_combined, followed by the present values in the same
+            // ethtool_channels: max_rx, max_tx, max_other, max_combined, followed by the current values in the same
             // order.
             Self::ChannelsMost => at(0x3c, None, 1),
             Self::Channels => at(0x3c, None, 5),

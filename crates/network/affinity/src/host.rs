@@ -105,7 +105,7 @@ pub trait Host: Sync {
     /// The error of the operating system: `NotFound` for an unknown name, `Unsupported` if there is no kernel to ask.
     fn index_of(&self, interface: &str) -> io::Result<u32>;
 
-    /// Present name of the interface with an index.
+    /// Current name of the interface with an index.
     ///
     /// # Errors
     /// As for [`Host::index_of`].

@@ -177,7 +177,7 @@ pub enum JournalError {
         interface: Interface,
         /// Its index.
         index: u32,
-        /// Its present name; `None` if it is gone.
+        /// Its current name; `None` if it is gone.
         now: Option<String>,
         /// The setting to change.
         setting: Setting,
@@ -189,7 +189,7 @@ pub enum JournalError {
     Foreign {
         /// The setting.
         setting: Setting,
-        /// Its present value.
+        /// Its current value.
         found: String,
         /// The value written by this process.
         ours: String,
@@ -206,7 +206,7 @@ pub enum JournalError {
     },
 }
 
-/// What became of a setting during restoration.
+/// The outcome of restoring a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestoreOutcome {
@@ -216,7 +216,7 @@ pub enum RestoreOutcome {
     AsBefore,
     /// Another program has changed it, so it was left alone.
     Foreign {
-        /// Present value.
+        /// Current value.
         found: String,
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
@@ -484,9 +484,8 @@ impl<'a> Journal<'a> {
         Ok(restored)
     }
 
-    /// Turns GRO on if the setting `wants` needs it and GRO is among the changes, so that it is restored later. Without
-    /// GRO, an interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is
-    /// on now.
+    /// Turns GRO on if `wants` needs it and GRO is among the changes, so that it is restored later. Without GRO, an
+    /// interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is on now.
     fn gro_on(&self, changes: &mut [Change], wants: &Change) -> bool {
         let Setting::Threaded(interface) = &wants.setting else { return false };
         let gro = Setting::Driver { interface: interface.clone(), fact: DriverFact::Gro };
@@ -525,7 +524,7 @@ impl Change {
 
     /// Applies a later line for the same setting.
     fn becomes(&mut self, value: String) {
-        // The second last value may still be in effect, if the writer died between journaling and writing.
+        // The previous value may still be in effect, if the writer died between journaling and writing.
         let before = self.ours.pop().unwrap_or_default();
         self.ours = vec![before, value];
     }
@@ -558,7 +557,7 @@ impl Change {
         self.source.is_some() && self.source != self.setting.source(host) && is_told()
     }
 
-    /// The setting with its interface's present name.
+    /// The setting with its interface's current name.
     fn now(&self, host: &dyn Host) -> io::Result<Setting> {
         match self.index {
             Some(index) => {

@@ -29,7 +29,7 @@ pub(crate) fn index_of(name: &str) -> io::Result<u32> {
     }
 }
 
-/// Present name of the interface with an index.
+/// Current name of the interface with an index.
 ///
 /// # Errors
 /// `NotFound` if it does not exist.

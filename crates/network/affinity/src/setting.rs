@@ -196,7 +196,7 @@ impl Setting {
         }
     }
 
-    /// Reads its present value.
+    /// Reads its current value.
     ///
     /// # Errors
     /// The error of the operating system.

@@ -63,7 +63,7 @@ impl Metrics {
         self.placed.inc();
     }
 
-    /// Encodes all metrics, with the store's present counts.
+    /// Encodes all metrics, with the store's current counts.
     pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
         let counts = store.counts()?;
         self.vms.clear();

@@ -100,7 +100,7 @@ fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // Also under constant load. Otherwise every decision would be based on outdated reservations.
+        // Apply changes even under constant load; otherwise every decision would be based on outdated reservations.
         if Instant::now() >= due {
             apply_changes(&mut allocator);
             due = Instant::now() + REFRESH_INTERVAL;

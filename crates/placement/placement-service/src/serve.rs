@@ -278,7 +278,7 @@ async fn run(
     pruning.inspect(tokio::task::JoinHandle::abort);
     telling.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
-    // An agent finishes what it has begun, which is a few hypervisor calls. It aborts long ones by itself.
+    // An agent finishes the hypervisor calls that it has begun. It aborts long ones itself.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
     if !matches!(ended.await, Ok(true)) {
         (options.log)("an agent panicked");

@@ -328,7 +328,7 @@ pub enum AgentChange {
     Transition {
         /// ID of the virtual machine.
         vm: VmId,
-        /// Present state.
+        /// Current state.
         from: VmState,
         /// Next state.
         to: VmState,

@@ -75,8 +75,8 @@ struct InFlight {
 /// Where the resources of a reservation in progress are counted in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Apart from all virtual machines of the store. `is_certain` unless the host was reloaded in between: the store
-    /// may have contained the reservation already.
+    /// Separate from all virtual machines in the store. `is_certain` is false if the host was reloaded in the meantime:
+    /// the store may have contained the reservation already.
     Apart { is_certain: bool },
     /// As part of this virtual machine, which a reload found in the store.
     With(VmId),
@@ -316,8 +316,8 @@ impl Allocator {
         unreachable!("the last attempt returns")
     }
 
-    /// Gives a virtual machine of a host that was forced down a place on another host, or deletes it if its owner wants
-    /// that. The caller asserts that its old domain no longer runs.
+    /// Moves a virtual machine from a host that was forced down to another host, or deletes it if that is its owner's
+    /// intent. The caller asserts that its old domain no longer runs.
     ///
     /// # Errors
     /// If its host was not forced down, the request fits on no other host, or the store fails.
@@ -338,7 +338,7 @@ impl Allocator {
                 // Another request has moved or deleted it in between.
                 continue;
             }
-            // Its present places do not count for its groups. The host is down, so no decision uses them.
+            // Its current places do not count for its groups. The host is down, so no decision uses them.
             for place in vm.placement.iter().chain(&vm.target) {
                 self.scheduler.give(place)?;
             }

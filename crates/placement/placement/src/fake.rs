@@ -1,6 +1,6 @@
 //! An in-memory hypervisor for tests. It injects failures and crashes of the caller at any call, and lets tests change
-//! or remove domains behind the caller's back. It can persist its domains to a file, so that they survive a restart of
-//! the caller as libvirt's do.
+//! or remove domains without the caller's knowledge. It can persist its domains to a file, so that they survive a
+//! restart of the caller as libvirt's do.
 
 use crate::cpus::CpuSet;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};

@@ -38,7 +38,7 @@ pub struct TakeError {
 /// Reservations on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeState {
-    /// CPUs reserved for the host, dedicated to a virtual machine, or gone.
+    /// CPUs reserved for the host, dedicated to a virtual machine, offline, or removed.
     pub taken: Bits,
     pub free_cpus: u16,
     /// Cores with no taken thread.
@@ -69,7 +69,7 @@ pub(crate) struct HostState {
 }
 
 /// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
-/// without a look at their nodes.
+/// without examining their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FreeCapacity {
     pub node_cpus: u16,
@@ -387,7 +387,8 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
     for (node, cpu) in tally.exclusive {
         let (n, at) = cpu_place(&shape, node, cpu)?;
         if shape.nodes[n].gone.get(at) {
-            // A gone CPU stays counted as taken until its owner is deleted, so it is neither taken nor released here.
+            // An offline or removed CPU stays counted as taken until its owner is deleted, so it is neither taken nor
+            // released here.
             continue;
         }
         if host.nodes[n].taken.get(at) {

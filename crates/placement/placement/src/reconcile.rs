@@ -1,4 +1,4 @@
-//! Brings a host's hypervisor to the state that the store intends, from any present state. A crash between any two
+//! Brings a host's hypervisor to the state that the store intends, from any current state. A crash between any two
 //! steps is safe. An agent calls [`reconcile`] after changes and periodically.
 
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};

@@ -49,7 +49,7 @@ pub(crate) struct NodeShape {
     pub gone: Bits,
     /// Number of CPUs that are not reserved for the host.
     pub usable: u16,
-    /// Number of cores that have neither a reserved nor a gone thread.
+    /// Number of cores of which no thread is reserved, offline or removed.
     pub usable_cores: u16,
     /// Largest number of threads of any core.
     pub threads: u16,

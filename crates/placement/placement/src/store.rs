@@ -270,7 +270,7 @@ pub enum StoreError {
     /// The state machine has no such transition.
     #[error("a virtual machine that is {from} cannot become {to}")]
     NotAllowed {
-        /// Present state.
+        /// Current state.
         from: VmState,
         /// Requested state.
         to: VmState,
@@ -401,8 +401,8 @@ pub trait Store: AgentStore {
     /// groups or on another host; [`StoreError::Quota`] if its tenant would exceed its quota.
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError>;
 
-    /// Gives a virtual machine of a host that was forced down a placement on another host, where it starts anew. Its old
-    /// domain must no longer run.
+    /// Assigns a virtual machine of a host that was forced down a placement on another host, where it is started. Its
+    /// old domain must no longer run.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if its host was not forced down, or the placement is taken or forbidden by its groups.

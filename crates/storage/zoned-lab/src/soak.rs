@@ -225,7 +225,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
         Ok(done)
     }
 
-    /// Like `window`, but starts each operation when it is due, or at once if it is late.
+    /// Like `window`, but starts each operation when it is due, or immediately if it is late.
     fn window_at(&mut self, rate: f64) -> Result<u64> {
         let all = ((rate * self.options.window.as_secs_f64()) as u64).max(self.options.window_operations);
         let begin = Instant::now();

@@ -155,7 +155,7 @@ fn a_device_of_stated_latencies_takes_them_for_every_command() {
     let us_of = |us: u64| Duration::from_ps(us * 1_000_000);
     let drive = drive(Parameters::answering(us_of(10), us_of(20), us_of(30)));
     fill(&drive, 1, 1 << 20);
-    // Also what was written just before, which a drive with a write buffer would answer from there.
+    // The reads include data just written, which a drive with a write buffer would read from the buffer.
     for kib in [4, 8, 64] {
         assert_eq!(whole_us(&drive, || fill_one(&drive, kib)), 20, "write of {kib} KiB");
         let block = Block(drive.zone(ZoneNumber(0)).unwrap().write_pointer - kib as u64 / 4);

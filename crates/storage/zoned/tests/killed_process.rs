@@ -24,7 +24,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Where the zones of the file begin: behind the metadata, at a multiple of 1 MiB.
+/// Where the zones of the file begin: after the metadata, at a multiple of 1 MiB.
 fn zones_start(file: &File) -> u64 {
     let zones = geometry().blocks() * u64::from(geometry().block_bytes);
     (file.metadata().unwrap().len() - zones) >> 20 << 20
@@ -184,7 +184,7 @@ fn a_forked_child_cannot_write_to_the_map_of_its_parent() {
     if child == 0 {
         let is_refused = map.put(b"child", b"1").is_err();
         drop(map);
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(if is_refused { 0 } else { 1 }) };
     }
     let mut status = 0;

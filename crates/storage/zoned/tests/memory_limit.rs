@@ -1,5 +1,5 @@
-//! The memory of a map is bounded by the cache size and 64 MiB, whatever the load. Each load runs in a process of its
-//! own, whose peak memory is measured (ru_maxrss, getrusage(2)); the page cache is not part of it.
+//! The memory of a map is bounded by the cache size and 64 MiB, whatever the load. Each load runs in its own process,
+//! whose peak memory is measured (ru_maxrss, getrusage(2)); the page cache is not part of it.
 
 use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Batch, Durability, Options, Store};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// The memory that a map may take besides its cache, bytes.
+/// The memory that a map may take in addition to its cache, bytes.
 const BESIDES_BYTES: u64 = 64 << 20;
 
 /// The number of records: LONGMA_ZONED_MEMORY_RECORDS, by default a million.
@@ -54,7 +54,7 @@ fn put(map: &Store<FileDevice>, numbers: impl Iterator<Item = u64>) {
     map.apply(&batch).unwrap();
 }
 
-/// Runs `load` in a process of its own, and asserts that it stays within the limit.
+/// Runs `load` in its own process and asserts that it stays within the limit.
 fn within_the_limit(
     test: &str,
     durability: Durability,

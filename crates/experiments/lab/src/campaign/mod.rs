@@ -21,7 +21,7 @@ pub struct Campaign<'a> {
     pub points: Vec<Point>,
     /// Whether these are the points of the quick form.
     pub quick: bool,
-    /// Points that only the quick form has, because it runs less there.
+    /// Points that belong only to the quick form, which runs less at them.
     pub shortened: BTreeSet<Key>,
 }
 
@@ -60,7 +60,7 @@ pub enum State {
 pub trait Observer: Sync {
     /// The campaign starts: numbers of points to run and of points with results.
     fn begin(&self, _to_run: usize, _reused: usize) {}
-    /// A point has a record.
+    /// A point has been run here; `record` is its result.
     fn point(&self, _point: &Point, _record: &Record) {}
     /// A point failed because of the host.
     fn fault(&self, _point: &Point, _failure: &Failure) {}

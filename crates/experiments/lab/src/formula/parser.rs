@@ -4,7 +4,7 @@ use super::{Fold, Formula};
 
 /// Maximum nesting of parentheses and functions.
 const MAX_DEPTH: usize = 100;
-/// Maximum number of names, numbers and signs.
+/// Maximum number of tokens: names, numbers and operators.
 const MAX_TOKENS: usize = 1000;
 
 /// A word of a formula.
@@ -100,7 +100,7 @@ impl Parser {
         token
     }
 
-    /// Takes the next sign if it is one of `signs`.
+    /// Consumes the next operator if it is one of `signs`.
     fn take(&mut self, signs: &str) -> Option<char> {
         match self.tokens.get(self.at) {
             Some(Token::Sign(sign)) if signs.contains(*sign) => {

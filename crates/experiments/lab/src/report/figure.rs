@@ -44,7 +44,7 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     (svg(WIDTH, height, &panel.plot.title, &inside), marks)
 }
 
-/// The frame, smaller by what the labels below it would need outside of the drawing.
+/// The frame, reduced so that the labels below it stay inside the drawing.
 fn with_room(frame: Frame, ticks: &[(f64, String)]) -> Frame {
     let (mut left, mut right) = (0f64, 0f64);
     for (x, words) in ticks {

@@ -1,4 +1,4 @@
-//! The workload `vm`: a guest program as the contents of a virtual machine that the scheduler places on the machine's
+//! The workload `vm`: a guest program that represents a virtual machine, which the scheduler places on the machine's
 //! host. Its threads are the virtual CPUs. Threads and memory are bound according to the policies or placed at random.
 //! VM exits and nested page tables are not modelled. `program` runs the program.
 //!
@@ -269,7 +269,8 @@ impl Setup {
         Layout { numa: String::new(), steps: words(steps) }
     }
 
-    /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
+    /// Random cores of the host or of one node. No core is used twice, as with a load-balancing scheduler that has idle
+    /// cores.
     fn anywhere(&self, chance: &mut Rng) -> Vec<u32> {
         let node = chance.index(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };

@@ -166,7 +166,7 @@ struct ModelledDomain {
     shares: Vec<Vec<Share>>,
     /// MiB of each virtual node by host node.
     memory: Vec<Vec<f64>>,
-    /// Present node of each virtual CPU.
+    /// Current node of each virtual CPU.
     on: Vec<usize>,
     cpu_s: f64,
     /// Bytes read so far.

@@ -53,7 +53,7 @@ const MEASURES: [(&str, &str, &str); 13] = [
 /// The device of the trees: it counts and times accesses, and keeps the contents in memory.
 type Device = ModelledDevice<NullDevice>;
 
-/// Maximum total number of pairs in cached trees: some hundred megabytes.
+/// Maximum total number of pairs in cached trees: several hundred megabytes.
 const MAX_CACHED_PAIRS: u64 = 12_000_000;
 
 /// The published trees under YCSB workloads.

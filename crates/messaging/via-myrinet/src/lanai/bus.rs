@@ -51,7 +51,7 @@ impl Bus {
         }
     }
 
-    /// Starts a DMA of `bytes`. [`Bus::dma_end`] returns its end, which accesses in between delay.
+    /// Starts a DMA of `bytes`. [`Bus::dma_end`] returns its end; accesses in the meantime delay it.
     pub fn begin_dma(&mut self, at: Time, bytes: u32, direction: Direction) {
         let start = at.max(self.accesses_until);
         let rate = if direction == Direction::ToHost { self.write_rate } else { self.read_rate };

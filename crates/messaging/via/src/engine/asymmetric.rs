@@ -15,8 +15,8 @@ pub fn is_available() -> bool {
     *AVAILABLE.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && heavy_barrier())
 }
 
-/// The barrier of the frequent side. It keeps only the compiler from moving a load before a store; the heavy barrier
-/// takes care of the processor.
+/// The barrier of the frequent side. It prevents only the compiler from moving a load before a store; the heavy barrier
+/// prevents the processor from doing so.
 #[inline]
 pub fn light_barrier() {
     compiler_fence(Ordering::SeqCst);

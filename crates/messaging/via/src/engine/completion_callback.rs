@@ -28,7 +28,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn note_call(&self, inner: &mut Inner) {
         if inner.queues.is_special {
-            // The counter is not exact: two threads that increment it at once may add only one. Readers check only
+            // The counter is not exact: two threads that increment it concurrently may add only one. Readers check only
             // whether it has changed.
             self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             if inner.queues.parked {

@@ -23,7 +23,7 @@ impl Endpoint {
         Locked { guard: ManuallyDrop::new(self.inner.lock()), endpoint: self }
     }
 
-    /// Breaks the connection after a fault, releases the lock and delivers the news.
+    /// Breaks the connection after a fault, releases the lock and notifies the program.
     #[cold]
     #[inline(never)]
     fn release_with_news(&self, mut guard: Guard<'_, Inner>) {
@@ -74,7 +74,7 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
-    // Every call on a VI ends here. The common case, no news, must not cost a call.
+    // Every call on a VI ends here. The common case, nothing to report, must not cost a function call.
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: `self.guard` is not used after this.

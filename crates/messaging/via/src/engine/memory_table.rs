@@ -32,8 +32,8 @@ impl Region {
 struct Contents {
     /// By handle.
     regions: BTreeMap<u32, Arc<Region>>,
-    /// The handle allocated last. A handle is reused only after all others, about four thousand million, so a stale
-    /// handle stays invalid until then.
+    /// The handle allocated last. A handle is reused only after all others, about four billion, so a stale handle stays
+    /// invalid until then.
     last_handle: u32,
     bytes: u64,
     /// The existing tags, each with the number of VIs and regions that use it.

@@ -183,7 +183,8 @@ fn ignore_panic(look: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(look));
 }
 
-/// The thread: sleeps until one of its VIs has news, and then polls it, which wakes its futures or calls its callback.
+/// The thread: sleeps until one of its VIs has an event, and then polls it, which wakes its futures or calls its
+/// callback.
 fn poll_loop(vi_registry: &Weak<ViRegistry>, bell: &LocalBell) {
     let mut bells = Vec::new();
     loop {

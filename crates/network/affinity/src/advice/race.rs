@@ -24,7 +24,7 @@ const FINALISTS: usize = 4;
 pub struct Round {
     /// The pairs to measure.
     pub pairs: Vec<Pair>,
-    /// Number of runs that each pair shall have, including earlier ones.
+    /// Number of runs that each pair must have, including earlier ones.
     pub repeats: u32,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Race<'a> {
         pairs
     }
 
-    /// Unmeasured pairs of these kinds in turn, on CPUs not used by other pairs if possible.
+    /// Unmeasured pairs, which alternate between these kinds, on CPUs not used by other pairs if possible.
     fn apart(&self, kinds: &[Kind], known: &[Pair], count: usize) -> Vec<Pair> {
         let mut chosen: Vec<Pair> = Vec::new();
         let mut used: BTreeSet<(bool, u32)> = BTreeSet::new();

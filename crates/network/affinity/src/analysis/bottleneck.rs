@@ -1,5 +1,5 @@
 //! Identifies the bottleneck of a class of pairs from the counters, with the figures as evidence. If no resource is
-//! saturated, it says so.
+//! saturated, the result says so.
 
 use crate::counters::CpuShares;
 use crate::sweep::{Header, Sample};

@@ -153,7 +153,7 @@ fn unshare() -> io::Result<()> {
     crate::child::check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })
 }
 
-/// Sets the calling thread's affinity to its present value.
+/// Sets the calling thread's affinity to its current value.
 fn bind() -> io::Result<()> {
     let now = match rustix::thread::sched_getaffinity(None) {
         // The host has more CPUs than the library's set. Loads are bound with a larger set, so this is not an error.

@@ -139,7 +139,7 @@ pub enum ResultError {
 }
 
 impl Header {
-    /// The present format version.
+    /// The current format version.
     pub const FORMAT: u32 = FORMAT;
 
     /// The first difference from another header that makes runs incomparable.

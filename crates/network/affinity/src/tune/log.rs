@@ -63,7 +63,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Creates a decision with the present time.
+    /// Creates a decision with the current time.
     pub fn new(act: Act, subject: impl Into<String>, why: impl Into<String>) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self { at, act, subject: subject.into(), from: None, to: None, why: why.into() }

@@ -257,7 +257,7 @@ impl Tuner {
         }
     }
 
-    /// Builds the model of an observation and its present placement.
+    /// Builds the model of an observation and its current placement.
     fn model(&mut self, observation: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
         let online: CpuSet = observation.places.iter().map(|place| place.cpu).collect();
         let usable: CpuSet = online
@@ -286,7 +286,7 @@ impl Tuner {
                 load: thread.load,
                 open: (why.is_none() && !open.is_empty()).then_some(open),
             });
-            // Use the thread's affinity and not its present CPU, which may change at any time.
+            // Use the thread's affinity and not its current CPU, which may change at any time.
             let bound = self.ours.get(&thread.setting()).unwrap_or(&thread.bound);
             let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
             placing.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });

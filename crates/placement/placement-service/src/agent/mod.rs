@@ -58,7 +58,7 @@ pub enum Description {
 }
 
 impl Description {
-    /// Returns the present description.
+    /// Returns the current description.
     ///
     /// # Errors
     /// If a file is missing or malformed; the message names it.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 /// Default reserve of each node: an eighth of its ordinary pages, but at most this many MiB.
 const MAX_DEFAULT_MIB: u64 = 2048;
 
-/// How much of a host's memory in ordinary pages is kept for the host. Huge pages are apart: the kernel has already
-/// set them aside.
+/// The memory in ordinary pages that is reserved for the host. Huge pages are not included: the kernel has already set
+/// them aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MemoryReserve {
     /// An eighth of each node, but at most 2 GiB.

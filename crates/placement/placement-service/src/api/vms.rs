@@ -137,7 +137,7 @@ fn allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(
 
 /// Parses a request. The tenant defaults to the caller's.
 pub(super) fn request_of(caller: &Caller, body: &[u8]) -> Result<Request, HttpProblem> {
-    /// Tells whether a body names a tenant.
+    /// The part of a body that may name a tenant.
     #[derive(Deserialize)]
     struct Named {
         tenant: Option<IgnoredAny>,

@@ -245,7 +245,7 @@ pub(super) fn name_of(xml: &Element) -> &str {
     xml.child("name").map_or("", |name| &name.text)
 }
 
-/// UUID of a domain. Unlike a name, virsh never takes it for something else.
+/// UUID of a domain. Unlike a name, it is never ambiguous to virsh.
 pub(super) fn uuid_of(xml: &Element) -> &str {
     xml.child("uuid").map_or("", |uuid| uuid.text.trim())
 }

@@ -116,7 +116,7 @@ impl Libvirt {
             together.into_iter().map(|xml| (domain::uuid_of(&xml).to_string(), xml)).collect();
         let mut all = Vec::new();
         for uuid in uuids {
-            // If a domain has disappeared or its XML is invalid, query it on its own.
+            // If a domain has disappeared or its XML is invalid, query it separately.
             all.extend(match described.remove(uuid) {
                 Some(xml) => Some(xml),
                 None => self.dump(uuid)?.filter(|xml| domain::uuid_of(xml) == uuid),

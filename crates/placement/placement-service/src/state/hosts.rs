@@ -78,7 +78,8 @@ impl HostState {
         self.noted = None;
     }
 
-    /// Everything an operator should know: problems of the agent, lost resources, and a silent agent.
+    /// All problems of the host: those that the agent reports, lost resources, an unusable description, and a silent
+    /// agent.
     pub fn all_problems(&self) -> Vec<String> {
         let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE_TIMEOUT);
         let silent = silent.map(|silent| {

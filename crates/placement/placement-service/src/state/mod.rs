@@ -56,7 +56,7 @@ pub(crate) struct ServiceState {
     /// Counts changes of the tokens, so that streams notice revoked ones.
     pub token_changes: watch::Sender<u64>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
-    /// Since when the database file has been missing from its path, in seconds since 1970.
+    /// The time since which the database file has been missing from its path, in seconds since 1970.
     displaced: Mutex<Option<i64>>,
     /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
     statuses: Mutex<()>,

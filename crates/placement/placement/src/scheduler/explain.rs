@@ -44,8 +44,8 @@ pub struct HostVerdict {
 }
 
 impl HostVerdict {
-    /// Why the host does not fit, in one sentence; `None` if it fits. If every node lacks something, the sentence names
-    /// what the node that lacks least has.
+    /// Why the host does not fit, in one sentence; `None` if it fits. If every node lacks something, the sentence
+    /// states what is free on the node that comes closest.
     pub fn reason(&self) -> Option<String> {
         if self.score.is_some() {
             return None;

@@ -535,7 +535,7 @@ fn placements_reserve_memory_for_emulators() {
     let mut scheduler = with(overhead);
     let large = Request::new("large", 2, 940);
     assert_eq!(reserved_for(&mut scheduler, &large), Some(vec![(0, 4, 960)]));
-    // Huge pages are apart, but the emulator's memory is in ordinary pages.
+    // Huge pages are a separate resource, but the emulator's memory is in ordinary pages.
     let huge = |name: &str, vcpus| Request { huge_page_kib: Some(2048), ..Request::new(name, vcpus, 256) };
     assert_eq!(reserved_for(&mut scheduler, &huge("a", 2)), Some(vec![(0, 4, 20), (0, 2048, 256)]));
     assert_eq!(reserved_for(&mut scheduler, &huge("b", 3)), None);

@@ -46,7 +46,7 @@ pub(super) fn force_delete(db: &dyn Database, id: VmId) -> Result<Vm> {
     tables::vm(db, id)
 }
 
-/// Gives a virtual machine of a dead host a placement on another host.
+/// Assigns a virtual machine of a dead host a placement on another host.
 pub(super) fn evacuate(db: &dyn Database, id: VmId, placement: &Placement) -> Result<Vm> {
     let old = tables::vm(db, id)?;
     let from = dead_host_of(db, &old)?;

@@ -41,7 +41,7 @@ pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &
 }
 
 /// Returns which group, and which of its members, forbids moving a virtual machine to `target` on its host, by the
-/// store's present contents.
+/// store's current contents.
 ///
 /// # Errors
 /// If the database fails.

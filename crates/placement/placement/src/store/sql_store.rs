@@ -45,7 +45,7 @@ impl SqlStore {
         Ok(Self { _checkpointer: checkpointer, writer, reader, file_identity: None })
     }
 
-    /// Also checks that the database's files stay in place.
+    /// Makes the store check that the database's files stay in place.
     pub(super) fn at(self, file_identity: Arc<FileIdentity>) -> Self {
         Self { file_identity: Some(file_identity), ..self }
     }

@@ -1,4 +1,5 @@
-//! The flash of the modelled SSD: when its dies, channels and link are free, and which data is in its write buffers.
+//! The flash of the modelled SSD: tracks when its dies, channels and link are free, and which data is in its write
+//! buffers.
 //!
 //! Source: the structure of NVMeVirt's zoned drives (FAST 2023). A zone is striped over all dies. A write completes
 //! when it is in the buffer, and is programmed when a full program unit is buffered. Programs are not suspended for

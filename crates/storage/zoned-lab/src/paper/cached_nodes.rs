@@ -1,5 +1,5 @@
-//! Which nodes the host keeps in memory, so that reading them does not read the device. The choice is by kind of node
-//! and does not change. The paper does not say which reads its counts leave out.
+//! Selects the nodes that the host keeps in memory, so that reading them does not read the device. The selection
+//! depends on the kind of node and is fixed. The paper does not state which reads its counts omit.
 
 use super::counts::NodeKind;
 use serde::Serialize;

@@ -116,8 +116,8 @@ impl<D: ZonedDevice> Store<D> {
             shared.shrink_cache();
         }
         drop(tree);
-        // Rewrite the superblock: one of its copies may be lost. And after a failed flush it may be readable but not
-        // durable, in which case a power cut would bring the previous one back.
+        // Rewrite the superblock, because one of its copies may be lost. After a failed flush it may also be readable
+        // but not durable; a power cut would then bring the previous one back.
         writer.superblock.write(&shared.io)?;
         shared.io.device.flush()?;
         if let Some(cut) = cut {
@@ -314,7 +314,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The position at which the journal continues: behind everything written to its last zone, so that leftovers after
+    /// The position at which the journal continues: after everything written to its last zone, so that leftovers after
     /// the end are never read again.
     fn after_tail<D: ZonedDevice>(
         &self,

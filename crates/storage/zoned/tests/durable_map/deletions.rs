@@ -1,5 +1,5 @@
-//! The space that records take and the bytes that are written for them: deletions in random order, a cache that the map
-//! just fits into, values of some hundred bytes.
+//! Tests of the space that records take and of the bytes written for them: deletions in random order, a cache that just
+//! holds the map, values of a few hundred bytes.
 
 use crate::support::{busy, open};
 use longma_zoned::device::{Geometry, MemoryDevice};
@@ -101,7 +101,7 @@ fn the_space_of_nine_records_in_ten_comes_back_after_they_are_deleted() {
 
 #[test]
 fn a_full_map_takes_as_many_records_as_were_deleted() {
-    // Leaves that were filled in order had no room; afterwards they have. So not quite as many records fit.
+    // Leaves filled in order have no free space; refilled leaves do, so fewer records fit.
     for (is_random, part_between, part_behind) in [(true, 95, 85), (false, 80, 45)] {
         for (cache_bytes, is_behind) in [(64 << 20, false), (1 << 20, true)] {
             let map = map(cache_bytes);
@@ -110,7 +110,7 @@ fn a_full_map_takes_as_many_records_as_were_deleted() {
             let there: Vec<u64> = shuffled(filled).into_iter().map(|index| even[index as usize]).collect();
             let half = there[..filled as usize / 2].iter();
             assert_eq!(apply(&map, half.map(|number| 2 * number), delete), filled / 2);
-            // Between the keys that are left, or all of them behind the last key.
+            // Between the keys that are left, or all of them after the last key.
             let new = |number: &u64| if is_behind { number + (1 << 20) } else { 2 * number + 1 };
             let again = apply(&map, there.iter().map(new), put);
             let what = format!("cache of {cache_bytes} bytes, random {is_random}, behind {is_behind}");

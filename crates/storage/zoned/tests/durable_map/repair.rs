@@ -132,7 +132,7 @@ fn a_repair_skips_damaged_batches_and_applies_all_later_ones() {
         let image = Arc::new(pristine.snapshot());
         image.flip_bit(Block(journal.start.0 + offset), 8 * 100).unwrap();
         if Store::open(Arc::clone(&image), busy(50_000, 20_000)).is_ok() {
-            // The block is from before the last checkpoint, or behind a record.
+            // The block is from before the last checkpoint, or after a record.
             continue;
         }
         let (lost, later) = opened(&image);

@@ -37,7 +37,7 @@ pub enum Records {
     Fixed,
     /// Short and long keys, empty and long values.
     Variable,
-    /// Also values that do not fit into a node.
+    /// Records that include values larger than a node.
     Large,
 }
 

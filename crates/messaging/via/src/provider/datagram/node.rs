@@ -67,7 +67,7 @@ pub(super) struct State {
     pub(super) sleepers: u32,
     /// When a program polled last.
     pub(super) polled: Duration,
-    /// Until when the NIC's thread sleeps unless it is woken; zero while it works.
+    /// The time until which the NIC's thread sleeps unless it is woken; zero while it works.
     pub(super) sleeps_until: Duration,
     /// Whether there are new requests that waiting threads have not been notified of.
     has_new_requests: bool,
@@ -218,7 +218,7 @@ impl Node {
             // The connection has space for events again.
             state.settle(now, tag);
             if !state.news.is_empty() {
-                // Other VIs have news: let the NIC's thread notify them.
+                // Other VIs have events: let the NIC's thread notify them.
                 let own = state.paths.by_tag.get(&tag).and_then(|path| path.vi);
                 state.news.retain(|vi| Some(*vi) != own);
                 if !state.news.is_empty() {
@@ -265,7 +265,7 @@ impl Node {
         self.wakeup.ring();
     }
 
-    /// Performs a turn on the NIC's thread and returns the VIs that have news.
+    /// Performs a turn on the NIC's thread and returns the VIs that have events.
     pub(super) fn work(&self) -> Vec<u32> {
         let mut state = self.lock();
         let now = self.now();

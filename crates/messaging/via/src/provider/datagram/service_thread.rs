@@ -16,8 +16,8 @@ pub(super) const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
 /// A program that polled within this time is expected to poll again.
 const STILL_POLLING: Duration = Duration::from_millis(2);
 
-/// The number of rounds before the thread pauses although VIs still have news, and the length of the pause. Without the
-/// pause, a VI that never takes its events would keep the thread busy.
+/// The number of rounds before the thread pauses although VIs still have events, and the length of the pause. Without
+/// the pause, a VI that never takes its events would keep the thread busy.
 const MAX_ROUNDS: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -81,7 +81,7 @@ fn run(weak: &Weak<Node>) {
     }
 }
 
-/// Works and polls the VIs that have news until there is no news. Returns the length of a pause if there still is.
+/// Works and polls the VIs that have events until none has. Returns the length of a pause if some still do.
 fn look(node: &Node) -> Option<Duration> {
     let attention = node.attention.get().and_then(Weak::upgrade);
     for _ in 0..MAX_ROUNDS {

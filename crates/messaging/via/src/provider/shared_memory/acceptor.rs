@@ -69,7 +69,7 @@ struct AcceptorState {
     /// In order of arrival.
     handshakes: VecDeque<Handshake>,
     ready: VecDeque<IncomingRequest>,
-    /// Until when no sockets are accepted, because the process ran out of descriptors.
+    /// The time until which no sockets are accepted, because the process ran out of descriptors.
     full_until: Option<Instant>,
 }
 

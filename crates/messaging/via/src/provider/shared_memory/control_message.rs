@@ -78,7 +78,7 @@ pub(in crate::provider) enum ControlMessage {
         handle: u32,
         reason: String,
     },
-    /// There is data to be stored although the program may not be polling, or there is news for a parked side.
+    /// There is data to be stored although the program may not be polling, or there is an event for a parked side.
     Nudge,
 }
 

@@ -1,4 +1,4 @@
-//! Closes file descriptors received from peers. Memory files with few pages are closed at once; everything else is
+//! Closes file descriptors received from peers. Memory files with few pages are closed immediately; everything else is
 //! closed or unmapped by a separate thread for each peer user. Control sockets are handled likewise, because closing a
 //! socket closes the descriptors in its unread messages.
 //!

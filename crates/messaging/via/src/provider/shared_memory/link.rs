@@ -171,7 +171,7 @@ impl SharedLink {
         }
     }
 
-    /// Announces a state in which the peer must notify us of news. Returns `false` if the barrier failed, so that the
+    /// Announces a state in which the peer must notify us of events. Returns `false` if the barrier failed, so that the
     /// peer may miss the announcement.
     fn announce(&mut self, how: u32) -> bool {
         self.sleep_state |= how;

@@ -264,7 +264,7 @@ impl Monitor {
             }
         }
         peer.retry_revocations();
-        // For a parked VI any message means news: the socket may have had no space for the wakeup message itself.
+        // For a parked VI any message means an event: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
         // Even if another process still sends messages over the socket.
         if peer.contact.process.has_ended() {

@@ -1,5 +1,5 @@
-//! A mapped region of the peer. When it is released, few pages are unmapped at once and many by the closing thread of
-//! the peer's user.
+//! A mapped region of the peer. When it is released, a region of few pages is unmapped immediately, a larger one by the
+//! closing thread of the peer's user.
 //!
 //! Source: munmap(2), memfd_create(2). Releasing the last reference to a memory file frees all of its pages.
 

@@ -1,5 +1,5 @@
-//! Attackers against a server that keeps serving: random sequences of steps by one attacker, and six attacker processes
-//! at once, some of which are killed. `honest.rs` measures a well-behaved client during the attack.
+//! Attackers against a server that keeps serving: random sequences of steps by one attacker, and six concurrent
+//! attacker processes, some of which are killed. `honest.rs` measures a well-behaved client during the attack.
 //!
 //! The campaign: `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 

@@ -72,7 +72,7 @@ fn speak(marker: &str) {
         serial: 0,
     };
     send(socket.as_raw_fd(), &ControlMessage::Lend { export, file: LENT as u32 }, None).unwrap();
-    // Long enough for the other side to borrow the region, which happens at once where permitted.
+    // Long enough for the other side to borrow the region, which happens immediately where permitted.
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
         if matches!(hear(&socket), Ok(ControlMessage::Mapped { handle: 7, .. })) {

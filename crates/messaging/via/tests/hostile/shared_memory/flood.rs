@@ -1,4 +1,4 @@
-//! Many peers send control messages at once, while another peer needs a single one to be handled.
+//! Many peers send control messages concurrently, while another peer needs a single one to be handled.
 //!
 //! Source: proc(5), /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 

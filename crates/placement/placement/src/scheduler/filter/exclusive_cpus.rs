@@ -29,7 +29,7 @@ impl NodeFilter for ExclusiveCpus {
             SmtPolicy::Require => c.cell.vcpus / threads,
         };
         let needed = c.demand.exclusive(c.cell, c.shape.threads);
-        // Fewest CPUs that carry the present shared virtual CPUs.
+        // Fewest CPUs that carry the current shared virtual CPUs.
         let kept = (c.state.shared * 100).div_ceil(c.overcommit_percent.max(1));
         let free = u32::from(c.state.free_cpus).saturating_sub(kept);
         Shortage::unless(cores.into(), c.state.free_cores.into())

@@ -1,5 +1,5 @@
-//! Deletion and its consequences: neighbouring nodes merge when both fit into one, and heads stay at least half full,
-//! as in a B+-tree. `entry` deletes within a single node.
+//! Deletion and rebalancing: neighbouring nodes merge when both fit into one, and heads stay at least half full, as in
+//! a B+-tree. `entry` deletes within a single node.
 //!
 //! Source: the paper's merging: opportunistic at leaves and interior nodes, strict at heads.
 

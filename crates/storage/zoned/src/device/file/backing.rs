@@ -132,7 +132,7 @@ impl Backing {
     pub fn allocate(&self, part: std::ops::Range<u64>) -> Result<bool, DeviceError> {
         let Some(file) = self.file() else { return Ok(true) };
         let bytes = part.end - part.start;
-        // Ask first: a file system in memory would fill up completely before it fails.
+        // Check the free space first: an in-memory file system would fill up completely before the call fails.
         let free = rustix::fs::fstatvfs(file).map(|info| info.f_bavail.saturating_mul(info.f_frsize));
         let taken = file.metadata().map_or(0, |data| data.blocks() * 512);
         let full = |free: u64| {

@@ -1,6 +1,6 @@
-//! The metadata of an emulated device's file. In front of the zones: a header, two checkpoints of the zone states, and a
-//! log of their changes. Behind the zones: the write-pointer table, and another copy of the header. Copies are in
-//! different pages, so that the loss of a page does no harm.
+//! The metadata of an emulated device's file. Before the zones: a header, two checkpoints of the zone states, and a log
+//! of their changes. After the zones: the write-pointer table, and another copy of the header. Copies are in different
+//! pages, so that the loss of a page does no harm.
 //!
 //! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
 //! with its CRC-32C.
@@ -185,7 +185,7 @@ impl FileLayout {
         (self.record_bytes as usize / 2 - LIST_HEAD_BYTES - 4) / ENTRY_BYTES
     }
 
-    /// The part of the file behind the zones.
+    /// The part of the file after the zones.
     pub fn tail(&self) -> std::ops::Range<u64> {
         self.pointers.unwrap_or(self.end)..self.end
     }

@@ -54,7 +54,7 @@ pub struct StatesRepair {
     /// Whether the table of zone states was damaged and had to be reconstructed from its remains and from the contents
     /// of the zones.
     pub table_lost: bool,
-    /// Zones whose write pointer is unknown. It was set behind the last block with any content.
+    /// Zones whose write pointer is unknown. It was set past the last block with any content.
     pub guessed: Vec<ZoneNumber>,
 }
 
@@ -93,8 +93,8 @@ impl FileDevice {
     /// in use; [`DeviceError::Host`] if the file exists, cannot be created, or cannot have the required length. An
     /// existing file is then unchanged, unless a write failed.
     ///
-    /// The file is sparse: it takes space as zones are written, and gives it back when they are reset. A write fails if
-    /// the file system is full then. [`FileDevice::create_allocated`] avoids that.
+    /// The file is sparse: it takes space as zones are written, and frees it when they are reset. A write fails if the
+    /// file system is full. [`FileDevice::create_allocated`] avoids that.
     pub fn create(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
         Self::create_file(path, geometry, replace, false)
     }
@@ -197,7 +197,7 @@ impl FileDevice {
     }
 
     /// Opens a device even if all copies of its table of zone states are damaged. The table is then reconstructed from
-    /// its remains. For zones without any record, the write pointer is set behind the last block with any content; data
+    /// its remains. For zones without any record, the write pointer is set past the last block with any content; data
     /// that was not flushed before a power cut may reappear. Intended for [`crate::Store::repair`], which verifies the
     /// contents of the zones.
     ///

@@ -81,7 +81,7 @@ impl Batch {
         self.count = 0;
     }
 
-    /// Makes room for one more change, and no more, in a batch of which there are many.
+    /// Reserves memory for exactly one more change, because many such batches exist at a time.
     pub(crate) fn reserve_exact(&mut self, Change { key, value }: Change<'_>) {
         let value = match value {
             Value::Inline(value) => value.len(),

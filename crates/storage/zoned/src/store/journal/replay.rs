@@ -38,7 +38,7 @@ pub(crate) struct Replay {
     pub lost: Vec<LostBatches>,
     /// The number of intact batches before the first damage.
     before_damage: usize,
-    /// The position after the last complete record. Anything behind it is ignored, and nothing is appended there.
+    /// The position after the last complete record. Anything after it is ignored, and nothing is appended there.
     pub end: Position,
     /// The zones that hold the journal.
     pub zones: Vec<u32>,
@@ -153,7 +153,7 @@ struct JournalReader<'a, D> {
     id: u64,
     cut: u64,
     at: Position,
-    /// Whether the part at `at` must have the checksum chain of `at`. Behind damage the chain is unknown.
+    /// Whether the part at `at` must have the checksum chain of `at`. After damage the chain is unknown.
     is_chained: bool,
     /// The record assembled so far, with the sequence number of its first part. `None` if the first part was not read.
     record: Option<(u64, Vec<u8>)>,
@@ -163,7 +163,7 @@ struct JournalReader<'a, D> {
     found: Replay,
 }
 
-/// Reads the journal of a superblock. `space` tells which zones the tree does not use; further parts of the journal may
+/// Reads the journal of a superblock. `space` knows which zones the tree does not use; further parts of the journal may
 /// be in those.
 ///
 /// # Errors
@@ -187,7 +187,7 @@ pub(crate) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Sup
 
 impl<D: ZonedDevice> JournalReader<'_, D> {
     fn read(&mut self) -> Result<()> {
-        // Zone 0 means that no zone was free, so that a checkpoint came next. Behind damage the journal may continue
+        // Zone 0 means that no zone was free, so that a checkpoint came next. After damage the journal may continue
         // beyond the cut.
         while self.at.zone != 0 && (self.cut == 0 || self.at.sequence < self.cut) {
             if !self.found.zones.contains(&self.at.zone) {
@@ -237,7 +237,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
         self.record = None;
     }
 
-    /// Moves the position behind a part.
+    /// Advances the position past a part.
     fn step_over(&mut self, part: &Part) {
         self.at.sequence = part.sequence.wrapping_add(1);
         self.at.offset += part.blocks(self.io.geometry.block_bytes);
@@ -361,7 +361,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
         Position { zone, offset, sequence: part.sequence, batch: part.batch, chain: part.chain }
     }
 
-    /// Finds the next part behind damage: in the same zone, or at the beginning of another one.
+    /// Finds the next part after damage: in the same zone, or at the beginning of another one.
     fn next_part(&self) -> Result<Option<Position>> {
         let (zone, geometry) = (self.at.zone, &self.io.geometry);
         let is_sequential = zone < geometry.zones() && !geometry.is_conventional(ZoneNumber(zone));

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 impl<D: ZonedDevice> Shared<D> {
-    /// Evicts leaves until the cache is within its limit. Returns at once if another thread is already evicting.
+    /// Evicts leaves until the cache is within its limit. Returns immediately if another thread is already evicting.
     pub fn shrink_cache(&self) {
         let from = self.shrink_from.load(Ordering::Relaxed).max(self.options.cache_bytes);
         if self.io.resident_bytes() <= from {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 ///
 /// [`Iter::next_row`] and [`Iter::next_back_row`] lend each record and are the fastest. The [`Iterator`] implementation
 /// returns owned records. Records taken from both ends do not overlap. A record whose large value cannot be read yields
-/// an error, and iteration continues behind it. A leaf that cannot be read ends the iteration; [`Iter::seek`] can
+/// an error, and iteration continues after it. A leaf that cannot be read ends the iteration; [`Iter::seek`] can
 /// restart it elsewhere.
 pub struct Iter<D> {
     snapshot: Snapshot<D>,

@@ -77,7 +77,7 @@ impl Reclaim {
         self.relocated_victims.append(&mut self.moving);
     }
 
-    /// Drops a zone that was reset from all lists.
+    /// Removes a reset zone from all lists.
     pub fn forget(&mut self, zone: usize) {
         self.current = self.current.filter(|current| current.0 != zone);
         for list in [&mut self.marked, &mut self.moving, &mut self.relocated_victims] {
@@ -160,8 +160,8 @@ fn inner_of<'t, D: ZonedDevice>(
     Ok((inner.level == level).then_some(slot))
 }
 
-/// Whether an error means lost data in a single place. Collection then leaves the zone alone, and a reader of the data
-/// gets the error.
+/// Whether an error means lost data in a single place. Collection then skips the zone, and a reader of the data gets
+/// the error.
 pub(crate) const fn is_data_loss(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Bulk load of sorted records: full leaves are first written to the device and then linked into the tree all at once.
+//! Bulk load of sorted records: full leaves are first written to the device and then linked into the tree in one step.
 //!
 //! Source: the standard bottom-up bulk load of a B+-tree.
 
@@ -32,7 +32,7 @@ struct Staged {
 pub(crate) struct BulkLoad<'a, D: ZonedDevice> {
     shared: &'a Shared<D>,
     writer: &'a WriterLock,
-    /// The number of this load. Several loads may run at once.
+    /// The number of this load. Several loads may run concurrently.
     number: u64,
     page: Page,
     full: Vec<Page>,

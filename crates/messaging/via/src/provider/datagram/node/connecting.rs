@@ -128,7 +128,7 @@ impl Node {
         let answer = loop {
             self.turn(&mut state, self.now());
             if !state.news.is_empty() {
-                // Other VIs have news: let the NIC's thread notify them.
+                // Other VIs have events: let the NIC's thread notify them.
                 self.wakeup.ring();
             }
             if let Some(answer) = state.paths.take_event(tag) {

@@ -30,13 +30,13 @@ pub(super) struct Path {
     /// The VI of the connection. `None` before it is accepted and after it is abandoned.
     pub(super) vi: Option<u32>,
     pub(super) events: VecDeque<Event>,
-    /// Whether a message found no space, so that the VI must be notified when there is space again.
+    /// Whether a message did not fit, so that the VI must be notified when there is space again.
     pub(super) wants_room: bool,
     /// The deadline stored in `Paths::due`.
     due: Option<Duration>,
     /// When the connection was abandoned. It delivers pending data and then closes.
     pub(super) left: Option<Duration>,
-    /// How long it may take for that.
+    /// The time limit for that delivery.
     linger: Duration,
 }
 
