@@ -86,9 +86,9 @@ part! {
     pub struct Myrinet = "myrinet" {
         /// The NIC processor's clock.
         clock: Frequency,
-        /// Link rate in each direction.
+        /// Size of the NIC's SRAM.
         sram: Size,
-        /// Link rate, each way.
+        /// Link rate in each direction.
         rate: BitRate,
         /// Largest message that the firmware sends as one packet.
         mtu: Size,
