@@ -65,8 +65,8 @@ pub trait Privileged: Environment {
     fn idle(&self);
 }
 
-/// The semantics of `op` in a system: privileged instructions execute at privilege level 0 and trap at others. LVZ,
-/// which no implementation has yet, is illegal. All others are as in a user program.
+/// The semantics of `op` in a system: privileged instructions execute at privilege level 0 and trap at others. LVZ
+/// instructions are illegal. All others are as in a user program.
 pub fn semantics_of<P: Privileged>(op: Op) -> Semantics<P> {
     match op.row().extension {
         Extension::Privileged => lookup(op).unwrap_or(|_, _, _| Err(Trap::IllegalInstruction)),
