@@ -284,7 +284,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// Executes one instruction. The caller advances the program counter.
     fn serve(service: Self::Service, state: &mut State, memory: &dyn UserMemory) -> ServiceResult;
 
-    /// The instruction at source address `pc` and the address behind it, if LoongArch raised `trap` for an access that
+    /// The instruction at source address `pc` and the address after it, if LoongArch raised `trap` for an access that
     /// the source permits. The engine then executes the instruction. `fetch` reads words of source code.
     fn permitted(
         _trap: &longma_loongarch::Trap,

@@ -21,7 +21,7 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Its process's memory.
+    /// The memory of its process.
     pub fn memory(&self) -> &GuestMemory {
         self.space.memory()
     }
