@@ -72,7 +72,7 @@ impl Lowering<'_> {
         self.known.narrow |= 1 << n;
     }
 
-    /// Records that register `n` has a new 64-bit value in its LoongArch register, with these facts.
+    /// Makes register `n` an alias of register `from`, or of its low half if `wide` is false.
     pub fn defined_wide(&mut self, n: usize, facts: Facts) {
         if n == RSP {
             return;
