@@ -140,7 +140,7 @@ pub trait UserMemory {
     /// Writes `bytes`. Returns false if the range is not writable.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
 
-    /// How many of `bytes` bytes from `address` on are writable.
+    /// The number of writable bytes from `address` on, at most `bytes`.
     fn writable(&self, address: u64, bytes: u64) -> u64;
 
     /// The guest's clock in nanoseconds since an arbitrary start.

@@ -236,7 +236,7 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
     Root::new(path).map_err(host_error(HostOperation::UseRoot, path.unwrap_or(Path::new("/"))))
 }
 
-/// The constant names of the program to load, if it gets them.
+/// The constant names of the program to load, if it is configured to have them.
 fn fixed_identity(root: &Root, config: &ProcessConfig) -> Option<FixedIdentity> {
     let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
     let program = root.absolute(&config.program);

@@ -72,7 +72,7 @@ impl Lowering<'_> {
         self.known.narrow |= 1 << n;
     }
 
-    /// Makes register `n` an alias of register `from`, or of its low half if `wide` is false.
+    /// Records that register `n` has a new 64-bit value in its LoongArch register, with these facts.
     pub fn defined_wide(&mut self, n: usize, facts: Facts) {
         if n == RSP {
             return;
@@ -84,7 +84,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Makes register `n` an alias of register `from`, of its low half unless `wide`.
+    /// Makes register `n` an alias of register `from`, or of its low half if `wide` is false.
     pub fn alias(&mut self, n: usize, from: usize, wide: bool) {
         if n != from || !wide {
             self.drop_scaled(n);

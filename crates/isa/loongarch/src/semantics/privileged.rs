@@ -24,8 +24,8 @@ pub enum TlbOperation {
 
 /// The environment of privileged instructions, in addition to that of a user program.
 ///
-/// Methods take `&self` like those of [`Environment`]. They get the registers where an instruction has effects on them
-/// that it does not name as operands.
+/// Methods take `&self` like those of [`Environment`]. A method takes the register state if its instruction changes
+/// registers that are not among its operands.
 pub trait Privileged: Environment {
     /// The current privilege level (PLV), 0 to 3. Privileged instructions need 0.
     fn privilege_level(&self) -> u8;

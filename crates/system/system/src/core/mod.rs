@@ -38,7 +38,8 @@ pub struct Bus {
     /// Devices and interrupt controllers.
     pub platform: RefCell<Platform>,
     code: RefCell<CodeCache>,
-    /// How many pages have been decoded. From then on, stores to such a page must be noticed.
+    /// The number of pages that have ever been decoded. A core that reads a new number must notice stores to the new
+    /// pages.
     made: Cell<u64>,
     power: Cell<Option<PowerRequest>>,
 }
@@ -141,8 +142,8 @@ impl Core {
         self.idle.get()
     }
 
-    /// Begins a turn at the cycle `now`. The core takes notice of what other cores did in their turns. If it waits, its
-    /// clock moves to `now`.
+    /// Begins a turn at the cycle `now`. The core sees what other cores did in their turns. If it waits, its clock
+    /// moves to `now`.
     pub(crate) fn begin_turn(&self, state: &mut State, now: u64) {
         if self.is_parked.get() {
             self.clock.set(now);
