@@ -1,4 +1,4 @@
-//! Why a file cannot be loaded, and what to do about it.
+//! The errors of loading an ELF file, and advice on how to solve them.
 
 use std::fmt;
 

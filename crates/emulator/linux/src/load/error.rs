@@ -1,4 +1,4 @@
-//! Why a program cannot be loaded, and what to do about it.
+//! The errors of loading a program, and advice on how to solve them.
 
 use std::{fmt, io, path::PathBuf};
 
