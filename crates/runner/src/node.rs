@@ -75,7 +75,7 @@ pub enum NodeError {
 const CHECK_LIMITS: &str = "check `ulimit -v` and whether executable memory is forbidden";
 
 impl NodeError {
-    /// What to do about it. The error's text ends with it, after a semicolon.
+    /// Advice on how to solve the problem. The error message ends with it, after a semicolon.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Load(error) => error.advice(),

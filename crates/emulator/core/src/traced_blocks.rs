@@ -6,8 +6,8 @@ use longma_loongarch::Instruction;
 use longma_trace::{BlockNumber, TracedBlock};
 use rustc_hash::FxHashMap;
 
-/// All traced blocks of a process by number. A block keeps its number. Changed code becomes a
-/// new block, also if it changes back.
+/// All traced blocks of a process by number. A block keeps its number. Changed code becomes a new block, even if it
+/// changes back.
 #[derive(Default)]
 pub(crate) struct TracedBlocks {
     table: RwLock<Table>,

@@ -91,8 +91,8 @@ impl Texts<'_> {
 /// Writes the initial stack below `top`.
 ///
 /// The contents are in an area whose size is a multiple of [`AREA_BYTES`]: pointers upwards from its start, strings
-/// upwards from [`POINTERS_BYTES`] above. So the stack pointer and the addresses of arguments do not depend on the
-/// length of the program's name or of a variable.
+/// upwards from [`POINTERS_BYTES`] above. The stack pointer and the addresses of arguments therefore do not depend on
+/// the length of the program's name or of a variable.
 ///
 /// # Errors
 /// It does not fit.

@@ -1,5 +1,5 @@
-//! Translates AArch64 programs: the A64 instructions of Armv8.2 that a Cortex-A76 has, little-endian, on Linux. Source: Arm
-//! Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (system call registers).
+//! Translates AArch64 programs: the A64 instructions of Armv8.2 that a Cortex-A76 implements, little-endian, on Linux.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (system call registers).
 
 mod code;
 pub mod debug;

@@ -1,4 +1,4 @@
-//! The names of instructions that are not executed. Source: `refused.tsv`.
+//! The names of A64 instructions that the front end does not translate. Source: `refused.tsv`.
 
 use std::sync::LazyLock;
 

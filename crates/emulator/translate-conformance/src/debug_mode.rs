@@ -33,7 +33,8 @@ fn instructions<F: FrontEnd>(engine: &mut Engine<F>, memory: &TestMemory, pc: u6
     unit.unwrap().2.iter().filter(|position| position.counted.is_some()).count()
 }
 
-/// `expected` is the number of instructions in the unit at each offset in `code`.
+/// Checks that a unit in debug mode is one instruction with its delay slot. `expected` is the number of instructions in
+/// the unit at each offset in `code`.
 ///
 /// # Panics
 /// A unit has another number of instructions.
@@ -48,7 +49,8 @@ pub fn a_unit_is_one_instruction_with_its_delay_slot<F: FrontEnd>(code: Vec<u8>,
     assert!(instructions(&mut engine, &memory, BASE) > 2, "{}: translations are discarded", F::NAME);
 }
 
-/// `at` is the offset of the breakpoint in `code`.
+/// Checks that a breakpoint exits and that execution continues past it in unlinked code. `at` is the offset of the
+/// breakpoint in `code`.
 ///
 /// # Panics
 /// A breakpoint does not exit, or linked code reaches it.

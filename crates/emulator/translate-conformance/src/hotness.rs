@@ -103,7 +103,7 @@ pub fn hot_code_is_translated_with_the_executed_code_of_its_function<F: FrontEnd
     }
 }
 
-/// `code` is a program with a loop of one block at `pc`.
+/// Checks that a loop of one block exits until it is hot. `code` is a program with a loop of one block at `pc`.
 ///
 /// # Panics
 /// The loop jumps to itself before it is hot, or exits afterwards.

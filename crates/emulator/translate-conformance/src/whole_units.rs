@@ -1,6 +1,7 @@
 //! Units of real programs, entered at each of their entry points with random registers and memory, must have the same
 //! effect with any set of optimizations. The front ends' own tests compare single instructions with processors.
-//! `LONGMA_PROGRAMS` names a directory with other programs than the guests, with a subdirectory for each architecture.
+//! `LONGMA_PROGRAMS` names a directory of programs to test instead of the guests, with a subdirectory for each
+//! architecture.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -103,8 +103,8 @@ impl Lowering<'_> {
     }
 
     /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
-    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, for the
-    /// case that the target is not translated yet.
+    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, in case
+    /// the target is not translated yet.
     fn jump_to_register(&mut self, pc: u64, rs: u8) {
         let source = self.target_across_slot(pc, rs, 0);
         let is_return = source == 31 && self.predicts_returns;

@@ -227,7 +227,7 @@ fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
     }
 }
 
-/// Sets the control, status or tag word. Of tags, only empty or not is stored.
+/// Sets the control, status or tag word. Of a tag, only whether the register is empty is stored.
 fn set_x87_word(area: &mut [u8; FLOAT_BYTES], index: usize, word: u16) {
     if index < 2 {
         area[2 * index..][..2].copy_from_slice(&word.to_le_bytes());

@@ -61,7 +61,7 @@ pub struct Engine<F: FrontEnd> {
     pub(crate) readers: FxHashMap<u64, Vec<u64>>,
     /// Internal block heads by page number: (source address, host address). Only jumps of the same unit lead to a head.
     pub(crate) heads: FxHashMap<u64, Vec<(u64, u64)>>,
-    /// How many units contain an internal block for a source address.
+    /// For a source address, the number of units that contain an internal block for it.
     copies: FxHashMap<u64, u32>,
     /// Cold blocks by source address. Only the engine enters them, so that it can count visits.
     pub(crate) cold: FxHashMap<u64, u64>,
@@ -83,7 +83,7 @@ pub struct Engine<F: FrontEnd> {
 /// Upper bound of an instruction's length in bytes, for all architectures.
 const MAX_INSTRUCTION_BYTES: u64 = 16;
 
-/// How many units may contain a copy of the same block before it becomes a separate unit.
+/// The maximum number of units that contain a copy of the same block. After that, the block becomes a separate unit.
 const MAX_COPIES: u32 = 4;
 
 /// How often a function may be retranslated from its start. Code that becomes hot later becomes a separate unit.

@@ -140,7 +140,7 @@ pub trait UserMemory {
     /// Writes `bytes`. Returns false if the range is not writable.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
 
-    /// How many of `bytes` bytes from `address` on are writable.
+    /// The number of writable bytes from `address` on, at most `bytes`.
     fn writable(&self, address: u64, bytes: u64) -> u64;
 
     /// The guest's clock in nanoseconds since an arbitrary start.
@@ -284,7 +284,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// Executes one instruction. The caller advances the program counter.
     fn serve(service: Self::Service, state: &mut State, memory: &dyn UserMemory) -> ServiceResult;
 
-    /// The instruction at source address `pc` and the address behind it, if LoongArch raised `trap` for an access that
+    /// The instruction at source address `pc` and the address after it, if LoongArch raised `trap` for an access that
     /// the source permits. The engine then executes the instruction. `fetch` reads words of source code.
     fn permitted(
         _trap: &longma_loongarch::Trap,

@@ -44,7 +44,7 @@ impl Register {
 impl fmt::Display for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |f: &mut fmt::Formatter<'_>, names: &[&str; 32], plain| {
-            // Numbers that no field can hold are printed too, for error messages.
+            // Error messages also print numbers that no field can hold.
             match names.get(usize::from(self.number)) {
                 Some(name) => write!(f, "${name}"),
                 None => write!(f, "${plain}{}", self.number),

@@ -47,7 +47,7 @@ pub enum Operand {
 
 /// An input or output of an instruction.
 ///
-/// A destination that is only partly or only sometimes written counts as read too, except for bits that the manual
+/// A destination that is only partly or only sometimes written also counts as an input, except for bits that the manual
 /// leaves undefined, such as those above a single-precision result. In x87 stack mode, scalar floating-point
 /// instructions also read [`Top`](Self::Top) and [`StackMode`](Self::StackMode), which the rows omit. The program
 /// counter and the constant counters are also omitted.
@@ -105,9 +105,9 @@ pub struct Immediate {
     pub signed: bool,
     /// `(position, width)` of its parts in bits, the most significant part first.
     pub parts: &'static [(u8, u8)],
-    /// The field is shifted left by this to get the value in assembly text.
+    /// The left shift that converts the field to the value in assembly text.
     pub scale: u8,
-    /// This is added to the field to get the value in assembly text.
+    /// The number added to the field to obtain the value in assembly text.
     pub plus: u8,
 }
 

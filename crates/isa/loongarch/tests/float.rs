@@ -14,7 +14,7 @@ use rustc_apfloat::{
     ieee::{Double as ApDouble, Half as ApHalf, Single as ApSingle},
 };
 
-/// A format here and the corresponding one of the library.
+/// A format of this crate and the corresponding format of the library.
 trait Twin: Format {
     type Library: Float;
 }

@@ -59,7 +59,7 @@ pub struct Effort {
     pub largest_chase: usize,
     /// The largest array for a bandwidth, bytes.
     pub largest_array: usize,
-    /// The most CPUs between which lines are transferred.
+    /// Maximum number of CPUs between which lines are transferred.
     pub max_cpus: usize,
     /// Rounds for each pair of CPUs.
     pub rounds: u32,

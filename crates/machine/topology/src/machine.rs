@@ -129,7 +129,7 @@ impl Machine {
         self.file.to_toml()
     }
 
-    /// The parts, as the file gives them.
+    /// The parts as they are written in the machine file.
     pub fn parts(&self) -> &MachineFile {
         &self.file
     }

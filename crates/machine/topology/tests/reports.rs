@@ -321,7 +321,7 @@ fn a_memory_order_predictor_needs_a_table_and_a_source() {
 fn an_inclusive_cache_is_at_least_as_large_as_those_above() {
     let larger = ["is larger than `l3` of 16 MiB, which must contain its lines", "\"64 MiB\"", "`inclusion`"];
     expect_error(LA, "size = \"256 KiB\"", "size = \"64 MiB\"", larger);
-    // Also with a victim cache in between.
+    // The check also applies with a victim cache between the two levels.
     expect_error(LA, "size = \"64 KiB\"", "size = \"64 MiB\"", larger);
 }
 

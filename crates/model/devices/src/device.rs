@@ -37,9 +37,9 @@ impl Count {
 
 /// A device. Its state is plain data, so a copy is a checkpoint.
 ///
-/// The caller keeps the time: it calls [`Device::advance`] before `next_event` passes, and in any case before an
-/// access. Time never decreases; a call with an earlier time than the last one is processed at the time of the last
-/// one.
+/// The caller drives time: it calls [`Device::advance`] no later than the time of `next_event`, and before every
+/// access. Time never decreases; a call with an earlier time than the previous call is processed at the time of the
+/// previous call.
 ///
 /// A device accepts any access by software: no offset, width or value makes it panic or hang.
 pub trait Device: Send {

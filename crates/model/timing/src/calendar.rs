@@ -21,8 +21,8 @@ type Slot = u64;
 const ISSUED: u32 = 32;
 const ISSUED_OF_QUEUE: u32 = 40;
 
-/// The result of a search: in no cycle between `from` and `until` does a period of `interval` cycles begin in which a
-/// unit of `units` is free. It stays valid, because reservations are never cancelled.
+/// The result of a search: no period of `interval` cycles in which a unit of `units` is free begins between `from` and
+/// `until`. It stays valid, because reservations are never cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Search {
     units: u32,

@@ -436,9 +436,9 @@ impl FrontEnd {
         self.cause = cause;
     }
 
-    /// Models an exception of the instruction at `pc`, which has reached `stages` cycles after dispatch. The exception
-    /// empties the pipeline in cycle `taken` and adds `cycles` to the time of a lone instruction, unless reaching the
-    /// same stage again takes longer.
+    /// Models an exception of the instruction at `pc`, which is `stages` cycles past dispatch. The exception empties
+    /// the pipeline in cycle `taken`. It costs a lone instruction `cycles`, or the time to reach the same stage again
+    /// if that is longer.
     #[cold]
     pub fn trap(&mut self, pc: u64, taken: u64, stages: u64, cycles: u32) {
         let again = self.depth + stages + TRAP_CYCLES;
@@ -483,7 +483,7 @@ impl FrontEnd {
         self.last_line = line;
         let refill_cycles = port.refill(Side::Instruction, address, 4);
         if refill_cycles > 0 {
-            // In place of the instruction that could not be fetched, its exception goes through the pipeline.
+            // The exception passes through the pipeline in place of the instruction that could not be fetched.
             let taken = (self.dispatchable() + TRAP_CYCLES).max(emptied);
             self.trap(address, taken, 0, refill_cycles);
             self.again = None;

@@ -40,7 +40,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// What to do about it. The error's text ends with it, after a semicolon.
+    /// Advice on how to solve the problem. The error message ends with it, after a semicolon.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Version(_) | Damaged(_) => Some(SAVE_AGAIN),

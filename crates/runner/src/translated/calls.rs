@@ -247,7 +247,7 @@ impl<F: FrontEnd> Translated<F> {
         // The new thread reports a breakpoint here after it has started.
         match self.code_past_breakpoint(cores, behind) {
             Ok(code) => {
-                // The new thread counts as being in this area until the creator's call is over.
+                // The new thread counts as being in this area until the creator's call has returned.
                 self.area_usage.begin_spawn();
                 state.pc = code;
                 true

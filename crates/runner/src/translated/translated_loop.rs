@@ -22,7 +22,7 @@ use crate::cores::Cores;
 /// architectural ones.
 pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
-/// The number of avoidable floating-point traps after which a program is translated anew without them. A trap takes as
+/// The number of avoidable floating-point traps after which a program is retranslated without them. A trap takes as
 /// long as thousands of instructions.
 const MAX_AVOIDABLE_TRAPS: u64 = 256;
 
@@ -79,7 +79,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Executes an instruction again whose trap is not one of the source.
+    /// Executes again an instruction whose trap the source architecture does not raise.
     ///
     /// # Errors
     /// The original trap, or that of the second execution.
@@ -215,8 +215,8 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Translates anew with exact floating-point modes, and continues behind the current instruction. Returns `None` if
-    /// the code is already exact.
+    /// Retranslates the code with exact floating-point modes, and continues after the current instruction. Returns
+    /// `None` if the code is already exact.
     fn use_exact_floats(&self, on: &mut DebuggedThread, state: &mut State) -> Option<Outcome> {
         let changed = self.engine().use_exact_floats(&self.view(on.cores));
         if matches!(changed, Ok(false)) {

@@ -3,10 +3,10 @@
 
 use longma_loongarch::Access;
 
-/// Why the core entered the kernel.
+/// An exception or interrupt that makes the core enter its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
-    /// INT: an interrupt; the number is that of its line.
+    /// INT: an interrupt, with the number of its line.
     Interrupt(u32),
     /// PIL, PIS, PIF: the page of a load, store or fetch is invalid.
     PageInvalid(Access),
@@ -16,9 +16,9 @@ pub enum Exception {
     NotReadable,
     /// PNX: a fetch from a page that is not executable.
     NotExecutable,
-    /// PPI: the privilege level may not use the page.
+    /// PPI: an access that the privilege level may not make to the page.
     PagePrivilege,
-    /// ADEF, ADEM: the address is not valid, or nothing answers at it.
+    /// ADEF, ADEM: the address is not valid, or neither memory nor a device is there.
     AddressError(Access),
     /// ALE: the address is not aligned.
     Misaligned,
@@ -49,7 +49,7 @@ pub enum Exception {
 }
 
 impl Exception {
-    /// Ecode and EsubCode in ESTAT. Interrupts have code 0, and a refill, which ESTAT does not record, 0x3f.
+    /// Ecode and EsubCode in ESTAT. Interrupts have code 0. A TLB refill has code 0x3f, which ESTAT does not record.
     pub fn code(self) -> (u64, u64) {
         match self {
             Self::Interrupt(_) => (0, 0),
@@ -78,7 +78,8 @@ impl Exception {
         }
     }
 
-    /// The number that selects the entry when ECFG.VS is not 0: the exception's code, or 64 and the interrupt's line.
+    /// The number that selects the handler's entry when ECFG.VS is not 0: the exception's code, or 64 plus the number
+    /// of the interrupt's line.
     pub fn vector(self) -> u64 {
         match self {
             Self::Interrupt(line) => 64 + u64::from(line),
@@ -86,7 +87,7 @@ impl Exception {
         }
     }
 
-    /// Whether it is about a page, so that TLBEHI records the address.
+    /// Whether it concerns a page, so that TLBEHI records the address.
     pub fn is_about_page(self) -> bool {
         matches!(
             self,
@@ -104,9 +105,9 @@ impl Exception {
     }
 }
 
-/// Numbers of the interrupt lines, which are bits of ESTAT.IS and ECFG.LIE.
+/// The interrupt lines: their numbers are bit positions in ESTAT.IS and ECFG.LIE.
 pub mod line {
-    /// Software interrupts are lines 0 and 1.
+    /// A mask of the software interrupts, lines 0 and 1.
     pub const SOFTWARE: u64 = 0b11;
     /// HWI0. HWI0 to HWI7 are lines 2 to 9.
     pub const HARDWARE: u32 = 2;
@@ -114,6 +115,6 @@ pub mod line {
     pub const TIMER: u32 = 11;
     /// The inter-processor interrupt (IPI).
     pub const IPI: u32 = 12;
-    /// All lines.
+    /// A mask of all lines.
     pub const ALL: u64 = 0x1fff;
 }

@@ -1,4 +1,4 @@
-//! A machine with up to 16 cores: runs them by turns, deterministically, for a number of cycles.
+//! A machine with up to 16 cores. It runs them in turns, deterministically, for a given number of cycles.
 
 use std::rc::Rc;
 
@@ -8,40 +8,40 @@ use crate::core::{Bus, Core, Pause};
 use crate::memory::{Memory, MemoryError};
 use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
 
-/// Where a core starts after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
+/// The program counter after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
 
-/// The most cores of a machine.
+/// The maximum number of cores of a machine.
 pub const MOST_CORES: usize = 16;
 
-/// Cycles of a turn if there are several cores. A core sees what the others do in its next turn.
+/// Cycles of a turn if the machine has several cores. A core sees in its next turn what the others did.
 const TURN: u64 = 2_000;
 
-/// What a machine consists of.
+/// The configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Cores, 1 to [`MOST_CORES`].
+    /// The number of cores, 1 to [`MOST_CORES`].
     pub cores: usize,
-    /// Bytes of memory.
+    /// The size of memory in bytes.
     pub memory_bytes: u64,
-    /// The date of the start, in seconds since 1970.
+    /// The date at which the machine starts, in seconds since 1970.
     pub start_s: u64,
 }
 
 impl Default for Configuration {
-    /// One core and 1 GiB, on 2024-01-01.
+    /// One core and 1 GiB of memory, started on 2024-01-01.
     fn default() -> Self {
         Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200 }
     }
 }
 
-/// A machine cannot be made.
+/// The machine cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// The number of cores.
+    /// The number of cores is not supported.
     #[error("{0} cores: a machine has from 1 to {MOST_CORES}")]
     Cores(usize),
-    /// The memory.
+    /// The memory cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -54,18 +54,18 @@ pub struct BusFull;
 /// Why the machine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The cycles are over.
+    /// The given cycles have passed.
     Limit,
-    /// All cores wait for an interrupt that only the outside can cause.
+    /// All cores wait for an interrupt that only the caller can cause, by typing on the console.
     Idle,
-    /// Software switched off.
+    /// Software switched the machine off.
     PowerOff,
-    /// Software asked for a reset. The machine keeps its state; a reset is a new machine.
+    /// Software requested a reset. The machine keeps its state; create a new machine to reset it.
     Reset,
 }
 
-/// A machine. Core 0 starts; software on it starts the others by an address in their mailbox 0 and an inter-processor
-/// interrupt, as firmware permits it.
+/// A machine. Core 0 starts. Its software starts the others by writing an address to their mailbox 0 and sending an
+/// inter-processor interrupt, as with firmware.
 pub struct Machine {
     cores: Vec<(State, Core)>,
     bus: Rc<Bus>,
@@ -74,7 +74,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine after reset.
+    /// Creates a machine in its reset state.
     ///
     /// # Errors
     /// The number of cores is not usable, or the memory cannot be allocated.
@@ -90,7 +90,8 @@ impl Machine {
         Ok(Self { cores, bus, now: 0 })
     }
 
-    /// Puts a disk on the PCI bus, before the machine runs. Disks get slots in the order of their attachment.
+    /// Attaches a disk to the PCI bus. Call it before the machine runs. Disks get slots in the order of their
+    /// attachment.
     ///
     /// # Errors
     /// The bus has no room.
@@ -98,7 +99,7 @@ impl Machine {
         self.attach(Transport::disk(disk))
     }
 
-    /// Puts a source of random numbers on the PCI bus, before the machine runs. They depend on `seed` alone.
+    /// Attaches an entropy device to the PCI bus. Call it before the machine runs. Its numbers depend only on `seed`.
     ///
     /// # Errors
     /// The bus has no room.
@@ -110,7 +111,7 @@ impl Machine {
         if self.bus.platform.borrow_mut().attach(device) { Ok(()) } else { Err(BusFull) }
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
@@ -120,43 +121,44 @@ impl Machine {
         &self.cores[0].0
     }
 
-    /// The registers of core 0, to set them before it runs.
+    /// The registers of core 0, to be set before the machine runs.
     pub fn state_mut(&mut self) -> &mut State {
         &mut self.cores[0].0
     }
 
-    /// Memory. Do not write to it after the machine has run: decoded instructions would not notice.
+    /// The memory. Do not write to it once the machine has run, since decoded instructions would become stale.
     pub fn memory(&self) -> &Memory {
         &self.bus.memory
     }
 
-    /// A CSR of core 0 by its number, without the effects of reading it; `None` if it does not exist.
+    /// The value of a CSR of core 0, without the side effects of reading it; `None` if the CSR does not exist.
     pub fn csr(&self, number: u16) -> Option<u64> {
         self.cores[0].1.csr(number)
     }
 
-    /// Cycles since reset: one for each instruction and exception of a core, and those that it waited.
+    /// Cycles since reset. A core takes one for each instruction and exception; waits and the work of devices take
+    /// cycles, too.
     pub fn cycles(&self) -> u64 {
         self.now
     }
 
-    /// The status that software has written to [`map::POWER`](crate::map::POWER) + 1; 0 if it has
-    /// not.
+    /// The status that software has written to [`map::POWER`](crate::map::POWER) + 1; 0 by default.
     pub fn exit_status(&self) -> u8 {
         self.bus.platform.borrow().exit_status()
     }
 
-    /// Takes the bytes that the serial port has sent. They are at most a small part of the cycles that have passed.
+    /// Takes the bytes that the serial port has sent. A byte takes at least one cycle, so that the cycles run so far
+    /// limit their number.
     pub fn take_console_output(&mut self) -> Vec<u8> {
         self.bus.platform.borrow_mut().take_console_output()
     }
 
-    /// Gives bytes to the serial port; returns how many its buffer took.
+    /// Sends bytes to the serial port. Returns how many fit in its buffer.
     pub fn type_on_console(&mut self, bytes: &[u8]) -> usize {
         self.bus.platform.borrow_mut().type_on_console(bytes)
     }
 
-    /// Runs for `cycles` cycles, or until the machine stops. The work is proportional to the cycles.
+    /// Runs for `cycles` cycles, or until the machine stops. The host's work is proportional to the cycles.
     ///
     /// Cores take turns on the thread of the caller, so that a run depends on nothing else.
     pub fn run(&mut self, cycles: u64) -> Stop {
@@ -191,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Whether a core that waits finds an interrupt or a message in its next turn.
+    /// Whether a waiting core finds an interrupt or a message in its next turn.
     fn has_message(&mut self) -> bool {
         self.cores.iter_mut().any(|(state, core)| {
             core.begin_turn(state, self.now);
@@ -199,7 +201,7 @@ impl Machine {
         })
     }
 
-    /// The beginning of the next turn: the end of this one, or the next event if all cores wait.
+    /// The beginning of the next turn: the end of this one, or the next timer event if all cores wait.
     fn next_turn(&mut self, turn_end: u64) -> u64 {
         let is_waiting = self.cores.len() > 1
             && self.cores.iter().all(|(_, core)| core.is_waiting())

@@ -1,28 +1,28 @@
-//! Physical memory. The allocation, its bounds and the access of loaders are vm-memory's; the interpreter keeps pointers
-//! to pages.
+//! Physical memory. The crate vm-memory allocates it and checks the bounds of accesses by loaders and devices. The
+//! interpreter keeps pointers to pages.
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 use crate::platform::map;
 
-/// The granularity of pointers to memory, and of decoded code. It is the smallest page size of the TLB.
+/// The granularity of host pointers and of decoded code: the smallest page size of the TLB.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Memory cannot be created or accessed.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The size is not usable.
+    /// The size is not supported.
     #[error("memory of {0} bytes: it must be a multiple of 64 KiB, from 64 MiB to 64 GiB")]
     Size(u64),
-    /// The host refuses the allocation.
+    /// The host refused the allocation.
     #[error("memory of {bytes} bytes: {reason}")]
     Allocation {
-        /// The size.
+        /// The requested size.
         bytes: u64,
         /// The host's reason.
         reason: String,
     },
-    /// A range is not memory.
+    /// A range is not entirely in memory.
     #[error("{bytes} bytes at {address:#x} are not in memory")]
     Range {
         /// The first address.
@@ -32,7 +32,7 @@ pub enum MemoryError {
     },
 }
 
-/// The machine's memory: a low range, and a high one for what exceeds it.
+/// The memory of a machine: a low range, and a high range for what does not fit in the low one.
 #[derive(Debug)]
 pub struct Memory {
     inner: GuestMemoryMmap,
@@ -40,7 +40,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Allocates `bytes` of zeros.
+    /// Allocates `bytes` bytes, all 0.
     ///
     /// # Errors
     /// The size is not usable, or the host refuses.
@@ -60,24 +60,24 @@ impl Memory {
         Ok(Self { inner, ranges })
     }
 
-    /// The ranges of addresses: start and length.
+    /// The ranges of physical addresses: start and length.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges
     }
 
-    /// The memory as vm-memory has it, for devices.
+    /// The memory as a vm-memory type, for devices.
     pub(crate) fn guest(&self) -> &GuestMemoryMmap {
         &self.inner
     }
 
-    /// A pointer to the page of `address`, valid as long as the memory; `None` if it is not memory.
+    /// A host pointer to the page of `address`, valid for as long as this memory; `None` if the address is not memory.
     pub fn page(&self, address: u64) -> Option<*mut u8> {
         let page = GuestAddress(address & !(PAGE_BYTES - 1));
         let slice = self.inner.get_slice(page, PAGE_BYTES as usize).ok()?;
         Some(slice.ptr_guard_mut().as_ptr())
     }
 
-    /// Copies `bytes` to memory.
+    /// Writes `bytes` to memory.
     ///
     /// # Errors
     /// A part of the range is not memory.
@@ -86,7 +86,7 @@ impl Memory {
         self.inner.write_slice(bytes, GuestAddress(address)).map_err(|_| range)
     }
 
-    /// Copies from memory.
+    /// Fills `bytes` from memory.
     ///
     /// # Errors
     /// A part of the range is not memory.

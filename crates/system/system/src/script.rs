@@ -1,36 +1,36 @@
-//! Dialogues with the serial console: what to wait for, and what to type. Time limits are in the machine's time, so that the
-//! outcome of a script does not depend on the host.
+//! Scripts for the serial console, which wait for output and type input. Time limits are in the machine's time, so that
+//! the outcome of a script does not depend on the host.
 
-/// A script is not valid.
+/// The script is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// The line has no command that exists.
+    /// The line has an unknown command.
     #[error("line {0}: expected `expect TEXT`, `send TEXT` or `limit SECONDS`")]
     Command(usize),
-    /// An escape sequence does not exist.
+    /// The line has an unknown escape sequence.
     #[error("line {0}: after `\\` comes n, r, t, \\ or xHH")]
     Escape(usize),
-    /// A time is not valid.
+    /// The time limit is not valid.
     #[error("line {0}: `limit` takes a whole number of seconds from 1 to 1000000")]
     Limit(usize),
-    /// There is nothing to wait for.
+    /// `expect` has no text.
     #[error("line {0}: `expect` takes a text")]
     Empty(usize),
 }
 
-/// The machine did not print what a script expects.
+/// The guest did not print the expected text in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("script, line {line}: the guest did not print {expected:?} in {seconds} s of its time")]
 pub struct Late {
-    /// The line of the script.
+    /// The line of the script, counted from 1.
     pub line: usize,
-    /// The text.
+    /// The expected text.
     pub expected: String,
-    /// The limit.
+    /// The limit in seconds of the machine's time.
     pub seconds: u64,
 }
 
-/// The limit of each `expect` before the first `limit`.
+/// The limit that applies to `expect` before the first `limit`.
 const DEFAULT_LIMIT_S: u64 = 60;
 const MOST_LIMIT_S: u64 = 1_000_000;
 const CYCLES_PER_S: u64 = crate::COUNTER_HZ as u64 * crate::CYCLES_PER_TICK;
@@ -41,18 +41,18 @@ enum Step {
     Send(Vec<u8>),
 }
 
-/// A script and how far it is.
+/// A script and its progress.
 #[derive(Clone, Debug)]
 pub struct Script {
     steps: std::collections::VecDeque<Step>,
-    /// What the guest has printed since the last match.
+    /// The guest's output since the last match.
     printed: Vec<u8>,
     /// The cycle at which the current step began.
     start: u64,
 }
 
 impl Script {
-    /// Reads a script. Empty lines and lines that start with `#` are comments.
+    /// Parses a script. Empty lines and lines that start with `#` are comments.
     ///
     /// # Errors
     /// The first line that is not valid.
@@ -86,12 +86,12 @@ impl Script {
         Ok(Self { steps, printed: Vec::new(), start: 0 })
     }
 
-    /// Whether all steps are done.
+    /// Whether the script has finished.
     pub fn is_done(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Takes what the guest has printed until `cycle`; returns what to type.
+    /// Takes the output that the guest has printed until `cycle`. Returns the input to type.
     ///
     /// # Errors
     /// The guest has not printed the expected text in time.
@@ -107,7 +107,7 @@ impl Script {
                         if cycle - self.start > seconds.saturating_mul(CYCLES_PER_S) {
                             return Err(self.late(*line, text, *seconds));
                         }
-                        // Only the beginning of a match may be in what was printed before.
+                        // A later match can begin in this output, but cannot be complete in it.
                         let kept = self.printed.len().min(text.len() - 1);
                         self.printed.drain(..self.printed.len() - kept);
                         return Ok(typed);
@@ -122,7 +122,8 @@ impl Script {
         Ok(typed)
     }
 
-    /// The error of a guest that stopped before the script was done; `None` if it is done, or only had to type.
+    /// The error of a guest that stopped before it printed the next expected text; `None` if the script expects no more
+    /// text.
     pub fn unfinished(&self) -> Option<Late> {
         self.steps.iter().find_map(|step| match step {
             Step::Expect { line, text, seconds } => Some(self.late(*line, text, *seconds)),

@@ -1,5 +1,5 @@
-//! The TLB: a set-associative part with one page size (STLB) and a fully associative part with any (MTLB). Source:
-//! LoongArch Reference Manual, volume 1, sections 4.2.4 (TLB maintenance), 5.4 (page table mapping).
+//! The TLB: a set-associative part with a single page size (STLB) and a fully associative part with any page size
+//! (MTLB). Source: LoongArch Reference Manual, volume 1, sections 4.2.4 (TLB maintenance), 5.4 (page table mapping).
 
 use crate::csr::field;
 
@@ -7,35 +7,35 @@ use crate::csr::field;
 pub const STLB_WAYS: usize = 8;
 /// Sets of the STLB.
 pub const STLB_SETS: usize = 256;
-/// Entries of the STLB. They have the indices from 0; those of the MTLB follow.
+/// Entries of the STLB. Their indices start at 0; the entries of the MTLB follow.
 pub const STLB_ENTRIES: usize = STLB_WAYS * STLB_SETS;
 /// Entries of the MTLB.
 pub const MTLB_ENTRIES: usize = 64;
-/// All entries.
+/// Entries of both parts.
 pub const ENTRIES: usize = STLB_ENTRIES + MTLB_ENTRIES;
 
-/// Page sizes that the TLB supports, as in PRCFG2: bit n for 2^n bytes.
+/// The page sizes that the TLB supports, as in PRCFG2: bit n stands for 2^n bytes.
 pub const PAGE_SIZES: u64 = 0x3fff_f000;
 
-/// Bits of a virtual address that take part in translation.
+/// The bits of a virtual address that are translated.
 const ADDRESS_BITS: u64 = (1 << 48) - 1;
 
-/// The attributes of one page of an entry, as in TLBELO0.
+/// The attributes of one of an entry's two pages, in the format of TLBELO0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageEntry(pub u64);
 
 impl PageEntry {
-    /// V: the page is mapped.
+    /// V: the page is valid.
     pub fn is_valid(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// D: stores are permitted.
+    /// D: the page is dirty, which permits stores.
     pub fn is_dirty(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// G: in all address spaces.
+    /// G: the page is in all address spaces.
     pub fn is_global(self) -> bool {
         self.0 & 0x40 != 0
     }
@@ -56,32 +56,32 @@ impl PageEntry {
         if self.0 >> 63 == 1 { level == permitted } else { level <= permitted }
     }
 
-    /// The physical address of the first byte, for a page of 2^`size` bytes.
+    /// The physical address of a page of 2^`size` bytes.
     pub fn base(self, size: u8) -> u64 {
         self.0 & 0xffff_ffff_f000 & !((1 << size) - 1)
     }
 }
 
-/// An entry: two adjacent pages.
+/// An entry, which maps two adjacent pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// E: it takes part in translation.
+    /// E: the entry takes part in translation.
     pub exists: bool,
-    /// Bits 47 to 13 of its virtual address.
+    /// Bits 47 to 13 of the virtual address of the pair of pages.
     pub pair: u64,
-    /// The logarithm of the page size, one of [`PAGE_SIZES`].
+    /// The base-2 logarithm of the page size, a bit of [`PAGE_SIZES`].
     pub size: u8,
-    /// The address space, unless `global`.
+    /// The address space, if `global` is false.
     pub asid: u16,
-    /// Whether it is in all address spaces.
+    /// Whether the entry belongs to all address spaces.
     pub global: bool,
     /// The even and the odd page.
     pub pages: [PageEntry; 2],
 }
 
 impl Entry {
-    /// An entry from CSRs. `high` is TLBEHI or TLBREHI, `low` the even and the odd page. `None` if the TLB does not
-    /// support the page size.
+    /// Builds an entry from the contents of CSRs: `high` is TLBEHI or TLBREHI, and `low` describes the even and the odd
+    /// page. Returns `None` if the TLB does not support the page size.
     pub fn new(high: u64, size: u64, asid: u16, low: [u64; 2]) -> Option<Self> {
         if size > 63 || PAGE_SIZES >> size & 1 == 0 {
             return None;
@@ -97,7 +97,7 @@ impl Entry {
         })
     }
 
-    /// Whether it translates `address` in some address space.
+    /// Whether the entry covers `address`, in whichever address space.
     fn covers(&self, address: u64) -> bool {
         let shift = self.size + 1;
         self.exists && (address & ADDRESS_BITS) >> shift == self.pair << 13 >> shift
@@ -113,18 +113,18 @@ impl Entry {
     }
 }
 
-/// The entries that INVTLB removes.
+/// The entries that INVTLB invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Operations 0 and 1: all.
+    /// Operations 0 and 1: all entries.
     All,
-    /// Operations 2 and 3: those that are global, or not.
+    /// Operations 2 and 3: the global entries, or the others.
     Global(bool),
-    /// Operation 4: those of an address space.
+    /// Operation 4: the entries of an address space that are not global.
     Space(u16),
-    /// Operation 5: those of an address space and an address.
+    /// Operation 5: the entry of an address space for an address, unless it is global.
     Page(u16, u64),
-    /// Operation 6: the same, and global ones of the address.
+    /// Operation 6: like operation 5, but including a global entry for the address.
     PageOrGlobal(u16, u64),
 }
 
@@ -158,12 +158,13 @@ impl Selection {
 #[derive(Debug)]
 pub struct Tlb {
     entries: Vec<Entry>,
-    /// The state of the generator that chooses victims. The manual calls the choice random; this one repeats.
+    /// The state of the generator that chooses the entry to replace. The manual calls the choice random; this generator
+    /// is deterministic.
     random: u64,
 }
 
 impl Tlb {
-    /// Without entries.
+    /// Creates an empty TLB.
     pub fn new() -> Self {
         Self { entries: vec![Entry::default(); ENTRIES], random: 0x9e37_79b9_7f4a_7c15 }
     }
@@ -173,7 +174,8 @@ impl Tlb {
         self.entries.get(index).filter(|entry| entry.exists)
     }
 
-    /// The index of the entry that translates `address`. `stlb_size` is STLBPS.
+    /// The index of the entry that translates `address` in the address space `asid`. `stlb_size` is the value of
+    /// STLBPS.
     pub fn search(&self, address: u64, asid: u16, stlb_size: u8) -> Option<usize> {
         let set = stlb_set(address, stlb_size);
         let ways = (0..STLB_WAYS)
@@ -185,13 +187,14 @@ impl Tlb {
         })
     }
 
-    /// Writes an entry, or removes it. Returns whether one existed before. An index beyond the end is ignored.
+    /// Writes an entry; `None` removes it. Returns whether an entry existed before. Ignores an index beyond the end.
     pub fn write(&mut self, index: usize, entry: Option<Entry>) -> bool {
         let Some(place) = self.entries.get_mut(index) else { return false };
         std::mem::replace(place, entry.unwrap_or_default()).exists
     }
 
-    /// Writes an entry to the STLB if its pages have `stlb_size`, else to the MTLB. Returns whether it replaced one.
+    /// Writes an entry to the STLB if its page size is `stlb_size`, else to the MTLB. Returns whether it replaced an
+    /// entry.
     pub fn fill(&mut self, entry: Entry, stlb_size: u8) -> bool {
         let (start, step, count) = if entry.size == stlb_size {
             (stlb_set(entry.pair << 13, stlb_size), STLB_SETS, STLB_WAYS)
@@ -203,8 +206,8 @@ impl Tlb {
         self.write(start + way * step, Some(entry))
     }
 
-    /// TLBCLR and TLBFLUSH: removes entries of the set of `index` in the STLB, or of the MTLB: those of the address
-    /// space `asid`, or all.
+    /// TLBCLR and TLBFLUSH: removes entries from the STLB set of `index` or, for an index of the MTLB, from the MTLB.
+    /// With `asid`, only the entries of that address space that are not global are removed.
     pub fn clear(&mut self, index: usize, asid: Option<u16>) {
         let selected: Vec<usize> = match index {
             0..STLB_ENTRIES => (0..STLB_WAYS).map(|way| way * STLB_SETS + index % STLB_SETS).collect(),
@@ -218,7 +221,7 @@ impl Tlb {
         }
     }
 
-    /// INVTLB: removes entries.
+    /// INVTLB: invalidates entries.
     pub fn invalidate(&mut self, selection: Selection) {
         for entry in &mut self.entries {
             if selection.includes(entry) {
@@ -292,10 +295,10 @@ mod tests {
 
     #[test]
     fn each_operation_of_invtlb_removes_what_the_manual_says() {
-        // Entries: not global in spaces 1 and 2, and global; at two addresses each.
+        // Entries that are not global in spaces 1 and 2, and a global entry, each at two addresses.
         let all = [(1, false), (2, false), (1, true)];
         let addresses = [0x8000, 0x10_0000];
-        // For each operation, which of the entries at the first and at the second address remain.
+        // For each operation, the entries at the first and at the second address that remain.
         let remaining: [[[bool; 3]; 2]; 7] = [
             [[false; 3]; 2],
             [[false; 3]; 2],

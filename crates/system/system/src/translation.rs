@@ -1,5 +1,5 @@
-//! Translation of virtual addresses: direct, by direct-mapped windows, or by the TLB. Source: LoongArch Reference Manual,
-//! volume 1, sections 5.2 (address translation modes), 5.4 (page table mapping).
+//! Translation of virtual addresses: direct translation, direct-mapped windows, and the TLB. Source: LoongArch
+//! Reference Manual, volume 1, sections 5.2 (address translation modes), 5.4 (page table mapping).
 
 use longma_loongarch::Access;
 
@@ -7,16 +7,17 @@ use crate::csr::{Registers, field, sign_extend_address, table as csr};
 use crate::exception::Exception;
 use crate::tlb::Tlb;
 
-/// Bits of a physical address.
+/// The bits of a physical address.
 pub const PHYSICAL_BITS: u64 = (1 << 48) - 1;
 
-/// The ways to translate, each with its own cache of translations: without paging, and with paging at a privilege level.
+/// The number of translation modes: without paging, and with paging at each privilege level. Each mode has its own
+/// cache of translations.
 pub const MODES: usize = 5;
 
-/// The current way to translate, below [`MODES`].
+/// The current translation mode, below [`MODES`].
 pub fn mode(registers: &Registers) -> usize {
     let crmd = registers.get(csr::CRMD);
-    // The manual leaves it undefined if both of DA and PG are set, or neither.
+    // The manual leaves the mode undefined if DA and PG are equal. PG decides here.
     if field(crmd, 4..=4) == 0 { 0 } else { 1 + field(crmd, 0..=1) as usize }
 }
 
@@ -42,7 +43,7 @@ pub fn translate(registers: &Registers, tlb: &Tlb, address: u64, access: Access)
     let index = tlb.search(address, asid, registers.get(csr::STLBPS) as u8);
     let entry = index.and_then(|index| tlb.get(index)).ok_or(Exception::TlbRefill)?;
     let page = entry.page(address);
-    // The order of the checks is that of the manual's definition of translation.
+    // The checks are in the order of the manual's definition of translation.
     if !page.is_valid() {
         return Err(Exception::PageInvalid(access));
     }

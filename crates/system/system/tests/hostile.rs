@@ -1,5 +1,5 @@
-//! Software that does anything: random words as code in privileged mode, with random registers. The machine must return
-//! after the cycles it was given, without a panic, and a run must repeat.
+//! Tests hostile software: random words run in privileged mode with random registers. The machine must return after the
+//! given cycles without a panic, and a second run must have the same result.
 
 use longma_loongarch::{Extension, Op, encode};
 use longma_system::csr::table;
@@ -9,10 +9,10 @@ use proptest::prelude::*;
 const CODE: u64 = 0x20_0000;
 const CYCLES: u64 = 20_000;
 const INSTRUCTIONS: usize = 64;
-/// Cycles of a run that is repeated in single steps.
+/// Cycles of the run that is compared with single steps.
 const STEPS: u64 = 1_000;
 
-/// Addresses at which something is, and beyond.
+/// Addresses of memory and devices, and addresses at which nothing answers.
 const ADDRESSES: [u64; 16] = [
     CODE,
     0x8000,
@@ -32,7 +32,7 @@ const ADDRESSES: [u64; 16] = [
     u64::MAX - 3,
 ];
 
-/// A word: anything, or a privileged instruction, or an access to memory.
+/// A random word, or a privileged instruction or memory access with random operands.
 fn word() -> impl Strategy<Value = u32> {
     let privileged: Vec<Op> =
         Op::all().filter(|op| matches!(op.row().extension, Extension::Privileged | Extension::Lvz)).collect();
@@ -52,7 +52,7 @@ fn register() -> impl Strategy<Value = u64> {
         any::<u64>(),
         (prop::sample::select(&ADDRESSES[..]), 0u64..64)
             .prop_map(|(start, offset)| start.wrapping_add(offset)),
-        // What CSRs and IOCSR space make of small numbers.
+        // Numbers of CSRs and addresses in IOCSR space.
         0u64..0x2000,
     ]
 }
@@ -62,7 +62,7 @@ fn machine(cores: usize, words: &[u32], registers: &[u64]) -> Machine {
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     machine.attach_entropy(1).expect("the bus has room");
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
+    // Exception handlers run the same code: EENTRY and TLBRENTRY are 0 after reset.
     for address in [0, 0x1000, CODE] {
         machine.memory().write(address, &code).expect("it is in memory");
     }
@@ -123,7 +123,7 @@ proptest! {
 
 #[test]
 fn a_machine_whose_handlers_are_not_memory_keeps_its_time() {
-    // Nothing is at the reset address, and EENTRY is 0, where the words are no instructions.
+    // Nothing answers at the reset address, and there is no valid instruction at EENTRY, which is 0.
     let mut machine = Machine::new(&Configuration::default()).expect("the host has memory");
     machine.memory().write(0, &u32::MAX.to_le_bytes()).expect("it is in memory");
     assert_eq!(machine.run(CYCLES), Stop::Limit);

@@ -29,8 +29,8 @@ impl AddressFilter {
         word.fetch_or(bit, Ordering::Relaxed);
     }
 
-    /// Whether the address may be in the set. Returns true for every added address and for some others; returns false
-    /// for an address that another thread is just adding.
+    /// Whether the address may be in the set. Returns true for every added address and for some others; it may return
+    /// false for an address that another thread is adding.
     pub fn may_have(&self, pc: u64) -> bool {
         let (word, bit) = self.place(pc);
         word.load(Ordering::Relaxed) & bit != 0

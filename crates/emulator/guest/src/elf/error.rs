@@ -1,4 +1,4 @@
-//! Why a file cannot be loaded, and what to do about it.
+//! The errors of loading an ELF file, and advice on how to solve them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const TRUNCATED: &str = "the file is truncated";
 const LINK: &str = "link it as an executable (type 2) or a PIE (type 3)";
 const DAMAGED: &str = "the file is damaged or was linked for another system";
 
-/// What is wrong with a program, and what to do about it.
+/// A problem with a program file, and advice on how to solve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The problem.
@@ -98,7 +98,7 @@ pub enum ElfError {
         start: u64,
         /// The first address after it.
         end: u64,
-        /// What is wrong with it.
+        /// The problem.
         why: Reason,
     },
     /// The file has no PT_LOAD segment.
@@ -107,7 +107,7 @@ pub enum ElfError {
 }
 
 impl ElfError {
-    /// What to do about it. The error's text ends with it, after a semicolon.
+    /// Advice on how to solve the problem. The error message ends with it, after a semicolon.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::NoBytes | Self::Magic(_) | Self::Short(_) => Some(GIVE_A_PROGRAM),

@@ -180,7 +180,7 @@ pub struct Segment {
     pub address: u64,
     /// Its size in memory.
     pub memory_bytes: u64,
-    /// How many of those bytes come from the file; the rest is zero.
+    /// The number of those bytes that come from the file; the rest is zero.
     pub file_bytes: u64,
     /// The offset of its contents in the file.
     pub offset: u64,

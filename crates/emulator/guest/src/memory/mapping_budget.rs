@@ -30,7 +30,7 @@ const SPLITS_PER_PAGE: usize = 2;
 pub(super) struct MappingBudget {
     /// Splits caused by madvise and mlock, which the map does not show.
     splits: AtomicUsize,
-    /// How many more mappings the guest may make before they are counted again.
+    /// The number of mappings that the guest may still make before they are counted again.
     left: AtomicUsize,
 }
 

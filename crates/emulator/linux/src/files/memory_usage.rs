@@ -1,5 +1,5 @@
-//! /proc/self/smaps and smaps_rollup: the guest's mappings with what they use of the host's memory. Source:
-//! proc_pid_smaps(5), Linux fs/proc/task_mmu.c (order and names of fields).
+//! /proc/self/smaps and smaps_rollup: the guest's mappings and their use of host memory. Source: proc_pid_smaps(5),
+//! Linux fs/proc/task_mmu.c (order and names of fields).
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -33,7 +33,7 @@ const COUNTED: [&str; 18] = [
 /// Memory use in KiB, in the order of [`COUNTED`].
 type Usage = [u64; COUNTED.len()];
 
-/// A mapping of the emulator: its addresses and what it uses.
+/// A mapping of the emulator: its addresses and its memory use.
 struct HostMapping {
     range: Range<u64>,
     usage: Usage,
@@ -70,7 +70,8 @@ fn range_of(line: &str) -> Option<Range<u64>> {
     Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
 }
 
-/// What a range of host addresses uses. If it is a part of a host mapping, it uses the same part of its memory.
+/// The memory that a range of host addresses uses. A range that covers part of a host mapping is charged the same
+/// fraction of that mapping's memory.
 fn usage_of(range: &Range<u64>, host: &[HostMapping]) -> Usage {
     let mut sum = Usage::default();
     for mapping in host {

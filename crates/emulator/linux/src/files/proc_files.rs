@@ -372,7 +372,7 @@ fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
 
 /// The number of cores of the model, or available on the host.
 fn cores_of(process: &Process) -> usize {
-    // Also in a forked child.
+    // A forked child also reports the model's cores.
     match &process.simulation {
         Some(simulation) => simulation.scheduler.cores(),
         None => std::thread::available_parallelism().map_or(1, usize::from),

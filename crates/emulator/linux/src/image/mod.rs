@@ -189,7 +189,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// What to do about it. The error's text ends with it, after a semicolon.
+    /// Advice on how to solve the problem. The error message ends with it, after a semicolon.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::File { .. } => Some(CLOSE),

@@ -1,4 +1,4 @@
-//! Why a program cannot be loaded, and what to do about it.
+//! The errors of loading a program, and advice on how to solve them.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -102,7 +102,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// What to do about it. The error's text ends with it, after a semicolon.
+    /// Advice on how to solve the problem. The error message ends with it, after a semicolon.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Program { source, .. } => source.advice(),

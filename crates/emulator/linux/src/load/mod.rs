@@ -188,8 +188,8 @@ impl Mapped {
                 (loaded.entry, loaded.bias)
             }
         };
-        // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded: there are
-        // mappings behind the program itself.
+        // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded: other mappings
+        // follow the program itself.
         let is_alone = program.image.relocatable && interpreter.is_none();
         space.set_heap_start(if is_alone { away } else { loaded.end });
         let is_translated = architecture.is_translated();
@@ -236,7 +236,7 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
     Root::new(path).map_err(host_error(HostOperation::UseRoot, path.unwrap_or(Path::new("/"))))
 }
 
-/// The constant names of the program to load, if it gets them.
+/// The constant names of the program to load, if it is configured to have them.
 fn fixed_identity(root: &Root, config: &ProcessConfig) -> Option<FixedIdentity> {
     let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
     let program = root.absolute(&config.program);

@@ -47,7 +47,7 @@ pub enum Outcome {
 pub struct Areas {
     /// Translated code, below 4 GiB.
     pub code: Range<u64>,
-    /// The lookup table, with one entry for each address of the program, which are below it.
+    /// The lookup table, which has one entry for each address of the program. The program's addresses are below it.
     pub table: Range<u64>,
     /// The architecture of the program.
     pub architecture: Architecture,

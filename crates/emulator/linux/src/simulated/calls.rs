@@ -8,7 +8,7 @@ use super::{Arguments, CoreSet, EINVAL, Returned, Simulation, ThreadNumber};
 
 const NO_SUCH: Errno = Errno(libc::ESRCH);
 
-/// The calling thread, as far as the implementations need it.
+/// The part of the calling thread that system calls use.
 pub(crate) struct Caller<'a> {
     /// The simulated state of its process.
     pub simulation: &'a Simulation,
@@ -21,7 +21,7 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Its process's memory.
+    /// The memory of its process.
     pub fn memory(&self) -> &GuestMemory {
         self.space.memory()
     }

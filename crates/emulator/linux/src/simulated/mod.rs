@@ -127,8 +127,8 @@ pub enum Wakeup {
     NotBegun,
 }
 
-/// Decides which guest thread runs, and keeps simulated time. One thread runs at a time. Unless stated otherwise, only
-/// the running thread calls these methods, for itself.
+/// Decides which guest thread runs, and maintains simulated time. One thread runs at a time. Unless stated otherwise,
+/// only the running thread calls these methods, for itself.
 pub trait Scheduler: Send + Sync {
     /// The current time on the running thread's core.
     fn now(&self) -> Time;

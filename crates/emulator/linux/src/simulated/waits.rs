@@ -184,7 +184,7 @@ pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> boo
     }
 }
 
-/// Whether a socket is reachable from outside, that is not one of a pair of unnamed sockets.
+/// Whether a socket is reachable from outside: it is not one of a pair of unnamed sockets.
 fn is_network(descriptor: RawFd) -> bool {
     let mut address = [0u8; 128];
     let mut bytes = address.len() as libc::socklen_t;

@@ -115,7 +115,7 @@ impl Lowering<'_> {
         let (is_wide, releases) = (i.bits(30, 1) != 0, i.bits(15, 1) != 0);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        // The store overwrites its source register, and Rs must be unchanged if it faults. So it uses a copy.
+        // The store overwrites its source register, and Rs must be unchanged if it faults. It therefore uses a copy.
         let value = self.own_apart(from, base);
         self.assembler.copy(value, from);
         let op = match (is_wide, releases) {

@@ -49,8 +49,8 @@ impl Lowering<'_> {
     }
 
     /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
-    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, for the
-    /// case that the target is not translated yet.
+    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, in case
+    /// the target is not translated yet.
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());

@@ -227,7 +227,7 @@ impl Lowering<'_> {
 
     /// Whether the flag register of the binary-translation extension is cheaper: for 32-bit operations whose flags are
     /// only tested in this block. The extension inverts the carry of a difference, and leaves C and V unchanged for a
-    /// conjunction, where AArch64 clears them. So these flags must not be needed.
+    /// conjunction, where AArch64 clears them. It is usable only if the code does not need those flags.
     fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &FlagUses) -> bool {
         let flags = readers.flags();
         let is_costly = flags.count_ones() > 1 || flags & 1 != 0;

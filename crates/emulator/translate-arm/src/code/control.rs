@@ -23,7 +23,7 @@ const CLEARED: i64 = 4;
 /// The frequency of the stable counter in hertz.
 const COUNTER_HZ: i64 = 100_000_000;
 
-/// The value of an identification register, as Linux shows it to programs: what AT_HWCAP announces, and the least
+/// The value of an identification register, as Linux shows it to programs: what AT_HWCAP announces, and the minimum
 /// value elsewhere.
 fn identification(register: u16) -> i64 {
     match register {

@@ -13,7 +13,7 @@ use longma_translate::front_end::Exit;
 /// The classes of VFCLASS that need the engine: NaNs and subnormal numbers.
 const SPECIAL: i32 = 0b1_0001_0011;
 
-/// What to check of an instruction.
+/// The checks that an instruction needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Checks {
     /// The operands. The result is not a number, or is exact.
@@ -22,7 +22,7 @@ enum Checks {
     Both,
 }
 
-/// What to check of an instruction that is lowered; `None` for those that only the engine executes.
+/// The checks that a lowered instruction needs; `None` for instructions that only the engine executes.
 fn checks(op: Op) -> Option<Checks> {
     use Op::*;
     Some(match op {

@@ -204,7 +204,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Compares as FPCR asks: the engine does it if an operand is special.
+    /// Compares according to FPCR: the engine executes the comparison if an operand is special.
     fn exact_compare(&mut self, i: Instruction) {
         if is_of_halves(i) {
             self.serve(i);

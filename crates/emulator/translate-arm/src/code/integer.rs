@@ -296,8 +296,8 @@ impl Lowering<'_> {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (shift, value) = (16 * i.bits(21, 2), u64::from(i.bits(5, 16)));
         if d == NONE {
-            // A move of one of these values to the zero register is a marker. Of an event marker, x0 is the number, in
-            // the LoongArch register [`MARK_NUMBER`].
+            // A move of one of these values to the zero register is a marker. The number of an event marker is in x0,
+            // which is the LoongArch register [`MARK_NUMBER`].
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
                 self.take_step(0);

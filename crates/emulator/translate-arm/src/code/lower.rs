@@ -567,7 +567,7 @@ impl<'a> Lowering<'a> {
         number
     }
 
-    /// Emits code that restores the borrowed vectors on one of several ways, and keeps them borrowed.
+    /// Emits code that restores the borrowed vectors on one of several paths, and keeps them borrowed.
     pub(super) fn restore_vectors(&mut self) {
         for (index, number) in self.borrowed.iter().enumerate() {
             self.assembler.immediate(La::Vld, *number, SLOTS, SLOT_OF_VECTORS + 16 * index as i32);

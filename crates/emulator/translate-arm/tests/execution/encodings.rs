@@ -35,7 +35,7 @@ fn words() -> Vec<u32> {
     any.filter(|word| is_swept(*word)).take(20_000).collect()
 }
 
-/// An exclusive access whose unused fields are not all ones is unpredictable. It is refused here, and QEMU executes it.
+/// An exclusive access whose unused fields are not all ones is unpredictable. The decoder refuses it; QEMU executes it.
 fn is_unpredictable(word: u32) -> bool {
     let unused = [31 << 10 | 31 << 16, 31 << 10, 31 << 16];
     word >> 23 & 0x7f == 0x10 && unused.iter().any(|ones| decode(word | ones).is_some())

@@ -1,4 +1,4 @@
-//! Floating-point comparisons that raise the invalid exception for quiet NaNs, too. Source: Intel SDM, volume 2 (CMPPD,
+//! Floating-point comparisons that also raise the invalid exception for quiet NaNs. Source: Intel SDM, volume 2 (CMPPD,
 //! COMISD, MINPD); LoongArch Reference Manual, volume 1, section 3.2.2.1 (`fcmp.cond`).
 
 use std::sync::LazyLock;

@@ -95,8 +95,8 @@ impl Lowering<'_> {
         Some(t)
     }
 
-    /// Before an instruction: moves those flags to general registers that the instruction needs there, may leave
-    /// unchanged, or that are live at its target.
+    /// Before an instruction: moves flags to general registers if the instruction reads them there or may leave them
+    /// unchanged, or if they are live at its target.
     pub fn prepare_flags(&mut self) {
         let i = self.instruction;
         let read = i.rflags_read() & ARITHMETIC;

@@ -84,7 +84,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Makes register `n` an alias of register `from`, of its low half unless `wide`.
+    /// Makes register `n` an alias of register `from`, or of its low half if `wide` is false.
     pub fn alias(&mut self, n: usize, from: usize, wide: bool) {
         if n != from || !wide {
             self.drop_scaled(n);

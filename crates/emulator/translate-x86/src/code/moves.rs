@@ -10,7 +10,7 @@ use super::lower::{Lowering, is_register};
 use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 
-/// How many instructions to scan for the next use of a register.
+/// The number of instructions to scan for the next use of a register.
 const LOOKAHEAD: usize = 12;
 
 impl Lowering<'_> {

@@ -7,8 +7,8 @@ use longma_loongarch::Trap;
 use super::{AF, CF, Done, Machine, OF, ZF, exceptions, mask, sign};
 use crate::registers::*;
 
-/// Whether an instruction reads and writes memory in one step, apart from LOCK prefixes: also XADD and CMPXCHG without
-/// one.
+/// Whether an instruction updates memory atomically: one with a LOCK prefix, and XCHG, XADD and the CMPXCHG
+/// instructions even without one.
 pub(crate) fn is_atomic(i: &Instruction) -> bool {
     use Mnemonic::*;
     let in_memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);

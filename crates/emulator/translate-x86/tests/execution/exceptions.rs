@@ -13,8 +13,8 @@ const FLAGS: u32 = 0x3d;
 /// The offset of MXCSR from RDI.
 const CONTROL: u8 = 100;
 
-/// Whether the flags of an instruction differ from the processor's by design: ROUNDPD and its relatives record inexact
-/// results even with bit 3 set, and dot products and conversions of half precision record nothing.
+/// Whether the flags of an instruction differ from the processor's by design: ROUNDPD and similar instructions record
+/// inexact results even with bit 3 set, and dot products and conversions of half precision record nothing.
 fn differs(i: &Instruction) -> bool {
     use Mnemonic::*;
     let name = format!("{:?}", i.mnemonic());

@@ -35,7 +35,7 @@ enum Handling {
     Compared,
     /// Executed; other tests cover it.
     Executed,
-    /// A branch, an instruction of strings or the stack, or one with other operands; whole programs cover it.
+    /// A branch, a string or stack instruction, or one with other operands; whole programs cover it.
     Elsewhere,
     /// Privileged, or always an exception.
     Exception,

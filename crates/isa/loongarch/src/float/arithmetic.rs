@@ -127,8 +127,8 @@ pub fn sqrt<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
         Unpacked::Zero { negative } => (zero::<F>(negative), ExceptionFlags::NONE),
         Unpacked::Infinity { negative: false } => (F::INFINITY, ExceptionFlags::NONE),
         Unpacked::Finite(x) if !x.negative => {
-            // The exponent is made even, so that halving it is exact. The root of a 127-bit or 128-bit significand has
-            // 64 bits.
+            // Make the exponent even, so that halving it is exact. The root of a 127-bit or 128-bit significand has 64
+            // bits.
             let mut x = x.normalised(127);
             if x.exponent & 1 != 0 {
                 x = Finite { significand: x.significand >> 1, exponent: x.exponent + 1, ..x };
@@ -163,8 +163,8 @@ pub fn scaleb<F: Format>(a: u64, n: i64, mode: RoundingMode) -> (u64, ExceptionF
     }
 }
 
-/// The base-2 exponent of `a` in the same format. A negative number is invalid: the manual defines a logarithm, as does
-/// QEMU, whereas logB of IEEE 754 uses the magnitude.
+/// The base-2 exponent of `a` in the same format. A negative operand is invalid, because the manual defines the
+/// operation as a logarithm. QEMU does the same. logB of IEEE 754 uses the magnitude.
 pub fn logb<F: Format>(a: u64) -> (u64, ExceptionFlags) {
     if let Some(nan) = propagate::<F>(&[a]) {
         return nan;

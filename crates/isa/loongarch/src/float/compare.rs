@@ -35,8 +35,8 @@ pub fn compare<F: Format>(a: u64, b: u64, signaling: bool) -> (Relation, Excepti
     (relation, ExceptionFlags::NONE)
 }
 
-/// Compares like FCMP and VFCMP, whose five-bit field is `condition`. Bit 0 makes quiet NaNs invalid. The other bits
-/// select the relations for which the result is true: bit 1 less, 2 equal, 3 unordered, 4 less or greater.
+/// Compares as FCMP and VFCMP do. `condition` is their five-bit condition field. Bit 0 makes quiet NaNs invalid. The
+/// other bits select the relations for which the result is true: bit 1 less, 2 equal, 3 unordered, 4 less or greater.
 pub fn compare_condition<F: Format>(a: u64, b: u64, condition: u32) -> (bool, ExceptionFlags) {
     let (relation, flags) = compare::<F>(a, b, condition & 1 != 0);
     let either_way = if condition & 0x10 != 0 { Relation::Less as u32 } else { 0 };

@@ -115,8 +115,9 @@ fn linked_address(state: &State, i: &Instruction, bytes: usize, access: Access) 
     Ok(address)
 }
 
-/// Stores `new` if the reservation is for `address` and memory still holds `expected`. `rd` gets the success. As in
-/// QEMU, memory that changed and changed back passes, since a program cannot tell the difference from the value.
+/// Stores `new` if the reservation is for `address` and memory still holds `expected`. `rd` receives 1 on success and 0
+/// otherwise. As in QEMU, a store to memory that changed and changed back succeeds, because the value does not reveal
+/// the change.
 fn store_conditional<E: Environment, T: Scalar>(
     state: &mut State,
     i: &Instruction,

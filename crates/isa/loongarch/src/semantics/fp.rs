@@ -129,7 +129,8 @@ macro_rules! from_integer {
     };
 }
 
-/// A row for the single- and the double-precision form, with the macro and its arguments other than the format.
+/// Expands to the match arms of the single- and double-precision forms, given the macro and its arguments other than
+/// the format.
 macro_rules! forms {
     ($op:expr; $($single:ident $double:ident => $shape:ident($($argument:tt)*),)*) => {
         match $op {

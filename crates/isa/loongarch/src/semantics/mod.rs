@@ -48,7 +48,7 @@ pub fn execute<E: Environment>(
     Ok(())
 }
 
-/// Selects the files to search by extension, so that only one or two are searched.
+/// Searches only the one or two files that can define `op`, according to its extension.
 fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     match op.row().extension {
         Extension::Base | Extension::Mul | Extension::Bit => integer::lookup(op)

@@ -24,8 +24,8 @@ pub enum TlbOperation {
 
 /// The environment of privileged instructions, in addition to that of a user program.
 ///
-/// Methods take `&self` like those of [`Environment`]. They get the registers where an instruction has effects on them
-/// that it does not name as operands.
+/// Methods take `&self` like those of [`Environment`]. A method takes the register state if its instruction changes
+/// registers that are not among its operands.
 pub trait Privileged: Environment {
     /// The current privilege level (PLV), 0 to 3. Privileged instructions need 0.
     fn privilege_level(&self) -> u8;
@@ -65,8 +65,8 @@ pub trait Privileged: Environment {
     fn idle(&self);
 }
 
-/// The semantics of `op` in a system: privileged instructions execute at privilege level 0 and trap at others. LVZ,
-/// which no implementation has yet, is illegal. All others are as in a user program.
+/// The semantics of `op` in a system: privileged instructions execute at privilege level 0 and trap at others. LVZ
+/// instructions are illegal. All others are as in a user program.
 pub fn semantics_of<P: Privileged>(op: Op) -> Semantics<P> {
     match op.row().extension {
         Extension::Privileged => lookup(op).unwrap_or(|_, _, _| Err(Trap::IllegalInstruction)),

@@ -1,6 +1,5 @@
-//! Lists of the instructions that oracle tests compare, from which the coverage page is generated. A test fails if it
-//! compares other instructions than its list contains. `LONGMA_UPDATE=1 cargo test -p longma-loongarch` rewrites the
-//! lists.
+//! Lists of the instructions that oracle tests compare, from which the coverage page is generated. A test fails if the
+//! instructions it compares differ from its list. `LONGMA_UPDATE=1 cargo test -p longma-loongarch` rewrites the lists.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

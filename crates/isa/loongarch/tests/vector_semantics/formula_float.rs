@@ -163,7 +163,7 @@ fn nan<F: Float>(operands: &[u64]) -> Option<Outcome> {
     }
 }
 
-/// The exponent shift that is applied to detect underflow and overflow.
+/// The exponent shift used to detect underflow and overflow.
 const STEP: i32 = 8;
 
 /// Applies LoongArch's NaN and exception rules to LLVM's result.

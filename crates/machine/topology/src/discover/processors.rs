@@ -1,5 +1,6 @@
-//! Adds what manuals and published measurements say of known processors to a discovered host: cores, cache timing and
-//! memory. Sizes, counts and sharing stay as the system reports them. Each file under `processors/` cites its sources.
+//! Adds what manuals and published measurements say about known processors to a discovered host: cores, cache timing
+//! and memory. Sizes, counts and sharing stay as the system reports them. Each file under `processors/` cites its
+//! sources.
 
 use super::sysfs::Identity;
 use crate::parts::*;

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use boxes::Element;
 use picture::{Collapse, picture};
 
-/// How many of several identical parts are drawn.
+/// Whether each of several identical parts is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Identical parts are drawn once if the drawing would be too tall otherwise.

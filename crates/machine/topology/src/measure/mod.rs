@@ -100,8 +100,7 @@ pub fn measure(
         done += 1.0;
     };
     step("clock");
-    // Measured again at each step, because another hardware thread of the core or the temperature may lower the
-    // clock for a while.
+    // Measure the clock at each step: another hardware thread of the core or the temperature may lower it for a while.
     let mut clock_hz = pin::on(first, || clock::hz(&effort));
     step("mispredicted branches");
     let mispredict_ps = pin::on(first, || branches::mispredict_ps(&effort));

@@ -29,9 +29,9 @@ impl Attachment {
         Self::default()
     }
 
-    /// Attached behind `buses`, the device's own bus first. `clock` converts latencies stated in cycles. The slowest
-    /// bus limits the rate. If a bus states the time of a register access, that time covers the entire path; otherwise
-    /// it is the round trip.
+    /// The attachment of a device behind `buses`, the device's own bus first. `clock` converts latencies stated in
+    /// cycles. The slowest bus limits the rate. If a bus states the time of a register access, that time covers the
+    /// entire path; otherwise it is the round trip.
     pub fn behind(buses: &[&BusPart], clock: Frequency) -> Self {
         let ps = |latency: Option<Latency>| latency.map(|l| l.ps(clock));
         let latency: u64 = buses.iter().filter_map(|bus| ps(bus.latency)).sum();

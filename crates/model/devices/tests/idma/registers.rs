@@ -1,4 +1,4 @@
-//! Every register access is answered, and transfers without bytes complete.
+//! Tests that the engine answers every register access and completes transfers of zero bytes.
 
 use crate::machine::*;
 use longma_devices::Device;

@@ -17,7 +17,7 @@ use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 
 /// Consecutive bytes in one channel before the next channel follows. An estimate: common on AMD's and Intel's server
-/// processors, whose range is from a line of 64 bytes to a page of 4 KiB.
+/// processors, which interleave at 64 bytes (a line) to 4 KiB (a page).
 const CHANNEL_INTERLEAVE_BYTES: u64 = 256;
 
 /// Maximum number of banks of one controller; bounds the memory that a model needs.

@@ -73,7 +73,7 @@ impl Interconnect {
         if bytes == 0 {
             return Time::from_ps(at + latency_ps);
         }
-        // The latency is added at the end: all channels of a route see the head equally early.
+        // The latency is added once at the end, so every channel of the route sees the head at the same time.
         let (mut head, mut tail) = (at, at);
         for hop in hops {
             let channel = &mut self.channels[hop.channel as usize];

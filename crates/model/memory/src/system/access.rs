@@ -115,7 +115,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level1(core, unit, access, at);
         }
-        // If the line arrives later than the hit latency, all the time until then was waiting.
+        // If the line arrives later than the hit latency, the access has only waited until then.
         let begun = if ready > hit { ready } else { at };
         LineResult { ready, begun, source, flags }
     }

@@ -46,8 +46,8 @@ impl PromisedLines {
 }
 
 impl Private {
-    /// Returns when a store at `at` completes although another core has been promised the line: together with the
-    /// stores that were already waiting for the line.
+    /// Returns when a store at `at` completes if the line is promised to another core: it completes together with the
+    /// stores that already wait for the line.
     pub fn store_before_transfer(&mut self, line: Line, at: u64) -> Option<u64> {
         let arrival = self.promised.arrival(line, at)?;
         self.data.counters.merged += 1;

@@ -61,8 +61,8 @@ enum Kind {
 }
 
 impl Direction {
-    /// Creates a predictor with `table_entries` counters and `history_bits` branches of history, where the kind has
-    /// them.
+    /// Creates a predictor with `table_entries` counters and `history_bits` branches of history, if the kind of
+    /// predictor uses them.
     ///
     /// # Errors
     /// If the table is too large.

@@ -171,8 +171,8 @@ impl History {
 #[derive(Debug)]
 pub(super) struct Tage {
     base: Counters,
-    /// All tables one after another, followed by a dummy entry that no lookup matches. It is trained when no table
-    /// matches.
+    /// All tables one after another, followed by a dummy entry that no lookup matches. Training writes to it when no
+    /// table matches.
     entries: Box<[Entry]>,
     size: usize,
     history_bits: [u8; LANES],

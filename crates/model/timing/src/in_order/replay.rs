@@ -71,7 +71,7 @@ impl Recording {
     }
 }
 
-/// Results of the accesses already performed in a replay, for the case that the block must be timed again.
+/// Results of the accesses already performed in a replay, kept in case the block must be timed again.
 #[derive(Debug, Default)]
 pub(super) struct PerformedAccesses {
     values: Vec<Value>,

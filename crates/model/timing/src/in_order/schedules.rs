@@ -32,7 +32,7 @@ pub(super) struct ScheduleNumber(u32);
 /// A memory request of a block, in order. Cycles are relative to the start of the block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// Fetch of the instruction line at byte `offset` of the block, which arrives in time.
+    /// A fetch of the instruction line at byte `offset` of the block. The line arrives in time.
     Fetch { offset: u16, at: i32 },
     /// A load.
     Load { access: Access, data: Data },

@@ -40,8 +40,8 @@ const CAUSE_BITS: u32 = 8;
 const CYCLES_BITS: u32 = 16;
 
 impl Shapes {
-    /// Returns the number of the pipeline's shape at `cycle`, in which `used` slots are gone. `None` if a wait is too
-    /// long, or if the shape is new and the table is full. No value is available later than `last_result`.
+    /// Returns the number of the pipeline's shape at `cycle`, in which `used` slots are already used. `None` if a wait
+    /// is too long, or if the shape is new and the table is full. No value is available later than `last_result`.
     pub fn number(
         &mut self,
         (cycle, used): (u64, u64),

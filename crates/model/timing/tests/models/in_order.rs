@@ -33,7 +33,7 @@ fn a_load_stalls_its_first_use_and_nothing_before() {
     let work = vec![op(Op::AddiD, 6, 6, 0); 40];
     let early = [vec![op(Op::LdD, 4, 5, 0), op(Op::AddiD, 7, 4, 0)], work.clone()].concat();
     let late = [vec![op(Op::LdD, 4, 5, 0)], work, vec![op(Op::AddiD, 7, 4, 0)]].concat();
-    // Two rounds share half a cycle to a whole cycle: the load issues in the same cycle as the last addition, and its
+    // A round takes 39.5 cycles, so two rounds take 79: the load issues in the same cycle as the last addition, and its
     // use in the same cycle as the first.
     assert_about(cycles_of(&repeat(&early, 20), 40), 20 * 79, 20 + FILL);
     assert_about(cycles_of(&repeat(&late, 20), 40), 20 * 40, 40 + FILL);

@@ -11,12 +11,13 @@ const EXTENDED_INTERRUPTS: u32 = 3;
 const PCH_PIC: u32 = 4;
 const POWER: u32 = 5;
 const MESSAGES: u32 = 6;
-/// The handle of core 0. Those of other cores follow.
+/// The phandle of core 0. The phandles of the other cores follow.
 const CPU: u32 = 16;
-/// An interrupt that is asserted while the line is high.
+/// The interrupt type of a level-triggered, active-high interrupt.
 const LEVEL_HIGH: u32 = 4;
 
-/// The tree for a number of cores, the ranges of memory (start and length), and the initial RAM disk (start and end).
+/// Builds the tree of a machine with the given number of cores, memory ranges (start and length) and initial RAM disk
+/// (start and end).
 ///
 /// # Errors
 /// vm-fdt refuses a node; it does not for the names and values here.
@@ -104,7 +105,7 @@ fn interrupt_controllers(tree: &mut FdtWriter) -> Result<(), Error> {
     tree.end_node(bridge)
 }
 
-/// The host and the controller of its messages. The first cell of a range says that it is memory with 32-bit addresses.
+/// The PCI host and its MSI controller. The first cell of a range marks 32-bit memory space.
 fn pci(tree: &mut FdtWriter) -> Result<(), Error> {
     let messages = tree.begin_node(&format!("msi@{:x}", map::MESSAGES))?;
     tree.property_string("compatible", "loongson,pch-msi-1.0")?;

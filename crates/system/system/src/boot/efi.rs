@@ -7,9 +7,9 @@
 pub struct Range {
     /// The physical address, a multiple of [`PAGE`].
     pub start: u64,
-    /// The end, likewise.
+    /// The end address, a multiple of [`PAGE`].
     pub end: u64,
-    /// What it is for.
+    /// The memory type.
     pub kind: Kind,
 }
 
@@ -22,11 +22,11 @@ pub enum Kind {
     Free = 7,
 }
 
-/// EFI pages.
+/// The size of an EFI page.
 pub const PAGE: u64 = 4096;
 
 const SIGNATURE: u64 = u64::from_le_bytes(*b"IBI SYST");
-/// UEFI 2.10.
+/// The revision of the UEFI specification: 2.10.
 const REVISION: u32 = 2 << 16 | 100;
 const SYSTEM_TABLE_BYTES: usize = 120;
 
@@ -37,17 +37,17 @@ const MEMORY_MAP: [u8; 16] =
 const DEVICE_TREE: [u8; 16] =
     guid(0xb1b6_21d5, 0xf19c, 0x41a5, [0x83, 0x0b, 0xd9, 0x15, 0x2c, 0x69, 0xaa, 0xe0]);
 
-/// The tables for a kernel.
+/// The EFI tables of a kernel, as bytes to copy to memory.
 #[derive(Debug)]
 pub struct Tables {
-    /// The address of the system table, which is the first.
+    /// The address of the system table, which is the first of the tables.
     pub system_table: u64,
-    /// All tables, for that address.
+    /// The bytes of all tables. The addresses in them are valid if they are copied to `system_table`.
     pub bytes: Vec<u8>,
 }
 
 impl Tables {
-    /// Tables for the address `base`, a multiple of 8.
+    /// Builds the tables for the address `base`, a multiple of 8.
     pub fn new(base: u64, ranges: &[Range], device_tree: u64) -> Self {
         const ENTRY_BYTES: usize = 24;
         let configuration = base + SYSTEM_TABLE_BYTES as u64;
@@ -69,11 +69,11 @@ impl Tables {
 /// EFI_SYSTEM_TABLE without consoles and services.
 fn system_table(vendor: u64, configuration: u64, count: u64) -> Vec<u8> {
     let mut table = SIGNATURE.to_le_bytes().to_vec();
-    // Revision, size of the header, its checksum and a reserved word.
+    // Revision, header size, checksum and a reserved word.
     for field in [REVISION, SYSTEM_TABLE_BYTES as u32, 0, 0] {
         table.extend(field.to_le_bytes());
     }
-    // The vendor and its revision, three consoles with their handles, and the two tables of services.
+    // The vendor string and its revision, three consoles with their handles, and the two service tables.
     for field in [vendor, 1, 0, 0, 0, 0, 0, 0, 0, 0, count, configuration] {
         table.extend(field.to_le_bytes());
     }

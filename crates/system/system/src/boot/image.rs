@@ -1,5 +1,5 @@
-//! Kernel images: an ELF executable (vmlinux), a PE/COFF image with a raw entry point, and the same compressed (EFI
-//! zboot). Source: Linux, Documentation/arch/loongarch/booting.rst (image header); EFI zboot header as in
+//! Kernel images: an ELF executable (vmlinux), a PE/COFF image with a raw entry point, and a compressed PE/COFF image
+//! (EFI zboot). Source: Linux, Documentation/arch/loongarch/booting.rst (image header); EFI zboot header as in
 //! drivers/firmware/efi/libstub/zboot-header.S.
 
 use std::io::Read as _;
@@ -9,24 +9,24 @@ use object::{Endianness, elf};
 
 use crate::translation::PHYSICAL_BITS;
 
-/// The largest kernel that is accepted, in bytes of memory.
+/// The maximum memory size of a kernel, in bytes.
 const LARGEST: u64 = 240 << 20;
 
-/// Bytes of the header that tell where the image is loaded.
+/// Bytes of the header that state where the image is loaded.
 const HEADER_BYTES: usize = 64;
 
-/// The file is not a kernel that can be started.
+/// The file is not a bootable kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It has none of the known headers.
+    /// The file has none of the known headers.
     #[error(
         "the kernel is neither an ELF file nor a Linux image for LoongArch64 (vmlinux, vmlinux.efi, vmlinuz.efi)"
     )]
     Unknown,
-    /// The header is not consistent.
+    /// The header refers to a place outside the file.
     #[error("the kernel's {0} is not inside the file")]
     Header(&'static str),
-    /// The payload is compressed by a method that is not supported.
+    /// The compression method of the payload is not supported.
     #[error(
         "the kernel is compressed with {0:?}; build it with CONFIG_KERNEL_ZSTD or use the uncompressed image"
     )]
@@ -42,19 +42,19 @@ pub enum ImageError {
     Elf(String),
 }
 
-/// A kernel in memory.
+/// A kernel, ready to be copied to memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Where it starts, a physical address.
+    /// The physical address of the entry point.
     pub entry: u64,
-    /// What to copy where, by physical address.
+    /// The contents to copy, by physical address.
     pub parts: Vec<(u64, Vec<u8>)>,
-    /// The end of the memory that it uses.
+    /// The end of the kernel's memory, including its zero-initialized data.
     pub end: u64,
 }
 
 impl Image {
-    /// Reads a kernel file.
+    /// Parses a kernel file.
     ///
     /// # Errors
     /// The file is not a kernel that can be started.
@@ -68,7 +68,7 @@ impl Image {
         }
     }
 
-    /// An image whose header has the addresses.
+    /// Reads an image whose header states the load address and the entry point.
     fn from_raw(file: &[u8]) -> Result<Self, ImageError> {
         const LINUX: u32 = 0x8182_23cd;
         if !file.starts_with(b"MZ") || file.len() < HEADER_BYTES || word(file, 56) != LINUX {
@@ -80,7 +80,7 @@ impl Image {
             return Err(ImageError::TooLarge);
         }
         let end = load + bytes.max(file.len() as u64);
-        // Older headers have the entry as an offset.
+        // Older headers give the entry point as an offset.
         let entry = if entry < load { load + entry } else { entry };
         if entry >= end {
             return Err(ImageError::Header("entry"));
@@ -104,7 +104,7 @@ impl Image {
             if bytes > LARGEST {
                 return Err(ImageError::TooLarge);
             }
-            // A kernel's entry is a virtual address in this segment.
+            // The entry point in the ELF header is a virtual address; this segment contains it.
             let offset = kernel.elf_header().e_entry.get(endian).wrapping_sub(segment.p_vaddr(endian));
             if offset < length {
                 entry = start + offset;
@@ -116,7 +116,7 @@ impl Image {
     }
 }
 
-/// The payload of a zboot image.
+/// Decompresses the payload of a zboot image.
 fn decompress(file: &[u8]) -> Result<Vec<u8>, ImageError> {
     if file.len() < HEADER_BYTES {
         return Err(ImageError::Header("header"));
@@ -129,7 +129,8 @@ fn decompress(file: &[u8]) -> Result<Vec<u8>, ImageError> {
     let end = start.checked_add(length).ok_or(ImageError::Header("payload"))?;
     let payload = file.get(start..end).ok_or(ImageError::Header("payload"))?;
     let mut image = Vec::new();
-    // The file's last four bytes may state the size, but the limit holds whatever they say.
+    // The last four bytes of the file may state the decompressed size; they are not trusted, and the limit always
+    // holds.
     zstd::stream::read::Decoder::new(payload)?.single_frame().take(LARGEST + 1).read_to_end(&mut image)?;
     if image.len() as u64 > LARGEST {
         return Err(ImageError::TooLarge);
@@ -141,7 +142,7 @@ fn word(file: &[u8], offset: usize) -> u32 {
     doubleword(file, offset) as u32
 }
 
-/// The integer at an offset of the header, whose length the caller has checked.
+/// The doubleword at an offset of the header. The caller has checked the length.
 fn doubleword(file: &[u8], offset: usize) -> u64 {
     let mut bytes = [0; 8];
     let available = &file[offset..file.len().min(offset + 8)];
@@ -174,7 +175,7 @@ mod tests {
         boot.extend(b"zstd");
         boot.resize(0x80, 0);
         boot.extend(payload);
-        // The size of the image follows the payload.
+        // The decompressed size follows the payload.
         boot.extend((file.len() as u32).to_le_bytes());
         boot
     }

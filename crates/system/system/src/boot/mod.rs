@@ -10,14 +10,14 @@ use crate::machine::Machine;
 use crate::memory::MemoryError;
 use efi::{Kind, Range, Tables};
 
-/// Where boot information is, below kernels, which start at 2 MiB.
+/// The address of the boot information, below the kernel, which starts at 2 MiB or above.
 const INFORMATION: u64 = 0x10_0000;
 const INFORMATION_END: u64 = 0x20_0000;
 const COMMAND_LINE: u64 = INFORMATION;
 const TABLES: u64 = INFORMATION + 0x1_0000;
 const DEVICE_TREE: u64 = INFORMATION + 0x2_0000;
 
-/// The longest command line that the kernel reads, with its terminating zero.
+/// The maximum length of the command line that the kernel reads, including its terminating zero.
 const COMMAND_LINE_BYTES: usize = 4096;
 
 /// The alignment of the initial RAM disk.
@@ -26,16 +26,16 @@ const ALIGNMENT: u64 = 0x1_0000;
 /// A kernel cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
-    /// The kernel's file.
+    /// The kernel file is not bootable.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The command line.
+    /// The command line is too long or contains a zero byte.
     #[error("the command line has {0} bytes; the kernel reads up to {limit} and none of them 0", limit = COMMAND_LINE_BYTES - 1)]
     CommandLine(usize),
-    /// A part of the kernel or the RAM disk does not fit.
+    /// A part of the kernel or the RAM disk does not fit in memory.
     #[error("kernel and RAM disk do not fit: {0}; give the machine more memory")]
     Memory(#[from] MemoryError),
-    /// The kernel's addresses overlap the boot information.
+    /// The kernel overlaps the boot information.
     #[error(
         "the kernel is loaded at {0:#x}, where the boot information is; it must start at {INFORMATION_END:#x} or above"
     )]
@@ -45,18 +45,18 @@ pub enum BootError {
     DeviceTree(#[from] vm_fdt::Error),
 }
 
-/// What to start.
+/// What to boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
-    /// The kernel's file.
+    /// The contents of the kernel file.
     pub image: &'a [u8],
-    /// The initial RAM disk.
+    /// The contents of the initial RAM disk.
     pub initrd: Option<&'a [u8]>,
     /// The command line.
     pub command_line: &'a str,
 }
 
-/// Loads a kernel and sets the registers for its entry. The machine has not run yet.
+/// Loads a kernel and sets the registers that its entry point expects. The machine must not have run yet.
 ///
 /// # Errors
 /// The kernel is not valid or does not fit.
@@ -82,14 +82,14 @@ pub fn load(machine: &mut Machine, kernel: &Kernel) -> Result<(), BootError> {
 
     let state = machine.state_mut();
     state.pc = image.entry;
-    // a0: booted from EFI; a1: the command line; a2: the system table.
+    // a0: booted by EFI; a1: the command line; a2: the system table.
     state.set_r(4, 1);
     state.set_r(5, COMMAND_LINE);
     state.set_r(6, tables.system_table);
     Ok(())
 }
 
-/// Copies the RAM disk behind the kernel, or to high memory if it does not fit there. Returns its start and end.
+/// Copies the RAM disk after the kernel, or to high memory if it does not fit there. Returns its start and end.
 fn place_initrd(machine: &Machine, image: &Image, bytes: &[u8]) -> Result<(u64, u64), BootError> {
     let memory = machine.memory();
     let mut refusal = None;
@@ -105,7 +105,7 @@ fn place_initrd(machine: &Machine, image: &Image, bytes: &[u8]) -> Result<(u64, 
     Err(refusal.unwrap_or(MemoryError::Size(0)).into())
 }
 
-/// Free memory without the boot information.
+/// The memory map: all memory is free except for the boot information.
 fn memory_map(ranges: &[(u64, u64)]) -> Vec<Range> {
     let mut map = Vec::new();
     for (start, length) in ranges {

@@ -1,5 +1,5 @@
-//! Memory accesses of the core, by cached translations where possible. Source: LoongArch Reference Manual, volume 1,
-//! section 2.1.4 (memory), chapter 5 (memory management).
+//! Memory accesses of the core. They use cached translations where possible. Source: LoongArch Reference Manual, volume
+//! 1, section 2.1.4 (memory), chapter 5 (memory management).
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 
@@ -9,14 +9,14 @@ use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
 use crate::platform::Effects;
 
-/// The widest access in bytes.
+/// Bytes of the widest access.
 const WIDEST: usize = 16;
 
-/// Configuration words 0 to 20, those of QEMU's la464 with the binary-translation extension. Source: LoongArch Reference
+/// Configuration words 0 to 20, as on QEMU's la464, with the binary-translation extension. Source: LoongArch Reference
 /// Manual, volume 1, table 3 (CPUCFG).
 const CONFIGURATION: [u32; 21] = {
     let mut words = [0; 21];
-    // Processor 3A5000.
+    // PRID: the processor is a 3A5000.
     words[0] = 0x14_c010;
     // LA64 with paging and IOCSR, 48 bits of physical and virtual addresses, UAL, RI, EP, RPLV, HP, CRC.
     words[1] = 0x3f2_f2fe;
@@ -26,7 +26,7 @@ const CONFIGURATION: [u32; 21] = {
     words[4] = COUNTER_HZ;
     // The stable counter's frequency is words[4] * 1 / 1.
     words[5] = 0x1_0001;
-    // Caches.
+    // The cache hierarchy.
     words[16] = 0x2c3d;
     words[17] = 0x608_0003;
     words[18] = 0x608_0003;
@@ -82,7 +82,7 @@ impl Environment for Core {
         Ok(self.word(page.address + address % PAGE_BYTES))
     }
 
-    /// Cores take turns, and the accesses of each are in program order.
+    /// Cores take turns, and each core performs its accesses in program order.
     fn barrier(&self) {}
 
     fn stable_counter(&self) -> u64 {
@@ -122,7 +122,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a store is known to be permitted.
+    /// Whether a cached translation permits the store.
     fn is_writable(&self, address: u64, bytes: usize) -> bool {
         self.writable.find(self.mode.get(), self.generation.get(), address, bytes).is_some()
     }
@@ -134,7 +134,7 @@ impl Core {
         }
     }
 
-    /// Translates an access, which may be on two pages. All of it is permitted before any of it happens.
+    /// Translates an access, which may cross a page boundary. Both pages are checked before either is accessed.
     fn parts(&self, address: u64, bytes: usize, access: Access) -> Result<[Option<Part>; 2], Fault> {
         let here = bytes.min((PAGE_BYTES - address % PAGE_BYTES) as usize);
         let first = self.part(address, 0, here, access)?;
@@ -173,7 +173,7 @@ impl Core {
             return Err(Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped });
         }
         if self.bus.code.borrow_mut().invalidate(page) {
-            // The page may be the one that executes.
+            // The page may contain the instruction that executes.
             self.attend();
         }
         self.writable.insert(self.mode.get(), self.generation.get(), part.virt, host);
@@ -185,7 +185,7 @@ impl Core {
         Ok(())
     }
 
-    /// Reads a device in accesses that are aligned and at most 8 bytes long.
+    /// Reads a device in aligned accesses of at most 8 bytes.
     fn load_device(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Read, cause: FaultCause::Unmapped };
         if !self.is_alone.get() {
@@ -220,7 +220,8 @@ impl Core {
         Ok(())
     }
 
-    /// Memory that a device has changed may have been code.
+    /// Applies the effects of a device access: its duration, and the memory that the device has written, which may hold
+    /// decoded code.
     fn take_effects(&self, effects: &Effects) {
         self.advance_clock(effects.cycles);
         let mut code = self.bus.code.borrow_mut();
@@ -243,19 +244,19 @@ impl Core {
     }
 }
 
-/// A part of an access that is on one page.
+/// The part of an access that is on one page.
 #[derive(Clone, Copy)]
 struct Part {
     virt: u64,
     physical: u64,
-    /// The page in the host, if it is memory.
+    /// The page in host memory; `None` if the address is not memory.
     host: Option<*mut u8>,
-    /// The first byte of the access that it covers.
+    /// The offset of this part in the access.
     offset: usize,
     bytes: usize,
 }
 
-/// The width of device accesses: all at once if that is aligned and at most 8 bytes, else single bytes.
+/// The width of device accesses: the whole access, or 8 bytes of it at a time, if that is aligned; else single bytes.
 fn device_width(address: u64, bytes: usize) -> usize {
     let whole = bytes.min(8);
     if whole.is_power_of_two() && address.is_multiple_of(whole as u64) && bytes.is_multiple_of(whole) {

@@ -1,14 +1,14 @@
-//! Host pointers of recently used guest pages, so that most accesses neither translate nor search memory.
+//! Host pointers to recently used guest pages, so that most accesses need neither a translation nor a lookup in memory.
 
 use std::cell::Cell;
 
 use crate::memory::PAGE_BYTES;
 use crate::translation::MODES;
 
-/// Entries for each way to translate.
+/// Entries for each translation mode.
 const ENTRIES: usize = 1024;
 
-/// The page number that no address has.
+/// A page number that no address has.
 const NO_PAGE: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ struct Entry {
 pub struct PageCache(Box<[[Cell<Entry>; ENTRIES]; MODES]>);
 
 impl PageCache {
-    /// Without entries.
+    /// Creates an empty cache.
     pub fn new() -> Self {
         let empty = Entry { page: NO_PAGE, generation: 0, host: std::ptr::null_mut() };
         Self(Box::new(std::array::from_fn(|_| std::array::from_fn(|_| Cell::new(empty)))))
@@ -34,11 +34,11 @@ impl PageCache {
         let (page, offset) = (address / PAGE_BYTES, address % PAGE_BYTES);
         let entry = self.0[mode][page as usize % ENTRIES].get();
         let hit = entry.page == page && entry.generation == generation && offset <= PAGE_BYTES - bytes as u64;
-        // `wrapping_add` stays inside the page, which `insert` got whole.
+        // The offset stays inside the page, and `insert` got a pointer to a whole page.
         hit.then(|| entry.host.wrapping_add(offset as usize))
     }
 
-    /// Remembers that the page of `address` is at `host`, until the generation changes.
+    /// Caches the host address of the page of `address` for this generation.
     pub fn insert(&self, mode: usize, generation: u64, address: u64, host: *mut u8) {
         let page = address / PAGE_BYTES;
         self.0[mode][page as usize % ENTRIES].set(Entry { page, generation, host });

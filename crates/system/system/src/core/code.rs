@@ -1,5 +1,5 @@
-//! Decoded instructions by physical page. A store to a page drops its instructions, so that code is always what memory
-//! holds, whatever address wrote it.
+//! Decoded instructions by physical page. A store to a page drops its instructions, so that decoded code always matches
+//! memory, whichever virtual address the store used.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -13,24 +13,26 @@ use rustc_hash::FxHashMap;
 use super::Core;
 use crate::memory::PAGE_BYTES;
 
-/// Decoded instructions that are kept. Jumps into the middle of blocks decode instructions more than once.
+/// The maximum number of decoded instructions that the cache keeps. A jump into the middle of a block decodes its
+/// instructions once more.
 const KEPT: usize = 4 << 20;
-/// What an entry of a page's table of blocks counts, in instructions.
+/// What the block table of a page counts toward [`KEPT`], in instructions.
 const PAGE: usize = 1024;
-/// The most instructions of a block.
+/// The maximum number of instructions of a block.
 const BLOCK: usize = 64;
-/// Instructions of a page.
+/// Instructions in a page.
 const STEPS: usize = PAGE_BYTES as usize / 4;
 
-/// What to do before an instruction executes. The low four bits are those of EUEN that it needs.
+/// Checks to make before an instruction executes. The low four bits are those of EUEN that the instruction needs.
 pub mod check {
-    /// It must execute alone, with exact clock and program counter.
+    /// The instruction must execute alone, with an exact clock and program counter.
     pub const ALONE: u8 = 1 << 7;
-    /// It reads and writes memory at the address in rj, so that the write must be permitted before the read.
+    /// The instruction reads and writes memory at the address in rj, so a forbidden write must be detected before the
+    /// read.
     pub const MODIFIES: u8 = 1 << 6;
-    /// MISC may forbid it to read the counter.
+    /// MISC may forbid the instruction to read the counter.
     pub const COUNTER: u8 = 1 << 5;
-    /// It is a vector instruction, which may be misaligned whatever MISC says.
+    /// The instruction is a vector instruction, which may be misaligned whatever MISC says.
     pub const VECTOR: u8 = 1 << 4;
     /// EUEN.FPE.
     pub const FLOAT: u8 = 1;
@@ -40,7 +42,7 @@ pub mod check {
     pub const VECTOR256: u8 = 4;
     /// EUEN.BTE.
     pub const TRANSLATION: u8 = 8;
-    /// The bits of EUEN.
+    /// All bits of EUEN.
     pub const UNITS: u8 = 0xf;
 }
 
@@ -51,14 +53,14 @@ pub struct Step {
     pub run: Semantics<Core>,
     /// Its operands.
     pub instruction: Instruction,
-    /// What to do before it executes; see [`check`].
+    /// The checks to make before it executes; see [`check`].
     pub checks: u8,
-    /// Whether its semantics set the program counter. After others, the caller advances it.
+    /// Whether its semantics set the program counter. If not, the caller advances it.
     pub sets_program_counter: bool,
 }
 
 impl Step {
-    /// Decodes a word. One that is no instruction traps when it executes.
+    /// Decodes a word. A word that is not an instruction traps when it executes.
     pub fn new(word: u32) -> Self {
         let Some(instruction) = decode(word) else {
             let instruction = Instruction::new(Op::Break);
@@ -79,7 +81,7 @@ fn checks_of(op: Op) -> u8 {
         Extension::Lsx => check::VECTOR128 | check::VECTOR,
         Extension::Lbt => check::TRANSLATION,
         Extension::Fp => check::FLOAT,
-        // The bound-checking loads and stores of floating point.
+        // Bound-checking loads and stores of floating-point registers.
         _ if has(RegisterKind::Float) => check::FLOAT,
         _ => 0,
     };
@@ -88,7 +90,7 @@ fn checks_of(op: Op) -> u8 {
         _ => 0,
     };
     let modifies = if modifies_memory(row) { check::MODIFIES } else { 0 };
-    // The first three trap. The semantics of the last one change the reservation before they may trap.
+    // The first three always trap. The semantics of SC.Q change the reservation before they may trap.
     let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::ScQ);
     let is_alone = must || counter | modifies != 0 || row.extension == Extension::Privileged;
     unit | counter | modifies | if is_alone { check::ALONE } else { 0 }
@@ -99,19 +101,19 @@ fn reads_program_counter(op: Op) -> bool {
     op.is_control_flow() || matches!(op, Op::Pcaddi | Op::Pcalau12i | Op::Pcaddu12i | Op::Pcaddu18i)
 }
 
-/// Instructions that follow each other in a page. Only the last one reads or sets the program counter. One that must
-/// execute alone is a block.
+/// Consecutive instructions of a page. Only the last one may read or set the program counter. An instruction that must
+/// execute alone is a block of its own.
 pub struct Block {
-    /// The instructions, at least one.
+    /// The instructions; at least one.
     pub steps: Box<[Step]>,
-    /// The checks of all of them.
+    /// The union of the instructions' checks.
     pub checks: u8,
-    /// Whether the last one sets the program counter.
+    /// Whether the last instruction sets the program counter.
     pub sets_program_counter: bool,
 }
 
 impl Block {
-    /// Decodes the block whose words are `words`, of which there is at least one.
+    /// Decodes the block at the beginning of `words`, which is not empty.
     fn new(words: impl Iterator<Item = u32>) -> Self {
         let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false };
         let mut steps = Vec::new();
@@ -138,25 +140,25 @@ fn modifies_memory(row: &Row) -> bool {
     row.class == Class::Atomic && memory(row.reads) && memory(row.writes) && !is_conditional
 }
 
-/// The instructions of one physical page.
+/// The decoded instructions of one physical page.
 pub struct CodePage {
     /// The physical address.
     pub address: u64,
     valid: Cell<bool>,
-    /// By the index of their first instruction.
+    /// The blocks, by the index of their first instruction.
     blocks: Box<[OnceCell<Block>]>,
-    /// Instructions of all pages together.
+    /// The number of decoded instructions of all pages.
     kept: Rc<Cell<usize>>,
 }
 
 impl CodePage {
-    /// Whether memory has not changed since the page was decoded.
+    /// Whether the page is still in the cache. A store to it, or a full cache, removes it.
     pub fn is_valid(&self) -> bool {
         self.valid.get()
     }
 
-    /// The block that begins at an instruction of the page, decoded when it is first executed. `word` reads the word at a
-    /// physical address.
+    /// The block that begins at the instruction `index` of the page. It is decoded on first use. `word` reads the word
+    /// at a physical address.
     #[inline]
     pub fn block(&self, index: usize, word: impl Fn(u64) -> u32) -> &Block {
         let cell = &self.blocks[index % STEPS];
@@ -182,7 +184,7 @@ pub struct CodeCache {
 }
 
 impl CodeCache {
-    /// The page at a physical address, and whether it is new.
+    /// The page at a physical address, and whether it has just been added.
     pub fn page(&mut self, address: u64) -> (Rc<CodePage>, bool) {
         if let Some(page) = self.pages.get(&address) {
             return (Rc::clone(page), false);
@@ -199,12 +201,12 @@ impl CodeCache {
         (page, true)
     }
 
-    /// Whether instructions of a page are decoded.
+    /// Whether the cache contains a page.
     pub fn contains(&self, address: u64) -> bool {
         self.pages.contains_key(&address)
     }
 
-    /// Drops the instructions of a page that is written. Returns whether there were any.
+    /// Drops the instructions of a page that is being written. Returns whether there were any.
     pub fn invalidate(&mut self, address: u64) -> bool {
         match self.pages.remove(&address) {
             Some(page) => {
@@ -215,11 +217,11 @@ impl CodeCache {
         }
     }
 
-    /// Drops the instructions of all pages in a range, which is not empty. Returns whether there were any.
+    /// Drops the instructions of all pages in a range, which must not be empty. Returns whether there were any.
     pub fn invalidate_range(&mut self, start: u64, end: u64) -> bool {
         let (first, last) = (start / PAGE_BYTES, (end - 1) / PAGE_BYTES);
         let before = self.pages.len();
-        // A hostile range may be long; the pages are few.
+        // The driver chooses the length of the range, so iterate over the cached pages if they are fewer.
         if last - first > before as u64 {
             let all: Vec<u64> = self.pages.keys().copied().collect();
             for page in all.into_iter().filter(|page| (first..=last).contains(&(page / PAGE_BYTES))) {

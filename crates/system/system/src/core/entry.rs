@@ -10,14 +10,15 @@ use crate::exception::Exception;
 /// What an exception records besides its code.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
-    /// The address that BADV or TLBRBADV gets.
+    /// The address to record in BADV or TLBRBADV.
     pub address: u64,
-    /// The word that BADI gets; an interrupt and a refused fetch have none.
+    /// The word to record in BADI; `None` for interrupts and refused fetches.
     pub word: Option<u32>,
 }
 
 impl Core {
-    /// Enters the handler of an exception that the instruction at `state.pc` raises, or of an interrupt before it.
+    /// Enters the handler of an exception that the instruction at `state.pc` raises, or of an interrupt before that
+    /// instruction.
     pub(crate) fn enter(&self, state: &mut State, exception: Exception, record: Record) {
         let registers = &self.registers;
         let mode = registers.get(csr::CRMD);
@@ -52,10 +53,10 @@ impl Core {
         self.update_mode();
     }
 
-    /// ERTN.
+    /// ERTN: returns from an exception.
     pub(super) fn leave(&self, state: &mut State) {
         let registers = &self.registers;
-        // KLO keeps the reservation once.
+        // KLO preserves the reservation across one ERTN.
         if registers.field(csr::LLBCTL, 2..=2) == 0 {
             state.reservation = Reservation::default();
         }
@@ -75,7 +76,7 @@ impl Core {
         self.update_mode();
     }
 
-    /// The exception of a trap, and what it records. `word` is that of the instruction.
+    /// The exception that a trap raises, and what it records. `word` is the trapping instruction.
     pub(crate) fn exception_of_trap(
         &self,
         state: &State,
@@ -90,7 +91,7 @@ impl Core {
             Trap::IllegalInstruction => (Exception::IllegalInstruction, 0),
             Trap::PrivilegedInstruction => (Exception::PrivilegedInstruction, 0),
             Trap::Memory(fault) => (self.exception_of(fault), fault.address),
-            // The checked address is in rj.
+            // The address that the check refused is in rj.
             Trap::BoundCheck => (Exception::BoundCheck, state.r(instruction.j)),
             Trap::FloatingPoint if is_vector => (Exception::VectorFloatingPoint, 0),
             Trap::FloatingPoint => (Exception::FloatingPoint, 0),
@@ -99,7 +100,7 @@ impl Core {
     }
 }
 
-/// CRMD with the privilege level, interrupt enable and watchpoint enable from before the exception.
+/// CRMD with the saved privilege level and interrupt enable, and the watchpoint enable `watch`.
 fn restored(mode: u64, saved: u64, watch: u64) -> u64 {
     with_field(with_field(mode, 0..=2, field(saved, 0..=2)), 9..=9, watch)
 }

@@ -1,4 +1,4 @@
-//! Executes instructions, and decides when to look at interrupts.
+//! Executes instructions, and decides when to check for interrupts.
 
 use longma_loongarch::{Location, State, Trap};
 
@@ -8,19 +8,19 @@ use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
 use crate::platform::PowerRequest;
 
-/// Why a core no longer executes.
+/// Why a core stopped executing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Its time is over.
+    /// The turn is over.
     End,
-    /// It waits for an interrupt that only the outside can cause.
+    /// The core has not started, or waits for an interrupt that its timer will not raise.
     Idle,
-    /// Software has used the power controller.
+    /// Software used the power controller.
     Power(PowerRequest),
 }
 
 impl Core {
-    /// Runs until the cycle `end` or another reason to pause.
+    /// Runs until the cycle `end` or until there is another reason to pause.
     pub(crate) fn run(&self, state: &mut State, end: u64) -> Pause {
         loop {
             if let Some(request) = self.take_power_request() {
@@ -56,7 +56,7 @@ impl Core {
         }
     }
 
-    /// Executes instructions until the core must look at interrupts or its time is over.
+    /// Executes instructions until the core must check for interrupts or its turn is over.
     fn execute(&self, state: &mut State) {
         while !self.is_due() {
             let pc = state.pc;
@@ -71,13 +71,13 @@ impl Core {
         }
     }
 
-    /// Executes instructions of one page, until control leaves it or the core must look at its state. A store to the page
-    /// and a new mapping make it look.
+    /// Executes instructions of one page until control leaves it or the core must check its state, as after a store to
+    /// the page or a new mapping.
     fn execute_page(&self, state: &mut State, page: &CodePage) {
         let start = state.pc & !(PAGE_BYTES - 1);
         loop {
             let offset = state.pc.wrapping_sub(start);
-            // A jump to an address whose lowest bits are not 0 leaves the page, too: it is an exception.
+            // A misaligned program counter leaves the page, too, and raises an exception.
             if offset & !(PAGE_BYTES - 4) != 0 {
                 return;
             }
@@ -98,15 +98,15 @@ impl Core {
         }
     }
 
-    /// Whether nothing but the effect of a block's instructions is to be done until its end.
+    /// Whether the whole block can run without checks between its instructions.
     #[inline]
     fn can_run(&self, block: &Block) -> bool {
         let end = self.clock.get() + block.steps.len() as u64;
-        // Blocks of the usual instructions have no checks.
+        // Most blocks have no checks.
         end <= self.until.get() && (block.checks == 0 || self.permits(block.checks))
     }
 
-    /// Whether the core is in a state that makes `checks` unnecessary.
+    /// Whether the state of the core satisfies `checks`.
     fn permits(&self, checks: u8) -> bool {
         let missing = checks & check::UNITS & !self.units();
         missing == 0
@@ -114,13 +114,13 @@ impl Core {
             && (checks & check::VECTOR == 0 || self.alignment.get() == 0)
     }
 
-    /// Executes a block without a look at the state between its instructions. Returns the step that has to be executed
-    /// alone, because it traps, accesses a device or writes code; it has had no effect yet.
+    /// Executes a block without checks between its instructions. Returns the step that must be executed alone because
+    /// it traps, accesses a device or writes code. This step has had no effect yet.
     #[inline]
     fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
         let first = state.pc;
         let last = block.steps.len() as u64 - 1;
-        // Only the last instruction may depend on the program counter.
+        // Only the last instruction may read the program counter.
         state.pc = first.wrapping_add(4 * last);
         for (index, step) in block.steps.iter().enumerate() {
             if (step.run)(state, &step.instruction, self).is_err() {
@@ -136,7 +136,7 @@ impl Core {
         None
     }
 
-    /// Executes one instruction, with all checks and effects. Returns whether the page may go on.
+    /// Executes one instruction with all checks and effects. Returns whether execution may continue in the page.
     fn execute_step(&self, state: &mut State, page: &CodePage, step: &Step) -> bool {
         self.advance_clock(1);
         self.is_alone.set(true);
@@ -155,7 +155,7 @@ impl Core {
         true
     }
 
-    /// Enters the handler of the exception that a step raises.
+    /// Enters the handler of the exception that a step raised.
     #[cold]
     fn enter_for(&self, state: &mut State, page: &CodePage, step: &Step, trap: Trap) {
         let word = self.word(page.address + state.pc % PAGE_BYTES);
@@ -166,7 +166,8 @@ impl Core {
         self.enter(state, exception, record);
     }
 
-    /// Executes an instruction that needs more than its semantics. What [`Self::refusal`] names traps, whatever the trap.
+    /// Executes an instruction that needs checks. If [`Self::refusal`] returns an exception, the instruction traps; the
+    /// trap's value does not matter, since the caller asks `refusal` again.
     fn run_checked(&self, state: &mut State, step: &Step) -> Result<(), Trap> {
         if self.refusal(state, step).is_some() {
             return Err(Trap::IllegalInstruction);
@@ -180,7 +181,8 @@ impl Core {
         outcome
     }
 
-    /// The exception of an instruction whose unit is disabled, or that must not write where it would read first.
+    /// The exception of an instruction whose unit is disabled, that may not read the counter, or whose write would be
+    /// refused after its read.
     fn refusal(&self, state: &State, step: &Step) -> Option<Exception> {
         let missing = step.checks & check::UNITS & !self.units();
         if missing & check::VECTOR256 != 0 {
@@ -196,7 +198,7 @@ impl Core {
             return Some(Exception::PrivilegedInstruction);
         }
         let i = &step.instruction;
-        // The semantics report rd = rj, which is illegal.
+        // If rd = rj, the instruction is illegal, which its semantics report.
         if step.checks & check::MODIFIES != 0 && i.d != i.j {
             let bytes = i.op.row().writes.iter().find_map(|location| match location {
                 Location::Memory(bytes) => Some(usize::from(*bytes)),

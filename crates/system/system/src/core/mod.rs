@@ -31,20 +31,21 @@ pub const CYCLES_PER_TICK: u64 = 10;
 pub const COUNTER_HZ: u32 = 100_000_000;
 const NS_PER_CYCLE: u64 = 1_000_000_000 / (COUNTER_HZ as u64 * CYCLES_PER_TICK);
 
-/// What cores share. They take turns on one thread of the host.
+/// The state that the cores share. Cores take turns on one host thread.
 pub struct Bus {
     /// Physical memory.
     pub memory: Memory,
     /// Devices and interrupt controllers.
     pub platform: RefCell<Platform>,
     code: RefCell<CodeCache>,
-    /// Pages of decoded code that have been made. Each is a page to which stores must be noticed.
+    /// The number of pages that have ever been decoded. A core that reads a new number must notice stores to the new
+    /// pages.
     made: Cell<u64>,
     power: Cell<Option<PowerRequest>>,
 }
 
 impl Bus {
-    /// Memory and devices.
+    /// Creates the shared state from memory and devices.
     pub fn new(memory: Memory, platform: Platform) -> Self {
         Self {
             memory,
@@ -56,9 +57,9 @@ impl Bus {
     }
 }
 
-/// Everything of a core except the registers that a user program has.
+/// The state of a core except for the registers that a user program has.
 pub struct Core {
-    /// The number of the core, from 0.
+    /// The number of the core, counted from 0.
     number: usize,
     bus: Rc<Bus>,
     registers: Registers,
@@ -67,27 +68,28 @@ pub struct Core {
     fetches: RefCell<Vec<Option<Fetch>>>,
     readable: PageCache,
     writable: PageCache,
-    /// Translations of an older generation are void.
+    /// The generation of valid cached translations. Those of an older generation are invalid.
     generation: Cell<u64>,
-    /// The pages of decoded code that the generation knows.
+    /// The value of `Bus::made` for which cached translations are valid.
     known: Cell<u64>,
-    /// The current way to translate, see [`translation::mode`].
+    /// The current translation mode; see [`translation::mode`].
     mode: Cell<usize>,
     /// All ones if misaligned accesses trap, else 0.
     alignment: Cell<u64>,
-    /// Cycles since reset. An instruction takes one; waiting in IDLE skips to the next event.
+    /// Cycles since reset. An instruction takes one cycle; IDLE skips to the next event.
     clock: Cell<u64>,
-    /// Instructions execute while the clock is before this; 0 makes the core look at interrupts and its mode.
+    /// The cycle until which instructions execute. At 0, the core checks for interrupts and mode changes before the
+    /// next instruction.
     until: Cell<u64>,
     idle: Cell<bool>,
-    /// Whether the clock and the program counter are those of the instruction that executes. Inside of a block they are
-    /// not, so that accesses to devices and to code must wait.
+    /// Whether the clock and the program counter are exact for the instruction that executes. They are not inside a
+    /// block, where accesses to devices and stores to code are refused and repeated alone.
     is_alone: Cell<bool>,
-    /// Whether the core has not started yet: it waits for a message with an address.
+    /// Whether the core has not started: it waits for a message with the start address.
     is_parked: Cell<bool>,
 }
 
-/// A virtual page whose instructions are decoded.
+/// A virtual page with decoded instructions.
 struct Fetch {
     page: u64,
     mode: usize,
@@ -95,11 +97,11 @@ struct Fetch {
     code: Rc<CodePage>,
 }
 
-/// Entries of the cache of fetches.
+/// Entries of the cache of fetched pages.
 const FETCHES: usize = 512;
 
 impl Core {
-    /// A core after reset. All but core 0 wait until they are started.
+    /// Creates a core in its reset state. All cores except core 0 wait to be started.
     pub fn new(number: usize, bus: Rc<Bus>) -> Self {
         let registers = Registers::new();
         registers.set(csr::CPUID, number as u64);
@@ -124,7 +126,8 @@ impl Core {
         }
     }
 
-    /// A CSR by its number, as software reads it, without effects; `None` if it does not exist.
+    /// The value of a CSR as software reads it, but without the side effects of reading; `None` if the CSR does not
+    /// exist.
     pub fn csr(&self, number: u16) -> Option<u64> {
         Some(self.registers.read(row(number)?))
     }
@@ -139,8 +142,8 @@ impl Core {
         self.idle.get()
     }
 
-    /// Begins a turn at the cycle `now`: sees what has happened in the turns of others. A core that waits has waited until
-    /// then.
+    /// Begins a turn at the cycle `now`. The core sees what other cores did in their turns. If it waits, its clock
+    /// moves to `now`.
     pub(crate) fn begin_turn(&self, state: &mut State, now: u64) {
         if self.is_parked.get() {
             self.clock.set(now);
@@ -157,7 +160,7 @@ impl Core {
         self.update_lines();
     }
 
-    /// Whether the core waits, and nothing but the timer and other cores can end that.
+    /// Whether the core waits, and only its timer, another core or a device can end the wait.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_parked.get() || self.idle.get() && self.pending_interrupt().is_none()
     }
@@ -167,13 +170,13 @@ impl Core {
         self.is_parked.get()
     }
 
-    /// Whether the core must look at interrupts and its mode, or its time is over.
+    /// Whether the core must check for interrupts and mode changes, or its turn is over.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.clock.get() >= self.until.get()
     }
 
-    /// Makes time pass.
+    /// Advances the clock by `cycles` cycles.
     #[inline]
     pub(crate) fn advance_clock(&self, cycles: u64) {
         self.clock.set(self.clock.get().wrapping_add(cycles));
@@ -185,46 +188,46 @@ impl Core {
         self.registers.get(csr::MISC) >> (4 + level) & 1 == 1
     }
 
-    /// Executes instructions until `cycle` or the next event of the timer.
+    /// Lets instructions execute until `cycle` or the next event of the timer.
     pub(crate) fn grant(&self, cycle: u64) {
         let event = self.next_event().unwrap_or(u64::MAX);
         self.until.set(cycle.min(event));
     }
 
-    /// The cycle of the next event.
+    /// The cycle of the next timer event.
     pub(crate) fn next_event(&self) -> Option<u64> {
         Some(self.timer.deadline()?.saturating_mul(CYCLES_PER_TICK))
     }
 
-    /// Lets an expired timer assert its line.
+    /// Asserts the timer's interrupt line if the timer has expired.
     pub(crate) fn update_timer(&self) {
         if self.timer.take_expiry(self.ticks()) {
             self.set_status(self.registers.get(csr::ESTAT) | 1 << line::TIMER);
         }
     }
 
-    /// A pending interrupt that ECFG enables, whatever CRMD.IE is: the one of the highest priority.
+    /// The pending interrupt of the highest priority that ECFG enables, whatever the value of CRMD.IE.
     pub(crate) fn pending_interrupt(&self) -> Option<u32> {
         let pending = self.registers.get(csr::ESTAT) & self.registers.get(csr::ECFG) & line::ALL;
         pending.checked_ilog2()
     }
 
-    /// Whether CRMD.IE permits interrupts.
+    /// Whether CRMD.IE enables interrupts.
     pub(crate) fn interrupts_enabled(&self) -> bool {
         self.registers.field(csr::CRMD, 2..=2) == 1
     }
 
-    /// Ends or starts waiting for an interrupt.
+    /// Starts or ends waiting for an interrupt.
     pub(crate) fn set_idle(&self, idle: bool) {
         self.idle.set(idle);
     }
 
-    /// Takes the request to the power controller.
+    /// Takes the pending request to the power controller.
     pub(crate) fn take_power_request(&self) -> Option<PowerRequest> {
         self.bus.power.take()
     }
 
-    /// The units that EUEN enables, as in `code::check`.
+    /// The units that EUEN enables, encoded as in `code::check`.
     #[inline]
     pub(crate) fn units(&self) -> u8 {
         self.registers.get(csr::EUEN) as u8 & check::UNITS
@@ -239,7 +242,7 @@ impl Core {
         self.clock.get().saturating_mul(NS_PER_CYCLE)
     }
 
-    /// The core looks at interrupts, its mode and reasons to stop before the next instruction.
+    /// Makes the core check for interrupts, mode changes and reasons to stop before the next instruction.
     fn attend(&self) {
         self.until.set(0);
     }
@@ -251,7 +254,7 @@ impl Core {
         }
     }
 
-    /// Copies the lines of devices to ESTAT, and takes a request to switch off.
+    /// Copies the devices' interrupt lines to ESTAT, and takes a request to the power controller.
     fn update_lines(&self) {
         let mut platform = self.bus.platform.borrow_mut();
         const DEVICES: u64 = line::ALL & !line::SOFTWARE & !(1 << line::TIMER);
@@ -262,13 +265,13 @@ impl Core {
         }
     }
 
-    /// Cached translations are void.
+    /// Invalidates all cached translations.
     fn forget_translations(&self) {
         self.generation.set(self.generation.get() + 1);
         self.attend();
     }
 
-    /// The mode in CRMD or MISC has changed.
+    /// Updates the cached mode after a change of CRMD or MISC.
     fn update_mode(&self) {
         self.mode.set(translation::mode(&self.registers));
         let level = self.registers.field(csr::CRMD, 0..=1);
@@ -282,13 +285,14 @@ impl Core {
         translate(&self.registers, &self.tlb.borrow(), address, access)
     }
 
-    /// The exception of a refused access. Nothing has changed since, so a translation is refused again.
+    /// The exception of a refused access. The state has not changed since, so that the translation fails again with the
+    /// same exception.
     fn exception_of(&self, fault: Fault) -> Exception {
         match fault.cause {
             FaultCause::Misaligned => Exception::Misaligned,
             _ => match self.translate(fault.address, fault.access) {
                 Err(exception) => exception,
-                // There is nothing at the physical address.
+                // No memory or device is at the physical address.
                 Ok(_) => Exception::AddressError(fault.access),
             },
         }
@@ -313,7 +317,7 @@ impl Core {
         }
         let (code, is_new) = self.bus.code.borrow_mut().page(physical);
         if is_new {
-            // Stores to the page must be noticed from now on, by other cores from their next turn.
+            // Stores to the page must be noticed: by this core from now on, by other cores from their next turn.
             self.bus.made.set(self.bus.made.get() + 1);
             self.known.set(self.bus.made.get());
             self.generation.set(self.generation.get() + 1);
@@ -326,7 +330,7 @@ impl Core {
     /// The word at a physical address of a decoded page.
     fn word(&self, address: u64) -> u32 {
         let mut bytes = [0; 4];
-        // The page was memory when it was decoded, and memory does not go away.
+        // The page was memory when it was decoded, and the memory ranges never change.
         let _ = self.bus.memory.read(address, &mut bytes);
         u32::from_le_bytes(bytes)
     }

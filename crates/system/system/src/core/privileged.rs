@@ -1,5 +1,5 @@
-//! What privileged instructions do to the core. Source: LoongArch Reference Manual, volume 1, sections 4.2 (privileged
-//! instructions), 5.4.5 (page walks), chapter 7 (CSRs).
+//! The effects of privileged instructions on the core. Source: LoongArch Reference Manual, volume 1, sections 4.2
+//! (privileged instructions), 5.4.5 (page walks), chapter 7 (CSRs).
 
 use longma_loongarch::semantics::privileged::{Privileged, TlbOperation};
 use longma_loongarch::{Reservation, State, Trap};
@@ -10,11 +10,11 @@ use crate::exception::line;
 use crate::tlb::{Entry, PAGE_SIZES, Selection};
 use crate::translation::PHYSICAL_BITS;
 
-/// Bit 6 of an entry of a page directory: it is a huge page's.
+/// Bit 6 of a page directory entry: the entry maps a huge page.
 const HUGE: u64 = 1 << 6;
-/// Bit 12 of a huge page's entry: it is global.
+/// Bit 12 of a huge page's entry: the page is global.
 const HUGE_GLOBAL: u64 = 1 << 12;
-/// Bit 6 of a page's entry: it is global.
+/// Bit 6 of a page table entry: the page is global.
 const GLOBAL: u64 = 1 << 6;
 
 impl Privileged for Core {
@@ -119,7 +119,7 @@ impl Privileged for Core {
 
     fn load_directory(&self, base: u64, level: u32) -> u64 {
         if base & HUGE != 0 {
-            // Bits 14 and 13 tell LDPTE the level, unless an earlier LDDIR has set them.
+            // Bits 14 and 13 tell LDPTE the level of the huge page; an earlier LDDIR may have set them.
             return if field(base, 13..=14) == 0 && level < 4 {
                 with_field(base, 13..=14, u64::from(level))
             } else {
@@ -134,7 +134,7 @@ impl Privileged for Core {
         let (start, width) = self.directory_bits(0).unwrap_or((0, 0));
         let (entry, size) = if base & HUGE != 0 {
             let (start, width) = self.directory_bits(field(base, 13..=14) as u32).unwrap_or((0, 0));
-            // An entry of the TLB has two pages, so a huge page is two halves.
+            // A TLB entry maps a pair of pages, so the two halves of a huge page form the pair.
             let size = (start + width).saturating_sub(1);
             let half = if odd { 1u64.checked_shl(size).unwrap_or(0) } else { 0 };
             let global = if base & HUGE_GLOBAL != 0 { GLOBAL } else { 0 };
@@ -145,7 +145,7 @@ impl Privileged for Core {
             (self.table_entry(base, index | u64::from(odd)), start)
         };
         let number = if odd { csr::TLBRELO1 } else { csr::TLBRELO0 };
-        // Software keeps its own information in bits that the TLB does not have.
+        // Software may keep its own data in entry bits that the TLB does not have.
         let writable = row(number).map_or(0, |row| row.writable);
         self.registers.set(number, entry & writable);
         self.registers.set_field(csr::TLBREHI, 0..=5, u64::from(size));
@@ -170,7 +170,7 @@ impl Core {
         self.registers.get(csr::STLBPS) as u8
     }
 
-    /// Whether the core handles a TLB refill, so that TLB instructions use its own registers.
+    /// Whether the core handles a TLB refill, during which TLB instructions use the TLBR registers.
     fn in_refill(&self) -> bool {
         self.registers.field(csr::TLBRERA, 0..=0) == 1
     }
@@ -186,7 +186,7 @@ impl Core {
         }
     }
 
-    /// The entry that TLBWR and TLBFILL write; `None` for an empty one, or if the page size is not supported.
+    /// The entry that TLBWR and TLBFILL write; `None` if TLBIDX.NE marks it as empty or the page size is not supported.
     fn new_entry(&self) -> Option<Entry> {
         let get = |number| self.registers.get(number);
         if self.in_refill() {
@@ -224,8 +224,8 @@ impl Core {
         self.forget_translations();
     }
 
-    /// The first bit and the number of bits of an address that index a level of the page table: 0 is the last level, 1 to
-    /// 4 are directories.
+    /// The position and the number of the address bits that index a level of the page table. Level 0 is the last level;
+    /// levels 1 to 4 are directories.
     fn directory_bits(&self, level: u32) -> Option<(u32, u32)> {
         let (number, position, bits) = match level {
             0 => (csr::PWCL, 0, 5),
@@ -239,9 +239,9 @@ impl Core {
         Some((part(position), part(position + bits)))
     }
 
-    /// The entry of a table at the physical address `base`; 0 if that is not memory.
+    /// The entry of a table at the physical address `base`; 0 if there is no memory.
     fn table_entry(&self, base: u64, index: u64) -> u64 {
-        // PTEWidth: an entry has one to four doublewords, of which the first counts.
+        // PTEWidth: an entry has one to four doublewords, of which the first is used.
         let bytes = 8 * (self.registers.field(csr::PWCL, 30..=31) + 1);
         let address = (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes));
         self.bus.memory.read_doubleword(address).unwrap_or(0)

@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 
-/// A countdown that is a deadline of the stable counter.
+/// The countdown, kept as a deadline of the stable counter.
 #[derive(Debug, Default)]
 pub struct Timer {
-    /// The tick at which it reaches 0; `None` while it is stopped.
+    /// The tick at which the countdown reaches 0; `None` while it is stopped.
     deadline: Cell<Option<u64>>,
-    /// Ticks from one expiry to the next; `None` if it expires once.
+    /// Ticks from one expiry to the next; `None` for a countdown that expires once.
     period: Cell<Option<u64>>,
 }
 
 impl Timer {
-    /// Starts a countdown by a value of TCFG, or stops it.
+    /// Starts or stops the countdown according to a value of TCFG.
     pub fn configure(&self, configuration: u64, now: u64) {
         // The two lowest bits of the start value are 0. A countdown from 0 expires at the next tick.
         let ticks = (configuration & 0xffff_ffff_fffc).max(1);
@@ -21,7 +21,7 @@ impl Timer {
         self.period.set(is_periodic.then_some(ticks));
     }
 
-    /// The ticks that remain.
+    /// The remaining ticks.
     pub fn value(&self, now: u64) -> u64 {
         self.deadline.get().map_or(0, |deadline| deadline.saturating_sub(now))
     }
@@ -31,8 +31,8 @@ impl Timer {
         self.deadline.get()
     }
 
-    /// Whether the countdown has expired since the last call. A periodic one starts again; expiries that the caller was
-    /// too late for are lost, as on hardware while the interrupt is pending.
+    /// Whether the countdown has expired since the last call. A periodic countdown starts again. Several expiries since
+    /// the last call count as one, as on hardware while the interrupt is pending.
     pub fn take_expiry(&self, now: u64) -> bool {
         let Some(deadline) = self.deadline.get().filter(|deadline| *deadline <= now) else { return false };
         self.deadline.set(self.period.get().map(|period| {

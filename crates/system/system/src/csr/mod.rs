@@ -1,5 +1,5 @@
-//! Control and status registers: their bits. What a write does to the rest of the core is in `core`. Source: LoongArch
-//! Reference Manual, volume 1, chapter 7.
+//! The contents of the control and status registers (CSRs). `core` implements the effects of a write on the rest of the
+//! core. Source: LoongArch Reference Manual, volume 1, chapter 7.
 
 pub mod table;
 
@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 
 use table::{ROWS, Row, Width};
 
-/// CSR numbers up to this one may exist.
+/// The end of the CSR numbers: no CSR has this number or a larger one.
 const NUMBERS: usize = 0x184;
 
-/// The row of each number in the table.
+/// For each number, the index of its row in the table.
 static INDEX: [Option<u8>; NUMBERS] = {
     let mut index = [None; NUMBERS];
     let mut row = 0;
@@ -33,13 +33,13 @@ pub fn field(value: u64, bits: RangeInclusive<u32>) -> u64 {
     value >> bits.start() & mask(bits.end() - bits.start() + 1)
 }
 
-/// `value` with other bits in a field.
+/// `value` with a field replaced by `content`.
 pub fn with_field(value: u64, bits: RangeInclusive<u32>, content: u64) -> u64 {
     let selected = mask(bits.end() - bits.start() + 1) << bits.start();
     value & !selected | content << bits.start() & selected
 }
 
-/// The lowest `width` bits, 1 to 64.
+/// A mask of the lowest `width` bits, 1 to 64.
 fn mask(width: u32) -> u64 {
     u64::MAX >> (64 - width)
 }
@@ -49,7 +49,7 @@ fn mask(width: u32) -> u64 {
 pub struct Registers(Vec<Cell<u64>>);
 
 impl Registers {
-    /// The contents after reset.
+    /// Creates the registers with their values after reset.
     pub fn new() -> Self {
         let registers = Self(vec![Cell::new(0); NUMBERS]);
         for row in ROWS {
@@ -58,7 +58,7 @@ impl Registers {
         registers
     }
 
-    /// The contents as the core uses them. `number` is one of the table's.
+    /// The contents as the core uses them. `number` must be in the table.
     pub fn get(&self, number: u16) -> u64 {
         self.0[usize::from(number)].get()
     }
@@ -83,13 +83,13 @@ impl Registers {
         let value = self.get(row.number);
         match (row.width, row.name) {
             (Width::Word, _) => value as i32 as u64,
-            // The bits above VPPN read as its sign.
+            // The bits above VPPN are its sign extension.
             (Width::Long, "TLBEHI" | "TLBREHI") => sign_extend_address(value),
             (Width::Long, _) => value,
         }
     }
 
-    /// Writes the bits of `mask` that software may write.
+    /// Writes the bits in `mask`, except for those that software may not write.
     pub fn write(&self, row: &Row, value: u64, mask: u64) {
         let selected = mask & row.writable;
         self.set(row.number, self.get(row.number) & !selected | value & selected);

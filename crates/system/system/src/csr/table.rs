@@ -1,24 +1,25 @@
-//! All CSRs: number, name, the bits that software may write, the value after reset, and what reading and writing does.
-//! Source: LoongArch Reference Manual, volume 1, chapter 7; values of read-only configuration fields as QEMU's la464.
+//! All CSRs: number, name, the bits that software may write, the value after reset, and the side effects of reading and
+//! writing. Source: LoongArch Reference Manual, volume 1, chapter 7; values of read-only configuration fields as QEMU's
+//! la464.
 
-/// What reading or writing a CSR does besides accessing its bits.
+/// The side effect of reading or writing a CSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// Selects privilege, translation or interrupts: the core must look at its mode again.
+    /// A write selects the privilege level, the translation mode or interrupts, so the core updates its mode.
     Mode,
-    /// Selects translations: cached ones are void.
+    /// A write changes translations, so cached ones become invalid.
     Translation,
-    /// Enables instructions or interrupts: the core must look again before the next instruction.
+    /// A write enables instructions or interrupts, so the core checks for them before the next instruction.
     Enable,
-    /// A write is ignored unless all pages are of a size that the TLB supports.
+    /// STLBPS: a write has no effect unless the TLB supports the page size.
     StlbPageSize,
-    /// PGD: reads PGDL or PGDH, by the address that caused the exception.
+    /// PGD: reads PGDL or PGDH, selected by the address that caused the exception.
     Directory,
     /// TCFG: a write starts or stops the timer.
     TimerConfiguration,
-    /// TVAL: reads the ticks that remain.
+    /// TVAL: reads the remaining ticks of the timer.
     TimerValue,
     /// CNTC: a write changes the stable counter.
     CounterCompensation,
@@ -48,9 +49,9 @@ pub struct Row {
     pub width: Width,
     /// The bits that software may write.
     pub writable: u64,
-    /// The value after reset. The manual leaves bits undefined; they are 0 here.
+    /// The value after reset. Bits that the manual leaves undefined are 0.
     pub reset: u64,
-    /// What else reading and writing does.
+    /// The side effect of reading or writing it.
     pub effect: Effect,
     /// The fields, for documentation: name, highest bit, lowest bit.
     pub fields: &'static [(&'static str, u8, u8)],
@@ -75,7 +76,7 @@ macro_rules! csrs {
     };
 }
 
-// Low-order words of TLB entries have V, D, PLV, MAT, G, PPN (physical addresses have 48 bits), NR, NX and RPLV.
+// The low words of TLB entries contain V, D, PLV, MAT, G, PPN (physical addresses have 48 bits), NR, NX and RPLV.
 csrs! {
     CRMD      0x00  Word 0x3ff                 8 Mode        [PLV 1:0, IE 2:2, DA 3:3, PG 4:4, DATF 6:5, DATM 8:7, WE 9:9]
     PRMD      0x01  Word 0xf                   0 None        [PPLV 1:0, PIE 2:2, PWE 3:3]

@@ -1,15 +1,15 @@
-//! The extended I/O interrupt controller: 256 vectors, each routed to a core and to one of its hardware interrupt lines. Each
-//! node of four cores has a controller; devices are connected to that of node 0, which passes vectors on. Source:
-//! Loongson 3A5000 user manual, volume 1, section 11.2 (extended I/O interrupts).
+//! The extended I/O interrupt controller: 256 vectors, each routed to a core and to one of its hardware interrupt
+//! lines. Each node of four cores has a controller. Devices are connected to the controller of node 0, which forwards
+//! vectors to the other nodes. Source: Loongson 3A5000 user manual, volume 1, section 11.2 (extended I/O interrupts).
 
 use super::lane::Lane;
 
-/// Doublewords of a register with a bit for each vector.
+/// Doublewords of a register that has one bit for each vector.
 const WORDS: usize = 4;
-/// Cores of a node.
+/// Cores in a node.
 const NODE_CORES: usize = 4;
 
-/// Registers of the controller, by their offset in IOCSR space.
+/// Offsets of the controller's registers in IOCSR space.
 const NODE_TYPE: u64 = 0x14a0;
 const LINES: u64 = 0x14c0;
 const ENABLE: u64 = 0x1600;
@@ -22,13 +22,13 @@ const END: u64 = 0x1d00;
 /// The registers of one node.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// 16 halfwords: the nodes that a route's upper half selects, a bit each.
+    /// 16 halfwords. The upper half of a route selects one of them; each of its bits is a node.
     node_type: [u64; WORDS],
-    /// One byte for each 32 vectors: a bit for the hardware line.
+    /// One byte for each 32 vectors, with one bit for each hardware line.
     lines: u64,
     enable: [u64; WORDS],
     bounce: [u64; WORDS],
-    /// One byte for each vector: a bit for the core in the lower half, the index of the node in the upper one.
+    /// One byte for each vector. The lower half has a bit for each core; the upper half is an index into `node_type`.
     route: [[u64; 8]; WORDS],
 }
 
@@ -37,34 +37,34 @@ impl Node {
         (self.route[vector / 64][vector % 64 / 8] >> (vector % 8 * 8)) as u8
     }
 
-    /// The node that a vector is passed on to; node 0 if the route selects none.
+    /// The node that a vector is forwarded to; node 0 if the route selects none.
     fn next(&self, vector: usize) -> usize {
         let index = usize::from(self.route(vector) >> 4);
         let nodes = (self.node_type[index / 4] >> (index % 4 * 16)) as u16;
         nodes.checked_ilog2().map_or(0, |_| nodes.trailing_zeros() as usize)
     }
 
-    /// The hardware line of a vector. A byte without one of the lower four bits selects HWI0.
+    /// The hardware line of a vector; HWI0 if none of the lower four bits of the byte is set.
     fn line(&self, vector: usize) -> u32 {
         let line = (self.lines >> (vector / 32 * 8) & 0xf).trailing_zeros();
         if line < 4 { line } else { 0 }
     }
 }
 
-/// The state of all nodes' controllers.
+/// The controllers of all nodes.
 #[derive(Debug)]
 pub struct ExtendedInterrupts {
     nodes: Vec<Node>,
     /// The levels of the inputs.
     inputs: [u64; WORDS],
-    /// Messages that wait until their vector is enabled.
+    /// Messages that are held until their vector is enabled.
     messages: [u64; WORDS],
-    /// For each core, the vectors that it has not acknowledged.
+    /// For each core, the vectors that are pending.
     pending: Vec<[u64; WORDS]>,
 }
 
 impl ExtendedInterrupts {
-    /// After reset: all disabled.
+    /// Creates the controllers in their reset state, with all vectors disabled.
     pub fn new(cores: usize) -> Self {
         Self {
             nodes: vec![Node::default(); cores.div_ceil(NODE_CORES)],
@@ -79,7 +79,8 @@ impl ExtendedInterrupts {
         (NODE_TYPE..END).contains(&address)
     }
 
-    /// Sets the levels of all inputs. A rising input that is enabled becomes pending; a falling one withdraws.
+    /// Sets the levels of all inputs. The rise of an enabled input makes its vector pending; the fall of an input ends
+    /// that.
     pub fn set_inputs(&mut self, inputs: [u64; WORDS]) {
         if inputs == self.inputs {
             return;
@@ -91,7 +92,7 @@ impl ExtendedInterrupts {
         }
     }
 
-    /// Receives a message for a vector below 256, which becomes pending once.
+    /// Receives a message for a vector below 256. The vector becomes pending once it is enabled.
     pub fn receive(&mut self, vector: usize) {
         let (word, bit) = (vector / 64, 1 << (vector % 64));
         if self.nodes[0].enable[word] & bit != 0 {
@@ -101,7 +102,7 @@ impl ExtendedInterrupts {
         }
     }
 
-    /// Makes enabled vectors of a word pending at the cores that they are routed to.
+    /// Makes the enabled vectors of a word pending at the cores that they are routed to.
     fn raise(&mut self, word: usize, vectors: u64) {
         let mut rest = vectors & self.nodes[0].enable[word];
         while rest != 0 {
@@ -116,7 +117,7 @@ impl ExtendedInterrupts {
         self.pending.iter_mut().for_each(|pending| pending[word] &= !vectors);
     }
 
-    /// The core that a vector is routed to: core 0 if the route selects none that exists.
+    /// The core that a vector is routed to; core 0 if the route selects none, or one that does not exist.
     fn core_of(&self, vector: usize) -> usize {
         let number = self.nodes[0].next(vector);
         let Some(node) = self.nodes.get(number) else { return 0 };
@@ -125,7 +126,7 @@ impl ExtendedInterrupts {
         if core < self.pending.len() { core } else { 0 }
     }
 
-    /// The asserted hardware lines of a core: bit n for HWIn.
+    /// The asserted hardware lines of a core; bit n is HWIn.
     pub fn asserted(&self, core: usize) -> u64 {
         let node = &self.nodes[core / NODE_CORES];
         let groups =
@@ -133,7 +134,7 @@ impl ExtendedInterrupts {
         groups.fold(0, |asserted, group| asserted | 1 << node.line(group * 32))
     }
 
-    /// A core reads a register.
+    /// Reads a register on behalf of a core.
     pub fn read(&self, core: usize, address: u64, bytes: usize) -> u64 {
         let lane = Lane::new(address, bytes);
         let node = &self.nodes[core / NODE_CORES];
@@ -150,7 +151,7 @@ impl ExtendedInterrupts {
         })
     }
 
-    /// A core writes a register. A 1 in its status acknowledges a vector.
+    /// Writes a register on behalf of a core. Writing 1 to a bit of the core's status acknowledges the vector.
     pub fn write(&mut self, core: usize, address: u64, bytes: usize, value: u64) {
         let lane = Lane::new(address, bytes);
         let number = core / NODE_CORES;
@@ -171,7 +172,8 @@ impl ExtendedInterrupts {
         *register = lane.replace(*register, value);
     }
 
-    /// An enabled vector whose input is asserted becomes pending; a disabled one withdraws. Node 0 decides for all.
+    /// Writes a word of the enable register. An enabled vector whose input is asserted or whose message is held becomes
+    /// pending; a disabled vector stops being pending. Only the register of node 0 has this effect.
     fn set_enable(&mut self, node: usize, word: usize, lane: Lane, value: u64) {
         let old = self.nodes[node].enable[word];
         let new = lane.replace(old, value);
@@ -218,7 +220,8 @@ mod tests {
         assert_eq!(controller.asserted(0), 0);
     }
 
-    /// Vector 7 is routed to `core` as Linux does it: each node's own register names the core, and node 0 the node.
+    /// Routes vector 7 to `core` as Linux does: the register of each node selects the core, and that of node 0 also the
+    /// node.
     fn route(controller: &mut ExtendedInterrupts, core: usize) {
         for node in [0, 1] {
             let entry = |index: u64| 1u64 << index;

@@ -19,11 +19,11 @@ const ANY_SEND: u64 = 0x1158;
 
 /// The chip has message interrupts, extended interrupts and IPI in IOCSR space.
 const FEATURE_BITS: u64 = 1 << 2 | 1 << 3 | 1 << 4;
-/// Extended interrupts are on. They cannot be switched off.
+/// Extended interrupts are enabled; software cannot disable them.
 const EXTENDED_ENABLED: u64 = 1 << 48;
 
 impl Platform {
-    /// A core reads `bytes` (1, 2, 4 or 8) bytes of its IOCSR space; 0 where nothing is.
+    /// Reads `bytes` (1, 2, 4 or 8) bytes of a core's IOCSR space; 0 if no register is at the address.
     pub fn read_iocsr(&mut self, core: usize, address: u64, bytes: usize) -> u64 {
         let lane = Lane::new(address, bytes);
         if ExtendedInterrupts::contains(lane.register) {
@@ -41,7 +41,7 @@ impl Platform {
         })
     }
 
-    /// A core writes `bytes` (1, 2, 4 or 8) bytes of its IOCSR space. Messages to cores that do not exist are lost.
+    /// Writes `bytes` (1, 2, 4 or 8) bytes of a core's IOCSR space. Messages to cores that do not exist are lost.
     pub fn write_iocsr(&mut self, core: usize, address: u64, bytes: usize, value: u64) {
         let lane = Lane::new(address, bytes);
         let placed = lane.place(value);
@@ -66,7 +66,7 @@ impl Platform {
         }
     }
 
-    /// Sends a message to the core that its bits 25 to 16 name.
+    /// Sends a message to the core in bits 25 to 16 of `message`.
     fn send(&mut self, kind: u64, message: u64) {
         let core = (message >> 16 & 0x3ff) as usize;
         if core >= self.ipi.len() {
@@ -79,8 +79,8 @@ impl Platform {
         }
     }
 
-    /// Writes the high word of `message` to a core's IOCSR space, except for the bytes that its bits 30 to 27 mask. A
-    /// message does not send another one.
+    /// Writes the high word of `message` to a core's IOCSR space, except for the bytes that bits 30 to 27 mask. A write
+    /// by a message cannot send another message.
     fn send_word(&mut self, core: usize, address: u64, message: u64) {
         let register = Lane::new(address, 8).register;
         if [IPI_SEND, MAIL_SEND, ANY_SEND].contains(&register) {

@@ -1,6 +1,6 @@
-//! Access to a part of a 64-bit register.
+//! Accesses to parts of 64-bit registers.
 
-/// An access of 1, 2, 4 or 8 bytes inside one aligned doubleword.
+/// An access of 1, 2, 4 or 8 bytes inside an aligned doubleword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The address of the doubleword, relative to the device.
@@ -10,29 +10,29 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The access at `offset`, which is rounded down to a multiple of `bytes`.
+    /// The access at `offset`, rounded down to a multiple of `bytes`.
     pub fn new(offset: u64, bytes: usize) -> Self {
         let bytes = bytes.clamp(1, 8).next_power_of_two();
         let offset = offset & !(bytes as u64 - 1);
         Self { register: offset & !7, shift: (offset & 7) as u32 * 8, bytes }
     }
 
-    /// The selected bits of the register.
+    /// The mask of the accessed bits of the register.
     pub fn mask(self) -> u64 {
         (u64::MAX >> (64 - 8 * self.bytes as u32)) << self.shift
     }
 
-    /// The selected part of a register, in the low bits.
+    /// The accessed part of a register, in the low bits.
     pub fn extract(self, register: u64) -> u64 {
         (register & self.mask()) >> self.shift
     }
 
-    /// `value` at the place of the selected part; other bits are 0.
+    /// `value` shifted to the accessed part; the other bits are 0.
     pub fn place(self, value: u64) -> u64 {
         value << self.shift & self.mask()
     }
 
-    /// `register` with the selected part replaced.
+    /// `register` with the accessed part replaced by `value`.
     pub fn replace(self, register: u64, value: u64) -> u64 {
         register & !self.mask() | self.place(value)
     }

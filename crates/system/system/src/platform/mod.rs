@@ -1,5 +1,5 @@
-//! Devices and interrupt controllers around the cores: which address reaches what, and which interrupt lines they assert.
-//! An access to any address with any value has an effect on the modelled machine only.
+//! Devices and interrupt controllers around the cores: which device an address reaches, and which interrupt lines are
+//! asserted. An access to any address with any value affects only the modelled machine.
 
 mod extended;
 mod iocsr;
@@ -24,25 +24,25 @@ use rtc::Rtc;
 use uart::Uart;
 pub use virtio::{Disk, DiskError, Transport};
 
-/// What software asked the power controller for.
+/// A request of software to the power controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerRequest {
-    /// Switch off.
+    /// Power off.
     Off,
-    /// Reset.
+    /// Reset the machine.
     Reset,
 }
 
-/// Writing this to the first byte of the power registers switches off, and to the third resets. They are the values of
-/// ACPI's reduced hardware sleep and reset registers that QEMU's device tree states.
+/// The value that powers off when it is written to the first byte of the power registers. QEMU's device tree states
+/// this value and [`RESET`] for the sleep and reset registers of ACPI's reduced hardware.
 pub const POWER_OFF: u64 = 0x34;
-/// See [`POWER_OFF`].
+/// The value that resets when it is written to the third byte of the power registers.
 pub const RESET: u64 = 0x42;
 
-/// The devices.
+/// The devices and interrupt controllers.
 #[derive(Debug)]
 pub struct Platform {
-    /// One for each core.
+    /// The IPI registers of each core.
     ipi: Vec<Ipi>,
     extended: ExtendedInterrupts,
     pch_pic: PchPic,
@@ -54,7 +54,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// The devices after reset, for a machine with `cores` cores. `start_s` is the date of the start in seconds since 1970.
+    /// Creates the devices in their reset state for a machine with `cores` cores. `start_s` is the date at which it
+    /// starts, in seconds since 1970.
     pub fn new(cores: usize, start_s: u64) -> Self {
         Self {
             ipi: std::iter::repeat_with(Ipi::default).take(cores).collect(),
@@ -90,8 +91,8 @@ impl Platform {
         Some(value)
     }
 
-    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers. Returns what devices did,
-    /// with messages already delivered.
+    /// Writes `bytes` (1, 2, 4 or 8) bytes at a physical address; `None` if no device answers. Returns the effects of
+    /// devices, whose messages have already been delivered.
     pub fn write(
         &mut self,
         address: u64,
@@ -115,7 +116,7 @@ impl Platform {
             Device::PciConfig => self.pci.write_config(offset, bytes, value, &mut effects),
             Device::PciMemory => self.pci.write(address, bytes, value, memory, &mut effects),
         }
-        // A message to any other address is lost.
+        // Messages to other addresses are lost.
         for message in effects.messages.drain(..).filter(|message| message.address == map::MESSAGES) {
             self.receive_message(message.content);
         }
@@ -123,34 +124,34 @@ impl Platform {
         Some(effects)
     }
 
-    /// A message is the number of a vector.
+    /// Receives a message, whose content is the number of a vector.
     fn receive_message(&mut self, vector: u32) {
         if (map::FIRST_MESSAGE..map::FIRST_MESSAGE + map::MESSAGE_VECTORS).contains(&vector) {
             self.extended.receive(vector as usize);
         }
     }
 
-    /// Puts a device on the PCI bus. Returns whether it has room.
+    /// Attaches a device to the PCI bus. Returns whether the bus had room.
     pub fn attach(&mut self, device: Transport) -> bool {
         self.pci.attach(device)
     }
 
-    /// The lines of a core that devices assert, as bits of ESTAT.IS.
+    /// The interrupt lines of a core that devices assert, as bits of ESTAT.IS.
     pub fn lines(&self, core: usize) -> u64 {
         self.extended.asserted(core) << line::HARDWARE | u64::from(self.ipi[core].asserts()) << line::IPI
     }
 
-    /// The address at which a core that has not started begins, if another core has sent one.
+    /// The start address of a core that has not started, if another core has sent one.
     pub fn take_start(&mut self, core: usize) -> Option<u64> {
         self.ipi[core].take_start()
     }
 
-    /// Takes the request to the power controller.
+    /// Takes the pending request to the power controller.
     pub fn take_power_request(&mut self) -> Option<PowerRequest> {
         self.power.take()
     }
 
-    /// The status that software has set; 0 if it has not.
+    /// The exit status that software has set; 0 by default.
     pub fn exit_status(&self) -> u8 {
         self.exit_status
     }
@@ -160,7 +161,7 @@ impl Platform {
         self.uart.take_sent()
     }
 
-    /// Gives bytes to the serial port; returns how many it took.
+    /// Sends bytes to the serial port. Returns how many fit in its buffer.
     pub fn type_on_console(&mut self, bytes: &[u8]) -> usize {
         let taken = self.uart.receive(bytes);
         self.route_interrupts();
@@ -173,7 +174,7 @@ impl Platform {
     }
 }
 
-/// A device on the bus.
+/// A device at a range of physical addresses.
 #[derive(Clone, Copy)]
 enum Device {
     PchPic,
@@ -186,7 +187,7 @@ enum Device {
 }
 
 impl Device {
-    /// The device at a physical address and the offset in its registers.
+    /// The device at a physical address, and the offset in its range.
     fn at(address: u64) -> Option<(Self, u64)> {
         let ranges = [
             (map::UART, map::UART_BYTES, Self::Uart),

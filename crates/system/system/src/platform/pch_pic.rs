@@ -1,5 +1,5 @@
-//! The interrupt controller of the bridge chip: 64 inputs, each sent to a vector of the extended interrupt controller.
-//! Source: Loongson 7A1000 user manual, chapter 5 (interrupt controller).
+//! The interrupt controller of the bridge chip: 64 inputs, each of which asserts a vector of the extended interrupt
+//! controller. Source: Loongson 7A1000 user manual, chapter 5 (interrupt controller).
 
 use super::lane::Lane;
 
@@ -13,10 +13,10 @@ const REQUESTS: u64 = 0x380;
 const STATUS: u64 = 0x3a0;
 const POLARITY: u64 = 0x3e0;
 
-/// Inputs that the identification register states.
+/// The number of inputs that the identification register states.
 const INPUTS: u64 = 32;
 
-/// The controller's state.
+/// The registers and inputs of the controller.
 #[derive(Debug)]
 pub struct PchPic {
     mask: u64,
@@ -30,7 +30,7 @@ pub struct PchPic {
 }
 
 impl PchPic {
-    /// After reset: all inputs masked.
+    /// Creates the controller in its reset state, with all inputs masked.
     pub fn new() -> Self {
         Self {
             mask: u64::MAX,
@@ -56,7 +56,7 @@ impl PchPic {
         }
     }
 
-    /// The vectors that are asserted at the extended interrupt controller, one bit each.
+    /// The asserted vectors of the extended interrupt controller, one bit each.
     pub fn asserted(&self) -> [u64; 4] {
         let mut vectors = [0; 4];
         let mut sent = self.requests & !self.mask;
@@ -112,7 +112,7 @@ impl Default for PchPic {
     }
 }
 
-/// Eight entries of a table of bytes. `offset` is a multiple of 8 below 64.
+/// Eight entries of a byte table. `offset` is a multiple of 8 below 64.
 fn doubleword(table: &[u8; 64], offset: u64) -> u64 {
     let start = offset as usize & 56;
     u64::from_le_bytes(std::array::from_fn(|index| table[start + index]))

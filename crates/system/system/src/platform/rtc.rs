@@ -1,9 +1,9 @@
-//! The real-time clock of the bridge chip. It runs by the stable counter from a configured time, so that a run repeats.
-//! Source: Loongson 7A1000 user manual, section 22 (real-time clock).
+//! The real-time clock of the bridge chip. It starts at a configured time and follows the stable counter, so that runs
+//! are reproducible. Source: Loongson 7A1000 user manual, section 22 (real-time clock).
 
 use super::lane::Lane;
 
-/// Time of day: month, day, hour, minute, second and tenth of a second, and the year.
+/// TOYREAD0: month, day, hour, minute, second and tenth of a second. The year is in the next register.
 const TIME_OF_DAY_READ0: u64 = 0x2c;
 const YEAR: u64 = 0x30;
 const CONTROL: u64 = 0x40;
@@ -12,21 +12,21 @@ const TICKS_READ: u64 = 0x68;
 /// The rate of the tick counter.
 const TICKS_HZ: u64 = 32768;
 
-/// The clock.
+/// The real-time clock.
 #[derive(Debug)]
 pub struct Rtc {
-    /// Seconds since 1970 when the machine started.
+    /// The time at which the machine starts, in seconds since 1970.
     start_s: u64,
     control: u32,
 }
 
 impl Rtc {
-    /// A clock that shows `start_s` seconds since 1970 when the machine starts.
+    /// Creates a clock that starts at `start_s` seconds since 1970.
     pub fn new(start_s: u64) -> Self {
         Self { start_s, control: 0 }
     }
 
-    /// Reads a register `elapsed_ns` nanoseconds after the machine's start.
+    /// Reads a register `elapsed_ns` nanoseconds after the machine has started.
     pub fn read(&self, offset: u64, bytes: usize, elapsed_ns: u64) -> u64 {
         let now_s = self.start_s.saturating_add(elapsed_ns / 1_000_000_000);
         let word = |address: u64| match address {
@@ -40,7 +40,7 @@ impl Rtc {
         lane.extract(u64::from(word(lane.register)) | u64::from(word(lane.register + 4)) << 32)
     }
 
-    /// Writes a register. The time cannot be set.
+    /// Writes a register. Software cannot set the time.
     pub fn write(&mut self, offset: u64, bytes: usize, value: u64) {
         let lane = Lane::new(offset, bytes);
         if lane.register == CONTROL {
@@ -49,7 +49,7 @@ impl Rtc {
     }
 }
 
-/// The register TOYREAD0 without tenths.
+/// The value of TOYREAD0 without tenths of a second.
 fn time_of_day(now_s: u64) -> u32 {
     let (_, month, day) = date(now_s / 86400);
     let second = (now_s % 86400) as u32;
@@ -57,10 +57,10 @@ fn time_of_day(now_s: u64) -> u32 {
     month << 26 | day << 21 | hour << 16 | minute << 10 | (second % 60) << 4
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar.
+/// Year, month and day in the Gregorian calendar, for a number of days since 1970-01-01.
 fn date(days: u64) -> (u64, u32, u32) {
     let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    // 400 years have 146097 days, so that the loop is short for any date.
+    // 400 years have 146097 days. Skipping them keeps the loop short for any date.
     let (mut year, mut rest) = (1970 + days / 146_097 * 400, days % 146_097);
     while rest >= 365 + u64::from(is_leap(year)) {
         rest -= 365 + u64::from(is_leap(year));

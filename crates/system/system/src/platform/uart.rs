@@ -1,9 +1,10 @@
-//! The serial port, an NS16550 of the crate vm-superio, with its interrupt as a level.
+//! The serial port: the 16550 UART of the crate vm-superio, with a level-triggered interrupt.
 
 use vm_superio::Trigger;
 use vm_superio::serial::{NoEvents, Serial};
 
-/// vm-superio reports interrupts as edges; this controller needs the level, which is in the port's state.
+/// Ignores vm-superio's interrupts, which are edges. The PCH-PIC needs the level, which [`Uart::asserts`] derives from
+/// the state of the port.
 #[derive(Debug)]
 struct Ignored;
 
@@ -15,21 +16,21 @@ impl Trigger for Ignored {
     }
 }
 
-/// IIR bit 0: no interrupt is pending.
+/// IIR bit 0: set if no interrupt is pending.
 const NOTHING_PENDING: u8 = 1;
-/// The registers of the port.
+/// The number of registers.
 const REGISTERS: u64 = 8;
 
-/// The serial port and what it has sent.
+/// The serial port, with the bytes that it has sent.
 pub struct Uart(Serial<Ignored, NoEvents, Vec<u8>>);
 
 impl Uart {
-    /// After reset.
+    /// Creates the port in its reset state.
     pub fn new() -> Self {
         Self(Serial::new(Ignored, Vec::new()))
     }
 
-    /// Reads registers, one for each byte.
+    /// Reads consecutive registers, one byte each.
     pub fn read(&mut self, offset: u64, bytes: usize) -> u64 {
         (0..bytes.min(8) as u64).rev().fold(0, |value, byte| {
             let register = offset + byte;
@@ -38,12 +39,12 @@ impl Uart {
         })
     }
 
-    /// Writes registers, one for each byte.
+    /// Writes consecutive registers, one byte each.
     pub fn write(&mut self, offset: u64, bytes: usize, value: u64) {
         for byte in 0..bytes.min(8) as u64 {
             if offset + byte < REGISTERS {
-                // Neither a vector nor the ignored interrupt refuses anything. A full input buffer, which a loop-back
-                // can cause, drops the byte as the port does.
+                // Writing to a vector and the ignored interrupt cannot fail. If the input buffer is full, which is
+                // possible in loopback mode, the byte is dropped, as by the hardware.
                 let _ = self.0.write((offset + byte) as u8, (value >> (8 * byte)) as u8);
             }
         }
@@ -54,10 +55,10 @@ impl Uart {
         self.0.state().interrupt_identification & NOTHING_PENDING == 0
     }
 
-    /// Receives bytes; returns how many fit in the input buffer.
+    /// Puts bytes into the input buffer. Returns how many fit.
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.0.fifo_capacity());
-        // The count fits, so the only error would be that of the ignored interrupt.
+        // The bytes fit, so the only possible error is that of the interrupt, which is ignored.
         self.0.enqueue_raw_bytes(&bytes[..count]).unwrap_or(0)
     }
 

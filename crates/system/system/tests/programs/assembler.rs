@@ -1,18 +1,19 @@
-//! Programs in privileged mode, as words. They record values, which their last part prints on the serial port before it
-//! switches off: so the same program runs on this machine and on QEMU, and prints the same.
+//! Builds programs that run in privileged mode. A program records values; its last part prints them on the serial port
+//! and switches the machine off. The same program therefore runs on this machine and on QEMU, and its output can be
+//! compared.
 
 use longma_loongarch::{Instruction, Op, encode};
 use longma_system::map;
 
-/// Where programs start. QEMU puts its boot information below.
+/// The address at which programs start. QEMU puts its boot information below it.
 pub const CODE: u64 = 0x0100_0000;
-/// Where programs keep what they record.
+/// The address of the recorded values.
 pub const RESULTS: u64 = 0x0110_0000;
-/// The handler of general exceptions.
+/// The address of the handler of general exceptions.
 pub const HANDLER: u64 = 0x0120_0000;
-/// The handler of TLB refills.
+/// The address of the handler of TLB refills.
 pub const REFILL: u64 = 0x0121_0000;
-/// Data that programs use.
+/// The address of the data of programs.
 pub const DATA: u64 = 0x0130_0000;
 
 pub const ZERO: u8 = 0;
@@ -23,13 +24,13 @@ pub const A2: u8 = 6;
 pub const T0: u8 = 12;
 pub const T1: u8 = 13;
 pub const T2: u8 = 14;
-/// Scratch registers of handlers, which programs do not use.
+/// Scratch registers of handlers. Programs do not use them.
 pub const H0: u8 = 18;
 pub const H1: u8 = 19;
-/// Where the next record goes.
+/// The register that points to the next record.
 const NEXT: u8 = 23;
 
-/// Code at a fixed address.
+/// A sequence of instructions at a fixed address.
 pub struct Code {
     pub base: u64,
     pub words: Vec<u32>,
@@ -58,12 +59,12 @@ impl Code {
         self.put(Instruction::new(op))
     }
 
-    /// An instruction with three registers.
+    /// Appends an instruction with three register operands.
     pub fn rrr(&mut self, op: Op, d: u8, j: u8, k: u8) -> &mut Self {
         self.put(Instruction { d, j, k, ..Instruction::new(op) })
     }
 
-    /// An instruction with two registers and an immediate.
+    /// Appends an instruction with two register operands and an immediate.
     pub fn rri(&mut self, op: Op, d: u8, j: u8, imm: i32) -> &mut Self {
         self.put(Instruction { d, j, imm, ..Instruction::new(op) })
     }
@@ -72,7 +73,7 @@ impl Code {
         self.put(Instruction { j, k, imm: operation, ..Instruction::new(Op::Invtlb) })
     }
 
-    /// `d` = a constant.
+    /// Sets `d` to a constant, in four instructions.
     pub fn set(&mut self, d: u8, value: u64) -> &mut Self {
         self.rri(Op::Lu12iW, d, 0, (value as u32 as i32) >> 12);
         self.rri(Op::Ori, d, d, (value & 0xfff) as i32);
@@ -80,17 +81,17 @@ impl Code {
         self.rri(Op::Lu52iD, d, d, (value as i64 >> 52) as i32)
     }
 
-    /// `d` = a CSR.
+    /// Reads a CSR to `d`.
     pub fn read(&mut self, d: u8, csr: u16) -> &mut Self {
         self.rri(Op::Csrxchg, d, 0, csr.into())
     }
 
-    /// Swaps `d` with a CSR.
+    /// Exchanges `d` and a CSR.
     pub fn swap(&mut self, d: u8, csr: u16) -> &mut Self {
         self.rri(Op::Csrxchg, d, 1, csr.into())
     }
 
-    /// A CSR = a constant. Changes [`T0`].
+    /// Sets a CSR to a constant. Clobbers [`T0`].
     pub fn write(&mut self, csr: u16, value: u64) -> &mut Self {
         self.set(T0, value).swap(T0, csr)
     }
@@ -100,12 +101,13 @@ impl Code {
         self.rri(Op::StD, register, NEXT, 0).rri(Op::AddiD, NEXT, NEXT, 8)
     }
 
-    /// Records a CSR. Changes [`H0`].
+    /// Records a CSR. Clobbers [`H0`].
     pub fn record_csr(&mut self, csr: u16) -> &mut Self {
         self.read(H0, csr).record(H0)
     }
 
-    /// Continues at an address, at a privilege level, with interrupts if PIE is in `mode`. Changes [`T0`].
+    /// Jumps to an address in the mode of PRMD: its privilege level, with interrupts enabled if PIE is set. Clobbers
+    /// [`T0`].
     pub fn enter(&mut self, address: u64, mode: u64) -> &mut Self {
         self.write(csr::ERA, address).write(csr::PRMD, mode).plain(Op::Ertn)
     }
@@ -113,10 +115,10 @@ impl Code {
 
 pub use longma_system::csr::table as csr;
 
-/// A program: parts at their addresses; the first starts at [`CODE`].
+/// A program: code at several addresses, of which the first starts at [`CODE`].
 pub struct Program(pub Vec<Code>);
 
-/// A program whose first part `body` writes, between the preparation and the end.
+/// Builds a program whose main part consists of a preamble, what `body` appends, and the printing of the records.
 pub fn program(body: impl FnOnce(&mut Code), handlers: Vec<Code>) -> Program {
     let mut code = Code::at(CODE);
     code.set(NEXT, RESULTS).write(csr::EENTRY, HANDLER).write(csr::TLBRENTRY, REFILL);
@@ -135,13 +137,13 @@ pub fn skipping_handler() -> Code {
     code
 }
 
-/// Records the code (EsubCode and Ecode) and ERA.
+/// Records the exception code (EsubCode and Ecode) and ERA.
 pub fn record_exception(code: &mut Code) {
     let code_bits = Instruction { d: H0, j: H0, imm: 30, imm2: 16, ..Instruction::new(Op::BstrpickD) };
     code.read(H0, csr::ESTAT).put(code_bits).record(H0).record_csr(csr::ERA);
 }
 
-/// Prints each record as 16 hexadecimal digits and a line feed, and switches off.
+/// Prints each record as 16 hexadecimal digits and a line feed, and switches the machine off.
 fn finish(code: &mut Code) {
     const ADDRESS: u8 = 24;
     const SHIFT: u8 = 25;
@@ -149,7 +151,7 @@ fn finish(code: &mut Code) {
     const DIGIT: u8 = 27;
     const VALUE: u8 = 28;
     const LIMIT: u8 = 29;
-    // Back to direct translation, from any mode.
+    // Return to direct translation from any mode.
     code.set(T0, 8).swap(T0, csr::CRMD);
     code.set(ADDRESS, RESULTS).set(UART, map::UART).rri(Op::AddiD, LIMIT, ZERO, 10);
     let next = code.here();

@@ -1,4 +1,4 @@
-//! Typed input: the way of an interrupt from the serial port through both controllers to the core.
+//! Tests typed input: an interrupt takes its path from the serial port through both interrupt controllers to the core.
 
 use longma_loongarch::Op;
 use longma_system::{Stop, map};
@@ -6,7 +6,7 @@ use longma_system::{Stop, map};
 use crate::assembler::*;
 use crate::{lines, machine};
 
-/// The vector that the serial port's input of the PCH-PIC is sent to.
+/// The vector of the serial port's PCH-PIC input.
 const VECTOR: u64 = 9;
 /// Hardware line 1 is bit 3 of ESTAT.IS.
 const LINE: u64 = 1;
@@ -28,7 +28,7 @@ fn prepare(code: &mut Code) {
     code.write(csr::ECFG, LINE_BIT).write(csr::CRMD, 8 | 4);
 }
 
-/// Records the lines, the vectors and the byte, and acknowledges.
+/// Records the interrupt lines, the vectors and the byte, and acknowledges the interrupt.
 fn handler() -> Code {
     let mut code = Code::at(HANDLER);
     code.record_csr(csr::ESTAT);

@@ -4,12 +4,12 @@ use longma_loongarch::{Extension, Op};
 
 use crate::assembler::*;
 
-/// The code of a program in user mode.
+/// The address of user code.
 const USER: u64 = DATA + 0x8_0000;
-/// PRMD for level 3.
+/// PRMD that selects privilege level 3.
 const LEVEL_3: u64 = 3;
 
-/// Records the exception, BADI and PRMD, and continues at [`RA`] at level 0.
+/// Records the exception, BADI and PRMD, and continues at [`RA`] at privilege level 0.
 fn returning_handler() -> Code {
     let mut code = Code::at(HANDLER);
     record_exception(&mut code);
@@ -18,21 +18,21 @@ fn returning_handler() -> Code {
     code
 }
 
-/// Runs one word at level 3 and continues after it.
+/// Runs one instruction at privilege level 3, and continues after it.
 fn run_at_level_3(code: &mut Code, word: u32) {
     code.set(T2, USER).set(T1, word.into()).rri(Op::StW, T1, T2, 0).rri(Op::Ibar, 0, 0, 0);
-    // `enter` takes three instructions for each constant and two for its CSR.
+    // `set` takes four instructions, `swap` and ERTN one each.
     let resume = code.here() + 4 * (4 + 4 + 1 + 4 + 1 + 1);
     code.set(RA, resume).enter(USER, LEVEL_3);
     assert_eq!(code.here(), resume);
 }
 
 pub fn level_3_gets_an_exception_for_what_it_may_not_do() -> (Program, Vec<u64>) {
-    // Word, code of the exception.
+    // Instruction word and exception code.
     let cases: [(u32, u64); 9] = [
         (0x002b_0007, 0xb),  // syscall 7
         (0x002a_0005, 0xc),  // break 5
-        (0x7fff_ffff, 0xd),  // no instruction
+        (0x7fff_ffff, 0xd),  // not an instruction
         (0x0400_000c, 0xe),  // csrrd $t0, 0
         (0x0648_3800, 0xe),  // ertn
         (0x0648_8000, 0xe),  // idle 0
@@ -65,17 +65,17 @@ pub fn a_misaligned_or_absent_address_is_recorded() -> (Program, Vec<u64>) {
     let mut expected = Vec::new();
     let body = |code: &mut Code| {
         code.set(T1, 0x1122_3344_5566_7788).set(T2, DATA).rri(Op::StD, T1, T2, 0);
-        // Plain accesses may be misaligned.
+        // Ordinary accesses may be misaligned.
         code.set(T2, DATA + 1).rri(Op::LdW, A0, T2, 0).record(A0);
         expected.push(0x4455_6677);
-        // Atomic ones may not.
+        // Atomic accesses may not.
         for op in [Op::LlW, Op::ScW] {
             expected.extend([9, code.here(), DATA + 1]);
             code.rri(op, A0, T2, 0).record_csr(csr::BADV);
         }
         expected.extend([9, code.here(), DATA + 1]);
         code.rrr(Op::AmaddD, A0, T2, A1).record_csr(csr::BADV);
-        // Nothing is between the clock and the serial port.
+        // No device answers between the real-time clock and the serial port.
         code.set(T2, 0x1a00_0000);
         expected.extend([8 | 1 << 6, code.here(), 0x1a00_0000]);
         code.rri(Op::LdD, A0, T2, 0).record_csr(csr::BADV);
@@ -105,7 +105,7 @@ pub fn a_reservation_does_not_survive_a_return_unless_it_is_kept() -> (Program, 
             code.rri(Op::Syscall, 0, 0, 0).rri(Op::ScD, A0, T2, 0).record(A0);
             expected.push(keep / 4);
         }
-        // KLO is spent, and WCLLB clears the reservation.
+        // KLO applies once, and WCLLB clears the reservation.
         code.record_csr(csr::LLBCTL);
         code.rri(Op::LlD, A1, T2, 0).record_csr(csr::LLBCTL).write(csr::LLBCTL, 2).record_csr(csr::LLBCTL);
         expected.extend([0, 1, 0]);
@@ -114,7 +114,7 @@ pub fn a_reservation_does_not_survive_a_return_unless_it_is_kept() -> (Program, 
     (program, expected)
 }
 
-/// An interrupt handler that records the lines of ESTAT, acknowledges by `acknowledge`, and returns.
+/// An interrupt handler that records ESTAT, runs `acknowledge`, and returns.
 fn interrupt_handler(base: u64, acknowledge: impl FnOnce(&mut Code)) -> Code {
     let mut code = Code::at(base);
     code.record_csr(csr::ESTAT);
@@ -125,18 +125,18 @@ fn interrupt_handler(base: u64, acknowledge: impl FnOnce(&mut Code)) -> Code {
 
 pub fn the_timer_interrupts_and_wakes_at_its_vector() -> (Program, Vec<u64>) {
     let body = |code: &mut Code| {
-        // Entries are 2^3 instructions apart: line 11 has vector 64 + 11.
+        // Vectors are 2^3 instructions apart; line 11 has vector 64 + 11.
         code.write(csr::ECFG, 3 << 16 | 1 << 11).write(csr::TICLR, 1);
         code.write(csr::TCFG, 1000 << 2 | 1).write(csr::CRMD, 8 | 4);
         code.rri(Op::Idle, 0, 0, 0).write(csr::CRMD, 8);
         code.record_csr(csr::ESTAT);
-        // A periodic timer interrupts again.
+        // A periodic timer raises an interrupt again.
         code.write(csr::TCFG, 1000 << 2 | 3).write(csr::CRMD, 8 | 4);
         code.rri(Op::Idle, 0, 0, 0).rri(Op::Idle, 0, 0, 0).write(csr::CRMD, 8).write(csr::TCFG, 0);
     };
     let base = HANDLER + (64 + 11) * (4 << 3);
     let handler = interrupt_handler(base, |code| {
-        // The entry has room for eight instructions, of which recording takes three.
+        // The vector has room for eight instructions, three of which record ESTAT.
         code.set(H1, HANDLER + 0x8000).rri(Op::Jirl, 0, H1, 0);
     });
     let mut rest = Code::at(HANDLER + 0x8000);
@@ -152,7 +152,7 @@ pub fn a_core_interrupts_itself() -> (Program, Vec<u64>) {
         code.write(csr::ECFG, 1 << 12).set(T2, CONTROL).set(T1, u64::MAX).rri(Op::IocsrwrW, T1, T2, 0);
         code.write(csr::CRMD, 8 | 4);
         code.set(T2, SEND).set(T1, 3).rri(Op::IocsrwrW, T1, T2, 0);
-        // QEMU looks at interrupts after branches.
+        // QEMU checks for interrupts after branches.
         for _ in 0..4 {
             code.rri(Op::B, 0, 0, 4);
         }
@@ -201,7 +201,7 @@ pub fn registers_keep_the_bits_that_they_have() -> (Program, Vec<u64>) {
         for (number, value, _) in cases {
             code.write(number, value).record_csr(number);
         }
-        // CSRXCHG changes the bits of its mask only and returns the old value.
+        // CSRXCHG changes only the bits in its mask, and returns the old value.
         code.write(csr::SAVE0, 0xffff).set(A0, 0x1234).set(A1, 0xff).rri(
             Op::Csrxchg,
             A0,
@@ -217,7 +217,7 @@ pub fn registers_keep_the_bits_that_they_have() -> (Program, Vec<u64>) {
 
 pub fn code_that_changes_is_executed_as_it_is() -> (Program, Vec<u64>) {
     let body = |code: &mut Code| {
-        // `ori $a0, $zero, 1; jirl $zero, $ra, 0`, then with 2.
+        // `ori $a0, $zero, 1; jirl $zero, $ra, 0`, and then the same with 2.
         for value in [1, 2] {
             code.set(T2, USER).set(T1, 0x4c00_0020_0380_0004 | value << 10).rri(Op::StD, T1, T2, 0);
             code.rri(Op::Ibar, 0, 0, 0).rri(Op::Jirl, RA, T2, 0).record(A0);

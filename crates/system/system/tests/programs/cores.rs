@@ -1,4 +1,4 @@
-//! Several cores: they start by a message, interrupt each other and share memory.
+//! Tests several cores: a message starts them, they interrupt each other, and they share memory.
 
 use longma_loongarch::Op;
 use longma_system::Stop;
@@ -6,7 +6,7 @@ use longma_system::Stop;
 use crate::assembler::*;
 use crate::{lines, machine_with};
 
-/// The code of cores other than 0.
+/// The address of the code of all cores but core 0.
 const OTHERS: u64 = DATA + 0x8_0000;
 const COUNTERS: u64 = DATA;
 
@@ -28,7 +28,7 @@ fn start(code: &mut Code, core: u64, address: u64) {
     send_ipi(code, core, 0);
 }
 
-/// Waits for ever.
+/// Waits forever.
 fn sleep(code: &mut Code) {
     code.rri(Op::Idle, 0, 0, 0).rri(Op::B, 0, 0, -4);
 }
@@ -65,7 +65,7 @@ fn a_core_starts_by_mail_and_answers_by_an_interrupt() {
 fn cores_count_together_by_reservations_and_by_atomic_additions() {
     const CORES: u64 = 4;
     const ROUNDS: i32 = 900;
-    // Increments two counters, and then the number of cores that are done.
+    // Increments two counters, and then the count of cores that have finished.
     let count = |code: &mut Code| {
         code.set(T2, COUNTERS).set(A1, COUNTERS + 64).rri(Op::AddiD, T1, ZERO, ROUNDS).rri(
             Op::AddiD,
@@ -100,7 +100,7 @@ fn cores_count_together_by_reservations_and_by_atomic_additions() {
 fn a_core_sees_code_that_another_has_changed() {
     let body = |code: &mut Code| {
         start(code, 1, OTHERS);
-        // Core 1 has executed the function once when it sets the first counter.
+        // Core 1 sets the first counter after it has called the function once.
         code.set(T2, COUNTERS).rri(Op::LdD, A0, T2, 0).rri(Op::Beqz, 0, A0, -4).record(A0);
         code.set(T2, OTHERS + 0x1000).set(T1, 0x02c0_0804).rri(Op::StW, T1, T2, 0);
         code.set(T2, COUNTERS).set(T1, 0).rri(Op::StD, T1, T2, 0);
@@ -124,7 +124,7 @@ fn cores_that_wait_for_nothing_stop_and_a_timer_of_any_wakes_its_own() {
         sleep(code);
     };
     let mut other = Code::at(OTHERS);
-    // A countdown of 10 ms, which the others sleep through.
+    // A countdown of 10 ms, through which the other cores sleep.
     other.write(csr::ECFG, 1 << 11).write(csr::TCFG, 1_000_000 | 1).rri(Op::Idle, 0, 0, 0);
     other.set(T2, COUNTERS).rri(Op::StD, T2, T2, 0).write(csr::TICLR, 1);
     sleep(&mut other);

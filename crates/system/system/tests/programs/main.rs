@@ -1,6 +1,6 @@
-//! Small programs in privileged mode: what they print is what the manual's rules give. With `--ignored` the same programs
-//! run on `qemu-system-loongarch64` (QEMU 10; `LONGMA_QEMU_SYSTEM` names it) and must print the same.
-//! Source: LoongArch Reference Manual, volume 1.
+//! Small programs in privileged mode: each must print what the rules of the manual imply. With `--ignored`, the same
+//! programs run on `qemu-system-loongarch64` (QEMU 10; `LONGMA_QEMU_SYSTEM` names another program) and must print the
+//! same. Source: LoongArch Reference Manual, volume 1.
 
 mod assembler;
 mod console;
@@ -12,7 +12,7 @@ mod qemu;
 use assembler::{CODE, Program};
 use longma_system::{Configuration, Machine, Stop};
 
-/// A machine with one core and a program in memory, at its start.
+/// A machine with one core that is about to run a program.
 fn machine(program: &Program) -> Machine {
     machine_with(1, program)
 }
@@ -28,7 +28,7 @@ fn machine_with(cores: usize, program: &Program) -> Machine {
     machine
 }
 
-/// What a program prints on this machine.
+/// The output of a program on this machine.
 fn run(program: &Program) -> String {
     let mut machine = machine(program);
     let stop = machine.run(1_000_000);
@@ -41,7 +41,7 @@ fn lines(values: &[u64]) -> String {
     values.iter().map(|value| format!("{value:016x}\n")).collect()
 }
 
-/// Declares a test of each program, and the list of those that QEMU executes as the manual says.
+/// Declares a test for each program, and the list of programs to run on QEMU.
 macro_rules! programs {
     ($($module:ident: $($name:ident),*;)*) => {
         $($(
@@ -80,7 +80,7 @@ programs! {
         a_huge_page_is_two_halves;
 }
 
-/// Programs on which QEMU 10.0 differs from the manual, and how.
+/// Programs whose output on QEMU 10.0 differs from the manual, and the reason.
 const QEMU_DIFFERS: &[(&str, &str)] = &[
     ("a_jump_to_a_misaligned_address_is_an_address_error", "it raises INE instead of ADEF"),
     (

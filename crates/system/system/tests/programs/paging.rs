@@ -1,16 +1,17 @@
-//! Programs about translation: windows, TLB, refill, page walks.
+//! Programs about translation: direct-mapped windows, TLB, refill and page walks.
 
 use longma_loongarch::Op;
 
 use crate::assembler::*;
 
-/// Direct-mapped window for addresses from 0, for the kernel; programs continue to run when paging is on.
+/// A direct-mapped window for addresses from 0 at privilege level 0, so that programs continue to run after they enable
+/// paging.
 const WINDOW: u64 = 1;
-/// CRMD with paging.
+/// CRMD with paging enabled.
 const PAGING: u64 = 0x10;
-/// A mapped address in the upper half.
+/// A virtual address in the upper half, which the page table maps.
 const MAPPED: u64 = 0xffff_8012_3456_8000;
-/// A valid, dirty page of the kernel, cached.
+/// The attributes of a valid, dirty, cached page at privilege level 0.
 const KERNEL_PAGE: u64 = 0x13;
 
 const PAGE_DIRECTORY: u64 = DATA;
@@ -18,7 +19,7 @@ const MIDDLE_DIRECTORY: u64 = DATA + 0x4000;
 const PAGE_TABLE: u64 = DATA + 0x8000;
 const PAGE: u64 = DATA + 0x2_0000;
 
-/// Three levels with 16 KiB pages, as Linux has them: 11 bits for each level from bit 14.
+/// Page walks as in Linux: three levels with 16 KiB pages, and 11 bits for each level from bit 14.
 const WALK_LOW: u64 = 14 | 11 << 5 | 25 << 10 | 11 << 15;
 const WALK_HIGH: u64 = 36 | 11 << 6;
 
@@ -26,7 +27,7 @@ fn index(address: u64, start: u32) -> u64 {
     (address >> start & 0x7ff) * 8
 }
 
-/// Stores a doubleword at a physical address.
+/// Appends a store of a doubleword to a physical address.
 fn put(code: &mut Code, address: u64, value: u64) {
     code.set(T0, address).set(T1, value).rri(Op::StD, T1, T0, 0);
 }
@@ -37,7 +38,7 @@ fn enable_paging(code: &mut Code) {
     code.write(csr::CRMD, PAGING);
 }
 
-/// A page table that maps the pair of pages at [`MAPPED`].
+/// Writes a page table that maps the pair of pages at [`MAPPED`].
 fn write_tables(code: &mut Code, even: u64, odd: u64) {
     put(code, PAGE_DIRECTORY + index(MAPPED, 36), MIDDLE_DIRECTORY);
     put(code, MIDDLE_DIRECTORY + index(MAPPED, 25), PAGE_TABLE);
@@ -47,7 +48,7 @@ fn write_tables(code: &mut Code, even: u64, odd: u64) {
     code.write(csr::PWCL, WALK_LOW).write(csr::PWCH, WALK_HIGH).write(csr::PGDH, PAGE_DIRECTORY);
 }
 
-/// The refill handler of an operating system, which also records what it was called for.
+/// A refill handler as in an operating system, which also records the CSRs of the exception.
 fn walking_handler() -> Code {
     let mut code = Code::at(REFILL);
     code.record_csr(csr::TLBRBADV).record_csr(csr::TLBREHI).record_csr(csr::CRMD).record_csr(csr::TLBRPRMD);
@@ -71,9 +72,9 @@ pub fn refill_maps_a_page() -> (Program, Vec<u64>) {
     };
     let expected = vec![
         MAPPED + 0x128,
-        // VPPN, and the page size of an earlier walk, of which there was none.
+        // VPPN; the page size is 0, since no walk has set it yet.
         MAPPED & !0x1fff,
-        // Direct translation, at level 0 without interrupts.
+        // CRMD: direct translation at level 0 without interrupts. PRMD: level 0.
         8,
         0,
         even,
@@ -89,7 +90,7 @@ fn map(code: &mut Code, even: u64, odd: u64) {
     code.write(csr::TLBIDX, 14 << 24).plain(Op::Tlbfill);
 }
 
-/// A handler that records an exception about a page and continues at level 0.
+/// A handler that records a page exception and continues after the instruction at level 0.
 fn page_handler() -> Code {
     let mut code = Code::at(HANDLER);
     record_exception(&mut code);
@@ -102,7 +103,7 @@ fn page_handler() -> Code {
 pub fn each_kind_of_page_has_its_exception() -> (Program, Vec<u64>) {
     const NOT_READABLE: u64 = 1 << 61;
     const FOR_LEVEL_3_ONLY: u64 = 1 << 63 | 3 << 2;
-    // Even page, access, code of the exception.
+    // Entry of the even page, access and exception code.
     let cases = [
         (PAGE | KERNEL_PAGE & !1, Op::LdD, 1),
         (PAGE | KERNEL_PAGE & !1, Op::StD, 2),
@@ -121,7 +122,7 @@ pub fn each_kind_of_page_has_its_exception() -> (Program, Vec<u64>) {
             expected.extend([number, code.here(), MAPPED + 8, MAPPED & !0x1fff]);
             code.rri(op, A0, T2, 8);
         }
-        // What is permitted: loads of a clean page, stores to one that is only not readable.
+        // Permitted accesses: a load from a clean page, and a store to a page that is only not readable.
         code.invtlb(0, 0, 0);
         map(code, PAGE | KERNEL_PAGE & !2, 0);
         code.rri(Op::LdD, A0, T2, 8);
@@ -156,10 +157,10 @@ pub fn windows_translate_by_the_upper_bits_and_the_level() -> (Program, Vec<u64>
         code.write(csr::DMW1, 0x9000_0000_0000_0011).write(csr::DMW2, 0x8000_0000_0000_0008);
         code.set(T2, 0x9000_0000_0000_0000 | PAGE).rri(Op::LdD, A0, T2, 0).record(A0);
         expected.push(0xaaaa);
-        // Bits 59 to 48 do not take part.
+        // A window ignores bits 59 to 48.
         code.set(T2, 0x9abc_0000_0000_0000 | PAGE).rri(Op::LdD, A0, T2, 0).record(A0);
         expected.push(0xaaaa);
-        // Level 0 may not use a window for level 3, and without a window the address is not valid.
+        // Level 0 may not use a window for level 3. Without a window, the address is not valid.
         code.set(T2, 0x8000_0000_0000_0000 | PAGE);
         expected.extend([8 | 1 << 6, code.here()]);
         code.rri(Op::LdD, A0, T2, 0);
@@ -170,18 +171,18 @@ pub fn windows_translate_by_the_upper_bits_and_the_level() -> (Program, Vec<u64>
     (program, expected)
 }
 
-/// Searches for the address in TLBEHI and records whether it is there.
+/// Searches the TLB for an address and records whether it found no entry.
 fn record_presence(code: &mut Code, address: u64) {
     code.write(csr::TLBEHI, address).plain(Op::Tlbsrch);
     code.read(A0, csr::TLBIDX).rri(Op::SrliD, A0, A0, 31).rri(Op::Andi, A0, A0, 1).record(A0);
 }
 
 pub fn invtlb_removes_what_its_operation_says() -> (Program, Vec<u64>) {
-    // Space and whether global; two addresses each. Searched in space 5.
+    // The entries belong to address space 5, except for the global one.
     let first = MAPPED;
     let second = MAPPED + 0x10_0000;
     let global = MAPPED + 0x20_0000;
-    // 1 where the entry is gone: first and second of space 5, and the global one.
+    // 1 if the entry is gone: the first and the second of space 5, and the global one.
     let outcomes: [[u64; 3]; 7] =
         [[1, 1, 1], [1, 1, 1], [0, 0, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]];
     let body = |code: &mut Code| {
@@ -264,7 +265,7 @@ pub fn an_address_space_sees_its_entries_and_global_ones() -> (Program, Vec<u64>
 }
 
 pub fn a_huge_page_is_two_halves() -> (Program, Vec<u64>) {
-    // 32 MiB at an entry of the middle directory, global.
+    // A global page of 32 MiB, mapped by an entry of the middle directory.
     const HUGE: u64 = 0x40;
     const GLOBAL: u64 = 1 << 12;
     let base = 0;

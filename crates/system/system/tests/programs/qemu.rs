@@ -1,4 +1,4 @@
-//! Runs a program on QEMU: as a kernel in an ELF file, on the machine `virt`.
+//! Runs a program on QEMU's machine `virt`, as a kernel in an ELF file.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::assembler::{CODE, Program};
 
-/// A program runs for milliseconds.
+/// The time limit of a program, which runs for milliseconds.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What a program prints on QEMU.
+/// The output of a program on QEMU.
 pub fn run(program: &Program) -> String {
     let qemu = std::env::var("LONGMA_QEMU_SYSTEM").unwrap_or_else(|_| "qemu-system-loongarch64".into());
     let mut kernel = tempfile::NamedTempFile::new().expect("the host has a temporary folder");
@@ -37,17 +37,17 @@ pub fn run(program: &Program) -> String {
     String::from_utf8_lossy(&output.stdout).replace('\r', "")
 }
 
-/// An executable with one loaded segment for each part. Source: ELF-64 object file format.
+/// Builds an executable with one loadable segment for each part of the program. Source: ELF-64 object file format.
 fn elf(program: &Program) -> Vec<u8> {
     const HEADER: u64 = 64;
     const SEGMENT: u64 = 56;
     let count = program.0.len() as u64;
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
-    // An executable for machine 258 (LoongArch), with the segments right after the header.
+    // An executable for machine 258 (LoongArch); the program headers follow the file header.
     file.extend([2, 0, 2, 1, 1, 0, 0, 0]);
     file.extend([CODE, HEADER, 0].iter().flat_map(|field| field.to_le_bytes()));
-    // Flags, and the sizes of header and segments.
+    // Flags, and the sizes of the file header and the program headers.
     file.extend([3, 0, 0, 0, HEADER as u8, 0, SEGMENT as u8, 0, count as u8, 0, 0, 0, 0, 0, 0, 0]);
     let mut offset = HEADER + SEGMENT * count;
     for part in &program.0 {

@@ -23,7 +23,7 @@ impl Emitter<'_> {
                 Op::LlW | Op::LlD | Op::ScW | Op::ScD | Op::LlacqW | Op::LlacqD | Op::ScrelW | Op::ScrelD
             )
         {
-            return false; // illegal: the interpreter says so
+            return false; // illegal: the interpreter raises the trap
         }
         match i.op {
             Op::LlW | Op::LlacqW => self.load_linked(i, false),

@@ -124,8 +124,8 @@ impl Emitter<'_> {
         self.a.op2(code, memory, form(value));
     }
 
-    /// Emits `dbar`. x86-64 keeps all orders except of a store before a later load, so a fence is needed only if the
-    /// hint requires that.
+    /// Emits `dbar`. x86-64 preserves every order except that of a store before a later load, so a fence is needed only
+    /// if the hint requires that.
     fn barrier(&mut self, i: &Instruction) {
         const EARLIER_STORES: i32 = 1 << 2;
         const LATER_LOADS: i32 = 1 << 1;

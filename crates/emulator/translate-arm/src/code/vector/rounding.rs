@@ -113,7 +113,7 @@ impl Lowering<'_> {
         self.assembler.immediate(clear, rest, n, sign);
         self.assembler.three([La::VfcmpCltS, La::VfcmpCltD][double], small, rest, small);
         self.assembler.two([La::VfrintrzS, La::VfrintrzD][double], result, n);
-        // The difference is exact, and not computed for other numbers than small ones.
+        // The difference is exact, and is computed only for small numbers.
         self.assembler.three(La::VandV, rest, n, small);
         self.assembler.three(La::VandV, half, result, small);
         self.assembler.three([La::VfsubS, La::VfsubD][double], rest, rest, half);

@@ -143,7 +143,7 @@ impl Lowering<'_> {
             self.assembler.immediate(RIGHT_SIGNED[size], by, by, all_but_byte);
         }
         self.assembler.two([La::VnegB, La::VnegH, La::VnegW, La::VnegD][size], right, by);
-        // For bytes, a right shift by 128 has no positive counterpart. So the direction is determined before the
+        // For bytes, a right shift by 128 has no positive counterpart. The direction is therefore determined before the
         // negation.
         self.assembler.immediate([La::VsltiB, La::VsltiH, La::VsltiW, La::VsltiD][size], is_right, by, 0);
         self.within(limit, by, size);

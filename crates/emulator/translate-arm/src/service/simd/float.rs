@@ -106,7 +106,7 @@ fn step<F: Format>(e: &mut Environment, l: Lane, halves: bool) -> u64 {
     if !halves {
         return e.result::<F>(|mode| float::mul_add::<F>(n, m, addend, false, false, mode));
     }
-    // Halves a factor, of which an exact half exists. If there is none, the product is negligible.
+    // Halves a factor that has an exact half. If neither has one, the product is negligible.
     let has_half = |bits: u64| bits & F::INFINITY > 1 << F::FRACTION_BITS;
     let half = |bits: u64| float::scaleb::<F>(bits, -1, RoundingMode::TowardZero).0;
     let (n, m) = match (has_half(n), has_half(m)) {

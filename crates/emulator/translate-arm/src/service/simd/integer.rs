@@ -92,7 +92,7 @@ fn shifted(e: &mut Environment, value: u64, by: i32, bits: u32, how: Shift) -> u
     } else if by.unsigned_abs() < bits {
         value << by
     } else if how.saturates.is_some() {
-        // Any other number than 0 is out of range.
+        // Any number except 0 is out of range.
         value.signum() << 100
     } else {
         0

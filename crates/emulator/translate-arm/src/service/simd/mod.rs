@@ -1,4 +1,4 @@
-//! Executes floating-point and Advanced SIMD instructions element by element, exactly as FPCR asks. Source: Arm
+//! Executes floating-point and Advanced SIMD instructions element by element, exactly as FPCR specifies. Source: Arm
 //! Architecture Reference Manual (Arm DDI 0487), section C7.2.
 
 mod crypto;

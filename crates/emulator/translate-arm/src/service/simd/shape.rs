@@ -10,7 +10,7 @@ pub(super) struct Shape {
     pub size: usize,
     /// Whether there is a single element.
     pub is_scalar: bool,
-    /// What the instruction has as its last operand.
+    /// The kind of the last operand.
     pub last: Last,
 }
 

@@ -1,4 +1,4 @@
-//! Analysis of cold blocks, which make up most of a program's start.
+//! Analysis of cold blocks, which make up most of the code that a starting program executes.
 
 use iced_x86::{FlowControl, Instruction};
 use longma_translate::optimizations::Options;

@@ -371,7 +371,7 @@ impl Stack<'_, '_> {
         true
     }
 
-    /// Rounds the result of a transcendental function, which practically is never exact.
+    /// Rounds the result of a transcendental function, which is practically never exact.
     fn near(&mut self, value: Quad) -> Extended {
         let result: StatusAnd<Extended> = value.convert_r(self.round(), &mut false);
         let down: Extended = value.convert_r(Round::TowardZero, &mut false).value;

@@ -12,7 +12,7 @@ const LN_2: u128 = 0x3ffe_62e4_2fef_a39e_f357_93c7_6730_07e6;
 const HALF_PI: u128 = 0x3fff_921f_b544_42d1_8469_898c_c517_01b8;
 /// Half of the 66-bit pi.
 const REDUCER: u128 = 0x3fff_921f_b544_42d1_8469_8000_0000_0000;
-/// The number of terms that are more than exact.
+/// The number of terms: more than the precision of Quad requires.
 const TERMS: u32 = 34;
 
 fn quad(value: Extended) -> Quad {

@@ -34,7 +34,7 @@ fn rotr(_: bool, a: u64, b: u64, bits: u32) -> u64 {
 fn rcr(carry: bool, a: u64, b: u64, bits: u32) -> u64 {
     let turn = (b as u32 & if bits == 64 { 63 } else { 31 }) % (bits + 1);
     let ring = u128::from(low(a, bits)) | u128::from(carry) << bits;
-    // Bits of a 65-bit ring that overflow 128 bits are above the result.
+    // Shifting a 65-bit ring left can lose bits above bit 127. They lie above the result.
     ((ring >> turn) | (ring << (bits + 1 - turn))) as u64
 }
 

@@ -1,7 +1,7 @@
 //! Unaligned loads and stores in two halves, as on MIPS. LoongArch's ordinary loads and stores also support unaligned
 //! addresses. Source: MIPS64 Architecture, volume II (LWL, LWR, LDL, LDR, SWL, SWR, SDL, SDR), little endian. Loongson
-//! has published no definition; it is known that they are MIPS's, that the access size depends on the alignment, and
-//! that the word forms sign-extend (lat-opensource/lat, range analysis of its IR).
+//! has published no definition. According to the range analysis of the IR of lat-opensource/lat, the instructions are
+//! those of MIPS, the access size depends on the alignment, and the word forms sign-extend.
 
 use crate::{Environment, Fault, Instruction, Op, State, Trap, semantics::Semantics};
 

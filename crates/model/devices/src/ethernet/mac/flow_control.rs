@@ -19,7 +19,7 @@ const AROUND_FRAME: u64 = 20;
 /// State of flow control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FlowControl {
-    /// While the other end is paused, when to renew the pause.
+    /// When to renew the pause of the other end; `None` while it is not paused.
     pub ask_again: Option<Time>,
     /// Pauses requested by the other end.
     pub paused: PauseState,
@@ -49,10 +49,9 @@ impl MacState {
         }
     }
 
-    /// The high watermark of the FIFO, bytes. The space above it must hold everything that arrives after a PAUSE is
-    /// requested: the frame that the other end is sending, what it sends while two frames of this MAC (one in
-    /// transmission and one ready) and the PAUSE frame itself are on the wire, and the data in flight in both
-    /// directions.
+    /// The high watermark of the FIFO, bytes. The space above it must hold everything that arrives after this MAC
+    /// requests a PAUSE: the frame that the other end is already sending; the frames it sends while this MAC transmits
+    /// up to two frames (one in progress, one ready) and the PAUSE frame; and the data in flight in both directions.
     fn stop_mark(&self, spec: &MacSpec) -> u64 {
         let longest = self.settings.max_frame.min(MAX_FRAME) + AROUND_FRAME;
         let round = u128::from(self.wire.propagation().ps()) * 2 * u128::from(spec.rate) / 8_000_000_000_000;

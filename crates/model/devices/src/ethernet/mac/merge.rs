@@ -116,8 +116,8 @@ impl Merge {
         self.ended |= pushes != 0 || self.held.len() == MAX_DESCRIPTORS;
     }
 
-    /// The headers of the merged packet. TCP's checksum is that of the first segment; it has been verified, as the
-    /// status states.
+    /// The headers of the merged packet. The TCP checksum remains that of the first segment. The status word states
+    /// that the MAC has verified it.
     fn headers(&self) -> Vec<u8> {
         let mut header = self.header.clone();
         let packet = (self.bytes - ETHERNET as u64).min(MAX_PACKET) as u16;
@@ -184,7 +184,7 @@ impl MacState {
         }
     }
 
-    /// If a segment is being written to a queue's large frame, when the frame can be closed at the earliest.
+    /// The earliest time at which a queue's large frame can be closed, while a segment is being written to it.
     pub(super) fn busy_merging(&self, queue: usize) -> Option<Time> {
         let joins = queue == self.rx_queue && self.rx_merging.as_ref().is_some_and(|one| one.follows);
         self.rx_step.end().filter(|_| joins)
@@ -203,8 +203,8 @@ impl MacState {
         }
     }
 
-    /// Writes the headers and then the descriptors, the first one last, so that software that sees the first one sees
-    /// all.
+    /// Writes the headers and then the descriptors, the first one last: software that sees the first descriptor
+    /// returned also sees the others.
     fn write_merged(&self, merge: &Merge, bus: &mut dyn Bus) -> Result<Time, BusFault> {
         let mut seen = merge.visible.max(self.now);
         let count = merge.held.len();

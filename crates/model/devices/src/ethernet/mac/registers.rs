@@ -19,7 +19,8 @@ pub(super) const COMPLETE: Field = Field::bit("COMPLETE", 29, "send: interrupt o
 pub(super) const SEND_FIRST: Field = Field::bit("FIRST", 30, "send: first part of a frame");
 pub(super) const SEND_LAST: Field = Field::bit("LAST", 31, "send: last part of a frame");
 
-// Status word of a descriptor. Software writes it to give the descriptor to the MAC, and the MAC to return it.
+// Status word of a descriptor. Software writes it to give the descriptor to the MAC, and the MAC writes it to return
+// the descriptor.
 pub(super) const LENGTH: Field = Field::new(
     "LENGTH",
     0,

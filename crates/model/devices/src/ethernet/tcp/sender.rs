@@ -24,7 +24,7 @@ pub struct SenderSpec {
     pub mss: u16,
     /// Bytes per write of the application (netperf's `-m`), at least 1.
     pub message_bytes: u64,
-    /// Time from one message to the next: what the sending host needs for a write. With zero, the application never
+    /// Time between messages: the time that the sending host needs for one write. With zero, the application never
     /// limits the rate.
     pub message_interval: Duration,
     /// Total bytes, after which it closes the connection; `None` for no end.
@@ -298,7 +298,7 @@ impl TcpSender {
         let state = &mut self.state;
         state.phase = Phase::Open;
         state.opened = state.now;
-        // RFC 9293 3.7.1: 536 without the option; RFC 7323 2.3: the scale is at most 14.
+        // RFC 9293 3.7.1: the MSS is 536 if the option is absent. RFC 7323 2.3: the scale is at most 14.
         state.mss = state.mss.min(segment.mss.unwrap_or(536).max(1).into());
         state.peer_scale = segment.scale.unwrap_or(0).min(14);
         (state.peer_window, state.largest_window) = (segment.window.into(), segment.window.into());

@@ -92,8 +92,8 @@ impl FrontEnd {
         if it.pc / LINE_BYTES != self.line {
             self.line = it.pc / LINE_BYTES;
             if it.refill_fetch > 0 {
-                // The exception takes the instruction's place in the pipeline and is the oldest at the earliest one
-                // cycle after dispatch.
+                // The exception takes the instruction's place in the pipeline and becomes the oldest instruction one
+                // cycle after dispatch at the earliest.
                 let taken = (self.cycle + self.depth + 1).max(emptied);
                 self.begin(trap_ends(taken, self.depth + 1, it.refill_fetch));
             }

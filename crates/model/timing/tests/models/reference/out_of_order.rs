@@ -16,7 +16,7 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
             Ok(stages) => return stages,
             Err(load) => {
                 collisions[load] += 1;
-                // Younger instructions do not run before the squash and thus cannot collide then.
+                // Younger instructions do not run before the squash, so they cannot collide before it.
                 collisions[load + 1..].fill(0);
             }
         }

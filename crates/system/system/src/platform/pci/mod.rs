@@ -1,7 +1,7 @@
-//! The PCI host of the bridge chip: one bus with a device in each slot, a window of memory for their registers, and
-//! messages as interrupts. Software may move a window while it is in use: an access reaches what is there at that time.
-//! Source: PCI Local Bus Specification 3.0, chapter 6 (configuration space); Linux, drivers/pci/controller/pci-loongson.c
-//! (addresses of registers).
+//! The PCI host of the bridge chip: one bus with a device in each slot, a window of memory for the registers of each
+//! device, and interrupts as messages (MSI-X). Software may move a window while it is in use; an access reaches the
+//! window that is at the address at that time. Source: PCI Local Bus Specification 3.0, chapter 6 (configuration
+//! space); Linux, drivers/pci/controller/pci-loongson.c (addresses of registers).
 
 mod config;
 mod msix;
@@ -12,45 +12,46 @@ use super::virtio::Transport;
 pub use config::Config;
 pub use msix::{Message, Vectors};
 
-/// Devices that the bus has room for. Slot 0 is empty.
+/// The maximum number of devices on the bus. Slot 0 is empty.
 pub const MOST_DEVICES: usize = 8;
-/// Bytes of a device's window: its registers, the table of messages and that of pending ones.
+/// Bytes of a device's window: the registers, the MSI-X table and the pending bits.
 pub const WINDOW_BYTES: u64 = 0x8000;
 
-/// Where the parts of a window are.
+/// Offsets of the parts of a window.
 pub mod window {
-    /// The configuration that virtio devices have in common.
+    /// The configuration common to all virtio devices.
     pub const COMMON: u32 = 0;
     /// The interrupt status.
     pub const STATUS: u32 = 0x1000;
-    /// The configuration of the kind of device.
+    /// The configuration specific to the kind of device.
     pub const DEVICE: u32 = 0x2000;
-    /// Notifications, four bytes for each queue.
+    /// The notification registers: four bytes for each queue.
     pub const NOTIFY: u32 = 0x3000;
-    /// The table of messages.
+    /// The MSI-X table.
     pub const MESSAGES: u32 = 0x4000;
-    /// The table of pending messages.
+    /// The MSI-X pending bits.
     pub const PENDING: u32 = 0x5000;
     /// Bytes from one part to the next.
     pub const PART: u32 = 0x1000;
 }
 
-/// What devices did to memory and to the machine during an access.
+/// The effects of an access on memory and the machine.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Ranges of memory that may have changed: start and end.
+    /// Ranges of memory that devices may have written: start and end.
     pub written: Vec<(u64, u64)>,
-    /// Cycles that the accessing core waited.
+    /// Cycles that the access takes.
     pub cycles: u64,
-    /// Messages to send.
+    /// Messages to deliver.
     pub messages: Vec<Message>,
 }
 
-/// Ranges that are kept apart. A hostile driver may send any number.
+/// The maximum number of separate ranges, since a driver may send any number of descriptors. Beyond it, ranges are
+/// merged into one.
 const MOST_RANGES: usize = 256;
 
 impl Effects {
-    /// A range of memory may have changed.
+    /// Records that a device may have written a range of memory.
     pub fn write(&mut self, start: u64, bytes: u64) {
         let mut range = (start, start.saturating_add(bytes));
         if range.0 == range.1 {
@@ -63,7 +64,7 @@ impl Effects {
     }
 }
 
-/// A device: what PCI defines, and the device itself.
+/// A device: its PCI registers and the virtio device behind them.
 #[derive(Debug)]
 struct Function {
     config: Config,
@@ -78,7 +79,7 @@ pub struct PciHost {
 }
 
 impl PciHost {
-    /// Puts a device into the next slot. Returns whether there was one.
+    /// Attaches a device to the next slot. Returns whether one was free.
     pub fn attach(&mut self, device: Transport) -> bool {
         let has_room = self.functions.len() < MOST_DEVICES;
         if has_room {
@@ -89,7 +90,7 @@ impl PciHost {
         has_room
     }
 
-    /// Reads configuration space. Where no device is, all bits are ones.
+    /// Reads configuration space. Returns all ones if no device answers.
     pub fn read_config(&self, offset: u64, bytes: usize) -> u64 {
         let absent = u64::MAX >> (64 - 8 * bytes.clamp(1, 8));
         let Some((slot, register)) = config_address(offset) else { return absent };
@@ -104,7 +105,7 @@ impl PciHost {
         function.send_pending(effects);
     }
 
-    /// Reads the window of devices. Where none answers, all bits are ones.
+    /// Reads memory space. Returns all ones if no device answers.
     pub fn read(&mut self, address: u64, bytes: usize) -> u64 {
         let Some((function, offset)) = self.function_at(address) else {
             return u64::MAX >> (64 - 8 * bytes.clamp(1, 8));
@@ -116,7 +117,7 @@ impl PciHost {
         }
     }
 
-    /// Writes the window of devices.
+    /// Writes memory space.
     pub fn write(
         &mut self,
         address: u64,
@@ -128,7 +129,7 @@ impl PciHost {
         let Some((function, offset)) = self.function_at(address) else { return };
         match offset & !(window::PART - 1) {
             window::MESSAGES => function.vectors.write(offset - window::MESSAGES, bytes, value),
-            // A device that is not master of the bus must not access memory.
+            // A device that is not a bus master must not access memory.
             window::NOTIFY if !function.config.is_master() => {}
             _ => {
                 let vector = function.device.write(offset, bytes, value, memory, effects);
@@ -157,8 +158,9 @@ impl Function {
     }
 }
 
-/// The slot and the register of an address in configuration space: bits 7 to 0 and 27 to 24 are the register's, bits 15
-/// to 11 those of the slot, 10 to 8 those of the function, and others those of the bus. Slot 0 of the bus is empty.
+/// The slot, counted from the first device, and the register of an address in configuration space. Bits 7 to 0 and 27
+/// to 24 select the register, bits 15 to 11 the slot, bits 10 to 8 the function, and the other bits the bus. Slot 0 is
+/// empty.
 fn config_address(offset: u64) -> Option<(usize, usize)> {
     let register = offset & 0xff | offset >> 16 & 0xf00;
     let is_present = offset & !0x0f00_f8ff == 0;

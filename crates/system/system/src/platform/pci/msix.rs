@@ -1,10 +1,10 @@
-//! Interrupts as messages: the table of their addresses and contents, and those that wait because they are masked. Source:
-//! PCI Local Bus Specification 3.0, section 6.8.2 (MSI-X).
+//! Interrupts as messages (MSI-X): the table of their addresses and contents, and the pending messages. Source: PCI
+//! Local Bus Specification 3.0, section 6.8.2 (MSI-X).
 
-/// Bytes of an entry: address, content, and control, whose lowest bit masks it.
+/// Bytes of a table entry: address, content and control. The lowest bit of control masks the message.
 const ENTRY: usize = 16;
 
-/// A message: a word that is written to an address.
+/// A message: a word to write to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The physical address.
@@ -13,7 +13,7 @@ pub struct Message {
     pub content: u32,
 }
 
-/// The table.
+/// The MSI-X table and the pending bits.
 #[derive(Debug)]
 pub struct Vectors {
     table: Vec<u8>,
@@ -21,13 +21,13 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// All masked. There are at most 64.
+    /// Creates a table of `count` messages, at most 64, all masked.
     pub fn new(count: u16) -> Self {
         let masked = [[0; ENTRY - 4].as_slice(), &[1, 0, 0, 0]].concat();
         Self { table: masked.repeat(usize::from(count.min(64))), pending: 0 }
     }
 
-    /// How many there are.
+    /// The number of messages.
     pub fn count(&self) -> u16 {
         (self.table.len() / ENTRY) as u16
     }
@@ -48,20 +48,20 @@ impl Vectors {
         }
     }
 
-    /// Reads the bits of the messages that wait.
+    /// Reads the pending bits.
     pub fn read_pending(&self, offset: u32, bytes: usize) -> u64 {
         let shifted = self.pending.checked_shr(8 * offset.min(8)).unwrap_or(0);
         shifted & u64::MAX >> (64 - 8 * bytes.clamp(1, 8))
     }
 
-    /// Makes a message wait. A number without a message is none.
+    /// Makes a message pending. A number that is not in the table has no effect.
     pub fn raise(&mut self, number: u16) {
         if number < self.count() {
             self.pending |= 1 << number;
         }
     }
 
-    /// Takes the waiting messages that are not masked.
+    /// Takes the pending messages that are not masked.
     pub fn take_pending(&mut self) -> Vec<Message> {
         let ready: Vec<u16> = (0..self.count())
             .filter(|number| self.pending >> number & 1 == 1 && self.word(*number, 12) & 1 == 0)

@@ -1,4 +1,4 @@
-//! A virtual disk's requests. Source: Virtual I/O Device Version 1.2, section 5.2 (block device).
+//! The requests of a virtual disk. Source: Virtual I/O Device Version 1.2, section 5.2 (block device).
 
 use std::io::{Read, Write};
 
@@ -9,22 +9,23 @@ use virtio_bindings::virtio_blk::{
 
 use super::disk::{Disk, SECTOR};
 
-/// Features that the device offers.
+/// The features that the device offers.
 pub const FEATURES: u64 = 1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_BLK_F_SEG_MAX;
-/// Segments of a request besides its header and its status.
+/// The maximum number of segments of a request, without its header and status.
 const SEGMENTS: u32 = 126;
-/// Bytes that are copied at a time.
+/// Bytes to copy at a time.
 const CHUNK: usize = 1 << 16;
-/// Bytes of a request's header: type, reserved, sector.
+/// Bytes of a request header: type, reserved word and sector.
 const HEADER: usize = 16;
 
-/// The device's configuration: capacity in sectors, the largest segment (no limit is offered), and the most segments.
+/// The device configuration: capacity in sectors, maximum segment size (not offered as a feature), and maximum number
+/// of segments.
 pub fn configuration(disk: &Disk) -> Vec<u8> {
     [&disk.sectors().to_le_bytes()[..], &0u32.to_le_bytes(), &SEGMENTS.to_le_bytes()].concat()
 }
 
-/// Serves a request. `input` is what the driver sends; `output` is what it receives, without the byte of the status,
-/// which is returned.
+/// Serves a request and returns its status. `input` is what the driver sends; `output` is what it receives, without the
+/// status byte.
 pub fn serve(disk: &mut Disk, input: &mut impl Read, bytes: Lengths, output: &mut impl Write) -> u8 {
     let mut header = [0; HEADER];
     if bytes.input < HEADER as u64 || input.read_exact(&mut header).is_err() {
@@ -51,12 +52,12 @@ pub fn serve(disk: &mut Disk, input: &mut impl Read, bytes: Lengths, output: &mu
     done.map_or(VIRTIO_BLK_S_IOERR as u8, |()| VIRTIO_BLK_S_OK as u8)
 }
 
-/// Bytes of a request's parts.
+/// The lengths of a request's parts in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
-    /// From the driver.
+    /// What the driver sends.
     pub input: u64,
-    /// To the driver, without the status.
+    /// What the driver receives, without the status byte.
     pub output: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The content of a virtual disk: a file of the host, and what the guest has written to it. By default the file never
-//! changes: written blocks are kept in a temporary file, which ends with the machine.
+//! The content of a virtual disk: a host file and the blocks that the guest has written. By default the file never
+//! changes; written blocks go to a temporary file that is deleted with the machine.
 
 use std::fs::File;
 use std::io;
@@ -10,31 +10,31 @@ use rustc_hash::FxHashSet;
 
 /// Bytes of a sector.
 pub const SECTOR: u64 = 512;
-/// The unit of copies.
+/// Bytes of a block, the unit of copy-on-write.
 const BLOCK: u64 = 4096;
 
-/// A disk cannot be used.
+/// The disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The host refuses.
+    /// The host refused an operation on the file.
     #[error("disk: {0}")]
     Host(#[from] io::Error),
-    /// The length of the file.
+    /// The length of the file is not supported.
     #[error("disk: the file has {0} bytes, and a disk has a multiple of {SECTOR}; append zeros")]
     Length(u64),
 }
 
-/// A raw image.
+/// A virtual disk with a raw image.
 #[derive(Debug)]
 pub struct Disk {
     image: File,
-    /// Where written blocks are, and their numbers; `None` if writes change the image.
+    /// The file of written blocks and their numbers; `None` if writes change the image.
     copy: Option<(File, FxHashSet<u64>)>,
     bytes: u64,
 }
 
 impl Disk {
-    /// Opens a raw image. `changes_image` lets writes of the guest change it.
+    /// Opens a raw image. If `changes_image` is true, writes of the guest change the image.
     ///
     /// # Errors
     /// The host refuses, or the length of the file is not a multiple of 512.
@@ -48,17 +48,17 @@ impl Disk {
         Ok(Self { image, copy, bytes })
     }
 
-    /// Sectors of 512 bytes.
+    /// The number of sectors of 512 bytes.
     pub fn sectors(&self) -> u64 {
         self.bytes / SECTOR
     }
 
-    /// Whether a range of bytes is on the disk, in whole sectors.
+    /// Whether a range of bytes consists of whole sectors of the disk.
     pub fn contains(&self, start: u64, bytes: u64) -> bool {
         bytes.is_multiple_of(SECTOR) && start.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Reads bytes.
+    /// Reads `bytes` from the offset `start`.
     ///
     /// # Errors
     /// The host refuses.
@@ -76,7 +76,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes bytes.
+    /// Writes `bytes` at the offset `start`.
     ///
     /// # Errors
     /// The host refuses.
@@ -94,7 +94,7 @@ impl Disk {
         copy.write_all_at(bytes, start)
     }
 
-    /// Makes what has been written durable, if it is in the image.
+    /// Makes writes to the image durable. Writes to the temporary file need not be.
     ///
     /// # Errors
     /// The host refuses.

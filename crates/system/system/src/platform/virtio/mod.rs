@@ -1,6 +1,6 @@
-//! Virtio devices on PCI: negotiation, queues and their interrupts. The driver is hostile: each address of a queue is checked
-//! by vm-memory when it is used, a chain of descriptors ends after at most 65536, and the time that a request takes is
-//! added to the clock. Source: Virtual I/O Device Version 1.2, sections 2, 4.1 (PCI), 5.2 (block), 5.4 (entropy).
+//! Virtio devices on PCI: negotiation, queues and their interrupts. The driver is not trusted: vm-memory checks each
+//! address of a queue on use, a descriptor chain ends after at most 65536 descriptors, and the time of a request
+//! advances the clock. Source: Virtual I/O Device Version 1.2, sections 2, 4.1 (PCI), 5.2 (block), 5.4 (entropy).
 
 mod block;
 mod disk;
@@ -18,15 +18,15 @@ use super::lane::Lane;
 use super::pci::{Effects, window};
 pub use disk::{Disk, DiskError};
 
-/// The most descriptors that a queue may have.
+/// The maximum number of descriptors of a queue.
 const QUEUE_SIZE: u16 = 256;
-/// The vector that stands for none.
+/// The vector number that means no vector (VIRTIO_MSI_NO_VECTOR).
 const NO_VECTOR: u16 = 0xffff;
-/// The most random bytes of a request.
+/// The maximum number of random bytes of a request.
 const MOST_ENTROPY: usize = 1 << 16;
-/// Bytes that a device copies in a cycle.
+/// Bytes that a device copies in one cycle.
 const BYTES_PER_CYCLE: u64 = 16;
-/// Cycles for each descriptor.
+/// Cycles that a descriptor takes.
 const DESCRIPTOR_CYCLES: u64 = 16;
 
 /// The kind of a device.
@@ -38,14 +38,14 @@ pub enum Kind {
     Entropy,
 }
 
-/// What serves requests.
+/// The part of a device that serves requests.
 #[derive(Debug)]
 enum Backend {
     Block(Disk),
     Entropy(SplitMix64),
 }
 
-/// A device with one queue.
+/// A virtio device with one queue.
 #[derive(Debug)]
 pub struct Transport {
     backend: Backend,
@@ -53,7 +53,7 @@ pub struct Transport {
     queue: Queue,
     queue_vector: u16,
     configuration_vector: u16,
-    /// The halves that the driver has selected, of offered and of accepted features.
+    /// The driver's selections of the halves of offered and accepted features.
     selectors: [u32; 2],
     accepted: u64,
     status: u8,
@@ -62,13 +62,13 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A disk.
+    /// Creates a disk.
     pub fn disk(disk: Disk) -> Self {
         let configuration = block::configuration(&disk);
         Self::new(Backend::Block(disk), configuration)
     }
 
-    /// A source of random numbers that are the same in each run.
+    /// Creates an entropy device. Its numbers depend only on `seed`.
     pub fn entropy(seed: u64) -> Self {
         Self::new(Backend::Entropy(SplitMix64::new(seed)), Vec::new())
     }
@@ -88,7 +88,7 @@ impl Transport {
         }
     }
 
-    /// The kind.
+    /// The kind of the device.
     pub fn kind(&self) -> Kind {
         match self.backend {
             Backend::Block(_) => Kind::Block,
@@ -96,7 +96,7 @@ impl Transport {
         }
     }
 
-    /// Messages: one for the queue, one for changes of the configuration.
+    /// The number of MSI-X vectors: one for the queue and one for configuration changes.
     pub fn vectors(&self) -> u16 {
         2
     }
@@ -109,14 +109,14 @@ impl Transport {
         own | 1 << VIRTIO_F_VERSION_1
     }
 
-    /// Reads a register at an offset of the window.
+    /// Reads a register at an offset in the window.
     pub fn read(&mut self, offset: u32, bytes: usize) -> u64 {
         match offset & !(window::PART - 1) {
             window::COMMON => {
                 let lane = Lane::new(offset.into(), bytes);
                 lane.extract(self.common(lane.register))
             }
-            // Reading acknowledges.
+            // Reading the interrupt status clears it.
             window::STATUS if offset == window::STATUS => std::mem::take(&mut self.interrupt_status).into(),
             window::DEVICE => {
                 let start = (offset - window::DEVICE) as usize;
@@ -128,7 +128,7 @@ impl Transport {
         }
     }
 
-    /// A doubleword of the common configuration.
+    /// A doubleword of the common configuration structure.
     fn common(&self, register: u64) -> u64 {
         let half = |features: u64, selector: u32| match selector {
             0 => features & 0xffff_ffff,
@@ -154,7 +154,7 @@ impl Transport {
         }
     }
 
-    /// Writes a register. Returns the vector of an interrupt.
+    /// Writes a register. Returns the vector of an interrupt to send, if any.
     pub fn write(
         &mut self,
         offset: u32,
@@ -173,7 +173,7 @@ impl Transport {
 
     fn write_common(&mut self, offset: u32, bytes: usize, value: u64) {
         let (low, high) = (value as u32, (value >> 32) as u32);
-        // An address may be written at once or by halves.
+        // Drivers write an address as a doubleword or as two words.
         let halves = match (offset & 4, bytes) {
             (0, 8) => (Some(low), Some(high)),
             (0, _) => (Some(low), None),
@@ -224,7 +224,7 @@ impl Transport {
         self.status = if is_acceptable { status } else { status & !features_ok };
     }
 
-    /// Serves the requests that the queue has, at most as many as it may have.
+    /// Serves the requests in the queue, at most as many as the queue has descriptors.
     fn serve(&mut self, memory: &GuestMemoryMmap, effects: &mut Effects) -> Option<u16> {
         let broken = VIRTIO_CONFIG_S_NEEDS_RESET as u8;
         if self.status & (VIRTIO_CONFIG_S_DRIVER_OK as u8 | broken) != VIRTIO_CONFIG_S_DRIVER_OK as u8 {
@@ -254,7 +254,7 @@ impl Transport {
         Some(self.queue_vector)
     }
 
-    /// Serves one request. Returns how many bytes of it the device has written; 0 if it is malformed.
+    /// Serves one request. Returns how many bytes the device has written to its buffers; 0 if it is malformed.
     fn serve_chain(
         &mut self,
         memory: &GuestMemoryMmap,

@@ -1,4 +1,5 @@
-//! Devices as a driver uses them: through configuration space, the window and queues in memory; also a hostile driver.
+//! Tests devices as a driver uses them: through configuration space, the window and queues in memory. Some of the
+//! drivers are hostile.
 
 use std::io::Write as _;
 
@@ -20,7 +21,7 @@ const USED: u64 = 0x3000;
 const HEADER: u64 = 0x4000;
 const DATA: u64 = 0x5000;
 const STATUS: u64 = 0x8000;
-/// The memory that tests look at.
+/// Bytes of memory that tests use.
 const LOOKED_AT: usize = 0x1_0000;
 
 const NEXT: u16 = 1;
@@ -33,7 +34,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A disk whose bytes are the low bytes of their sector's number.
+    /// A disk each of whose bytes is the low byte of its sector's number.
     fn new() -> Self {
         let mut image = tempfile::NamedTempFile::new().expect("the host has a temporary folder");
         for sector in 0..SECTORS {
@@ -58,7 +59,7 @@ impl Bench {
         effects
     }
 
-    /// What a driver does until it can send requests.
+    /// Initializes the device, as a driver does before it sends requests.
     fn start(mut self) -> Self {
         self.config(0x10, 4, WINDOW);
         self.config(4, 2, 6);
@@ -99,7 +100,7 @@ impl Bench {
         self.write(window::NOTIFY, 2, 0)
     }
 
-    /// Sends a request in the usual three descriptors; returns its status.
+    /// Sends a request in the usual three descriptors. Returns its status.
     fn request(&mut self, kind: u32, sector: u64, bytes: u32) -> u8 {
         let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
         self.put(HEADER, &header);
@@ -120,7 +121,7 @@ fn a_driver_reads_and_writes_sectors() {
     assert_eq!(bench.host.read(WINDOW + u64::from(window::DEVICE), 8), SECTORS);
     assert_eq!(bench.request(0, 5, 1024), 0);
     assert_eq!(bench.get(DATA, 1024), [[5; 512], [6; 512]].concat());
-    // The used ring has the head and the written bytes, with the status.
+    // The used ring contains the head and the number of bytes written, including the status.
     assert_eq!(bench.get(USED + 2, 10), [1, 0, 0, 0, 0, 0, 1, 4, 0, 0]);
     bench.put(DATA, &[0xaa; 512]);
     assert_eq!(bench.request(1, 6, 512), 0);
@@ -143,7 +144,7 @@ fn a_request_outside_of_the_disk_or_of_an_unknown_kind_fails() {
 #[test]
 fn a_malformed_chain_is_used_without_an_effect() {
     let mut bench = Bench::new().start();
-    // A loop, buffers outside of memory, and no room for the status.
+    // A loop, buffers outside memory, and no room for the status.
     bench.descriptor(0, HEADER, 16, NEXT, 0);
     bench.descriptor(1, u64::MAX - 3, 16, NEXT, 2);
     bench.descriptor(2, 0x1000_0000, u32::MAX, WRITABLE, 0);
@@ -190,7 +191,7 @@ fn a_window_that_moves_answers_at_its_new_place_only() {
     assert_eq!(bench.host.read(moved, 8), SECTORS);
     bench.config(4, 2, 0);
     assert_eq!(bench.host.read(moved, 4), 0xffff_ffff);
-    // Sizes are read by writing ones.
+    // Writing all ones to the BAR and reading it back yields its size.
     bench.config(0x10, 4, u64::MAX);
     assert_eq!(bench.host.read_config(SLOT + 0x10, 4), 0xffff_8000);
     assert_eq!(bench.host.read_config(2 << 11, 4), 0xffff_ffff, "slot 2 is empty");
@@ -218,7 +219,7 @@ fn many_descriptors_are_reported_in_few_ranges() {
         let fields = [&address[..], &1u32.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()];
         bench.put(TABLE + 16 * index, &fields.concat());
     }
-    // A table of descriptors in memory.
+    // An indirect descriptor table in memory.
     bench.descriptor(0, TABLE, 16 * COUNT as u32, 4, 0);
     let effects = bench.notify(0);
     assert!(effects.written.len() <= 256, "{}", effects.written.len());
@@ -227,7 +228,7 @@ fn many_descriptors_are_reported_in_few_ranges() {
     assert!(effects.cycles >= 16 * COUNT);
 }
 
-/// An address in the memory that is looked at, near its end, or anywhere.
+/// An address in the memory that tests use, near its end, or anywhere.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0..LOOKED_AT as u64, 1 => (64 << 20) - 64..(64u64 << 20) + 64, 1 => any::<u64>()]
 }
@@ -285,7 +286,7 @@ proptest! {
             if is_config {
                 bench.config(offset % 0x110, bytes, value);
                 bench.host.read_config(SLOT + offset % 0x110, bytes);
-                // The window stays where the accesses are, mostly.
+                // In most cases, the window stays where the accesses are.
                 bench.config(0x10, 4, WINDOW);
                 bench.config(4, 2, if value % 8 == 0 { value } else { 6 });
             } else {
