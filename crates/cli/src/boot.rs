@@ -97,7 +97,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         End::Late(late) => Err(late.into()),
         End::Reset => Err("the guest asked for a reset: start it again".into()),
         End::Limit => Err(format!("stopped after {} cycles", machine.cycles()).into()),
-        End::NoInput => Err("the guest waits for input, and there is no more".into()),
+        End::NoInput => {
+            let source = if arguments.script.is_some() { "the script" } else { "standard input" };
+            Err(format!("the guest waits for input, and {source} has ended").into())
+        }
         End::User => Err("ended by the user".into()),
     }
 }
