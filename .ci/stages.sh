@@ -44,8 +44,10 @@ stage_build() { cargo test --workspace --locked --no-run; }
 
 # Runs the tests of the crates, and the examples in their documentation.
 stage_unit() {
-    crate_tests --workspace || return 1
-    cargo test --workspace --locked --doc --no-fail-fast
+    local failed=0
+    crate_tests --workspace || failed=1
+    cargo test --workspace --locked --doc --no-fail-fast || failed=1
+    return "$failed"
 }
 
 # crate_tests OPTION...: runs tests with nextest, which kills and names a test that hangs, or with cargo where nextest is missing.
