@@ -20,6 +20,7 @@ use crate::simulated::waits::{WaitsFor, interruptible};
 
 pub(crate) use inside::{Inside, MEMORY, access_of, is_in_proc, is_switch, kernels_name, last_part, name_at};
 
+const RESOLVE_BENEATH: u64 = 0x08;
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
 
@@ -184,22 +185,88 @@ fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    let arguments = arguments(directory, path, how);
-    // SAFETY: the pointers are live, and a new descriptor affects no other code.
-    let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
-    // SAFETY: the host has just created the descriptor for this call.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+    despite_renames(how, || {
+        let arguments = arguments(directory, path, how);
+        // SAFETY: the pointers are live, and a new descriptor affects no other code.
+        let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
+        // SAFETY: the host has just created the descriptor for this call.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+    })
 }
 
 /// Like [`open_how`], for files that never block. Signals do not interrupt it.
 pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    // SAFETY: the pointers are live, and a new descriptor affects no other code.
-    let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
-    // SAFETY: the host has just created the descriptor for this call.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+    despite_renames(how, || {
+        // SAFETY: the pointers are live, and a new descriptor affects no other code.
+        let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
+        // SAFETY: the host has just created the descriptor for this call.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+    })
+}
+
+/// Repeats a confined lookup that the host gave up because something was renamed or mounted meanwhile, anywhere in the
+/// system: it could then not tell whether `..` leaves the directory. openat2(2), EAGAIN.
+fn despite_renames<T>(how: &OpenHow, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    const MAX_ATTEMPTS: usize = 128;
+    let is_confined = how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0;
+    for _ in 1..MAX_ATTEMPTS {
+        match open() {
+            Err(Errno(libc::EAGAIN)) if is_confined => {}
+            result => return result,
+        }
+    }
+    open()
 }
 
 fn arguments(directory: RawFd, path: &CString, how: &OpenHow) -> [u64; 6] {
     let (path, how) = (path.as_ptr() as u64, std::ptr::from_ref(how) as u64);
     [directory as u64, path, how, size_of::<OpenHow>() as u64, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const CONFINED: OpenHow = OpenHow { flags: libc::O_PATH as u64, mode: 0, resolve: RESOLVE_IN_ROOT };
+
+    #[test]
+    fn a_lookup_is_repeated_only_if_it_is_confined() {
+        let attempts = |how: &OpenHow, failures: usize, error: i32| {
+            let mut count = 0;
+            let result = despite_renames(how, || {
+                count += 1;
+                if count > failures { Ok(()) } else { Err(Errno(error)) }
+            });
+            (result, count)
+        };
+        assert_eq!(attempts(&CONFINED, 3, libc::EAGAIN), (Ok(()), 4));
+        assert_eq!(attempts(&CONFINED, 3, libc::ENOENT), (Err(Errno(libc::ENOENT)), 1));
+        assert_eq!(attempts(&CONFINED, usize::MAX, libc::EAGAIN), (Err(Errno(libc::EAGAIN)), 128));
+        let free = OpenHow { resolve: 0, ..CONFINED };
+        assert_eq!(attempts(&free, 3, libc::EAGAIN), (Err(Errno(libc::EAGAIN)), 1));
+    }
+
+    #[test]
+    fn files_open_while_others_are_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a", "b", "renamed"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        let root = open_path(folder.path()).unwrap();
+        let (is_done, inner) = (AtomicBool::new(false), c_path(b"a/../b").unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    std::fs::rename(path("renamed"), path("other")).unwrap();
+                    std::fs::rename(path("other"), path("renamed")).unwrap();
+                }
+            });
+            let errors: Vec<Errno> =
+                (0..20_000).filter_map(|_| open_how(root.as_raw_fd(), &inner, &CONFINED).err()).collect();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(errors, []);
+        });
+    }
 }
