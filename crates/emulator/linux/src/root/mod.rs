@@ -255,12 +255,14 @@ mod tests {
             std::fs::create_dir(path(name)).unwrap();
         }
         let root = open_path(folder.path()).unwrap();
-        let (is_done, inner) = (AtomicBool::new(false), c_path(b"a/../b").unwrap());
+        let (is_done, inner) =
+            (AtomicBool::new(false), c_path(("a/../".repeat(50) + "b").as_bytes()).unwrap());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {
                     std::fs::rename(path("renamed"), path("other")).unwrap();
                     std::fs::rename(path("other"), path("renamed")).unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             });
             let errors: Vec<Errno> =
