@@ -158,13 +158,7 @@ fn errors_in_formulas_and_bounds_are_reported() {
         assert!(TEXT.contains(from), "{from}");
         let text = TEXT.replacen(from, to, 1);
         let checked = Experiment::check(Path::new("test.toml"), Path::new(""), &text, &registry);
-        checked
-            .report
-            .located()
-            .iter()
-            .map(|p| format!("{}; {}", p.message, p.help))
-            .collect::<Vec<_>>()
-            .join("\n")
+        messages(&checked)
     };
     for (from, to, wanted) in [
         ("'plain')\"", "'plain'\"", "`)` is missing at the end"),
@@ -180,6 +174,12 @@ fn errors_in_formulas_and_bounds_are_reported() {
         let found = problems(from, to);
         assert!(found.contains(wanted), "{to}: {found}");
     }
+}
+
+/// The problems of a file, a line each.
+fn messages(checked: &CheckedExperiment) -> String {
+    let located = checked.report.located();
+    located.iter().map(|problem| format!("{}; {}\n", problem.message, problem.help)).collect()
 }
 
 /// A workload that states the units of its metrics.
@@ -215,13 +215,7 @@ fn units_are_checked_against_those_of_the_workload() {
             format!("format = 1\nname = \"u\"\ntitle = \"t\"\nworkload = \"timed\"\n[metrics.x]\n{metric}\n");
         let checked =
             Experiment::check_thoroughly(Path::new("u.toml"), Path::new(""), &text, &registry, "test");
-        checked
-            .report
-            .located()
-            .iter()
-            .map(|p| format!("{}; {}", p.message, p.help))
-            .collect::<Vec<_>>()
-            .join("\n")
+        messages(&checked)
     };
     for (metric, wanted) in [
         ("of = \"took\"\nunit = \"s\"", "the scale of `x` does not give s; write `scale = 1e-12`"),
