@@ -69,7 +69,7 @@ int main(void) {
     RAISED("overflow", extended = LDBL_MAX; extended *= 2);
     RAISED("underflow", extended = LDBL_MIN; extended /= 3);
 
-    // So many invalid operations that the program is translated anew.
+    // Enough invalid operations to make the emulator translate the program again without traps.
     long sum = 0;
     for (int n = 0; n < 2000; n++) {
         sum += (int)big + (nan < n) + (n < big) + (int)(float)(big / (n + 1));

@@ -350,7 +350,7 @@ impl LeafBody {
         used - used * deleted.min(count) / count
     }
 
-    /// Whether the log deletes so many records that the rest takes at most half of a page.
+    /// Whether the log changes at least a quarter of the records, and those that remain fit into half a page.
     pub fn is_mostly_deleted(&self) -> bool {
         let has_enough = |log: &Page| 4 * log.count() >= self.leaf.count();
         self.log.as_ref().is_some_and(has_enough) && self.live_bytes() <= self.leaf.size() / 2
