@@ -25,7 +25,7 @@ NEEDED = ("libvirtd", "virsh", "qemu-system-x86_64", "unshare", "mount")
 FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 # There is no virtlogd without a service manager. Run as root, so that files need not change owners.
 CONFIGURATION = 'stdio_handler = "file"\nuser = "root"\ngroup = "root"\nremember_owner = 0\nnamespaces = []\n'
-FOREIGN = """<domain type='qemu'><name>somebody-elses</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+FOREIGN = """<domain type='qemu'><name>foreign-vm</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices><memballoon model='none'/></devices></domain>"""
 
 WATCHED = """#!/bin/sh
@@ -323,7 +323,7 @@ def what_is_in_somebodys_metadata_is_no_domain(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     inner = re.sub(r"<domain [^>]*>", "<domain>", virsh("dumpxml", "longma-1"), count=1)
     inside = f"<metadata><w:w xmlns:w='urn:w'>\n{inner}{inner}</w:w></metadata>"
-    defined(house, FOREIGN.replace("somebody-elses", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
+    defined(house, FOREIGN.replace("foreign-vm", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
     try:
         until("it is listed", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
         must(house.found() == [], f"{house.found()}")
@@ -364,10 +364,10 @@ def those_of_others_are_left_alone(house):
     xml = house.folder / "foreign.xml"
     xml.write_text(FOREIGN)
     virsh("define", str(xml))
-    virsh("start", "somebody-elses")
-    until("it is listed", lambda: "somebody-elses" in house.output_of("hosts"))
+    virsh("start", "foreign-vm")
+    until("it is listed", lambda: "foreign-vm" in house.output_of("hosts"))
     seen = house.json("hosts")[0]["foreign"]
-    must(seen == ["somebody-elses"], f"{seen}")
+    must(seen == ["foreign-vm"], f"{seen}")
 
 
 def those_of_another_database_are_left_alone(house):
@@ -394,7 +394,7 @@ def those_of_another_database_are_left_alone(house):
 
 def watch_shows_where_all_run(house):
     looks = json.loads(run(house.longma, "placement", "watch", "--json"))
-    must({look["domain"] for look in looks} == {"longma-1", "longma-2", "somebody-elses"}, f"{looks}")
+    must({look["domain"] for look in looks} == {"longma-1", "longma-2", "foreign-vm"}, f"{looks}")
     for look in looks:
         must(look["vcpus"] == 1 and look["memory_mib"] and abs(sum(look["runs_on"].values()) - 1) < 0.01, f"{look}")
 
@@ -490,11 +490,11 @@ def what_a_database_that_was_set_back_has_lost_runs_on(house):
 def nothing_is_left_over(house):
     for name in ("shared", "mine"):
         house.output_of("delete", name, "--patience", "120")
-    must(virsh("list", "--all", "--name").split() == ["somebody-elses"], virsh("list", "--all"))
+    must(virsh("list", "--all", "--name").split() == ["foreign-vm"], virsh("list", "--all"))
     left = [str(path) for folder in FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
     must(not left, f"{left}")
     must(groups() <= house.groups, f"{groups() - house.groups}")
-    must("running" in virsh("domstate", "somebody-elses"), "somebody else's virtual machine was touched")
+    must("running" in virsh("domstate", "foreign-vm"), "a foreign virtual machine was changed")
     host = house.json("hosts")[0]
     must(host["vms"] == 0 and all(node["memory"][0][2] == 0 for node in host["nodes"]), f"{host}")
 
