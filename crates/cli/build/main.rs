@@ -3,10 +3,12 @@
 
 mod sources;
 
-use std::path::Path;
+use std::env;
+use std::path::PathBuf;
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"))
+        .join("../..");
     println!("cargo::rerun-if-changed=build");
     let sources = sources::Sources::of(&root);
     sources.watched.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));

@@ -17,7 +17,8 @@ const WINDOW_LOG: u32 = 23;
 type Packed = (String, Vec<u8>);
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"))
+        .join("../../..");
     println!("cargo::rerun-if-changed=build.rs");
     // All of these paths exist. Cargo treats a missing path as changed and would run this script at every build.
     for watched in ["experiments", "guests/prebuilt", "guests/guests.toml", "guests/c"] {
