@@ -7,7 +7,7 @@ use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::Process;
-use crate::root::{OpenHow, access_of, c_path, kernels_name, open_how};
+use crate::root::{OpenHow, access_of, c_path, kernel_name, open_how};
 
 /// A host file that a guest may open by its own name although it is outside the root. Such files contain no user data.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Resu
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
     let gains = (wants.0 && !has.0, wants.1 && !has.1);
     if gains != (false, false) && !process.root.owns(&held)? {
-        let name = kernels_name(&held)?;
+        let name = kernel_name(&held)?;
         if !shared(&name).is_some_and(|shared| shared.written || !wants.1) {
             return Err(Errno(libc::EACCES));
         }

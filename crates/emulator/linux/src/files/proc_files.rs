@@ -16,7 +16,7 @@ use super::{Follow, ResolvedPath, memory_usage, simulated_proc};
 use crate::Process;
 use crate::fixed_identity::USER;
 use crate::process::is_own_task;
-use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
+use crate::root::{OpenHow, PROC_MEMORY_FILES, c_path, is_in_proc, kernel_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
 
@@ -142,7 +142,7 @@ impl ProcFile {
             b"stat" if !is_thread => Self::Statistics,
             b"status" if !is_thread => Self::Status,
             b"statm" => Self::Sizes,
-            _ if MEMORY.contains(&name) => Self::Refused,
+            _ if PROC_MEMORY_FILES.contains(&name) => Self::Refused,
             _ => return None,
         })
     }
@@ -167,7 +167,7 @@ impl ProcFile {
         if !is_in_proc(file) {
             return None;
         }
-        let name = kernels_name(file).ok()?;
+        let name = kernel_name(file).ok()?;
         // The name starts with the mount point of /proc.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
         let found = parts
@@ -227,7 +227,7 @@ impl ProcFile {
     pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
-                let file = process.root.hold(process.executable.as_os_str().as_bytes(), 0)?;
+                let file = process.root.open_pinned(process.executable.as_os_str().as_bytes(), 0)?;
                 Ok(ResolvedPath::of_held(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
