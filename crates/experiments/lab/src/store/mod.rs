@@ -162,7 +162,7 @@ impl Store {
     /// locking is unavailable, runs it without.
     pub fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let claims = Claims::open(self);
-        let _held = claims.hold();
+        let _held = claims.claim_store();
         work()
     }
 
