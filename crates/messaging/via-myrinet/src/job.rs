@@ -111,7 +111,7 @@ pub enum Op {
     /// MyVIA: takes a descriptor of the VI's receive ring, and inserts its steps.
     TakeReceive,
     /// BVIA: records a receive descriptor.
-    NoteReceive,
+    TakeReceiveDoorbell,
     /// Reports the completion to the host.
     Complete(u32, Status),
     /// Delivers the job's packet to the host.
@@ -335,9 +335,9 @@ impl<'a> Planner<'a> {
     }
 
     /// BVIA: the steps for a rung receive doorbell.
-    pub fn note_receive(mut self) -> VecDeque<Op> {
+    pub fn take_receive_doorbell(mut self) -> VecDeque<Op> {
         self.step(&steps::TAKE_DOORBELL);
-        self.ops.push_back(Op::NoteReceive);
+        self.ops.push_back(Op::TakeReceiveDoorbell);
         self.ops
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Source: userfaultfd(2), memfd_create(2), unix(7).
 
-use super::stall::Stall;
+use super::stall::BlockingPage;
 use super::*;
 use std::os::fd::FromRawFd;
 
@@ -97,7 +97,7 @@ fn exported_regions_are_mapped_only_up_to_the_limit() {
 fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let target = target("fault");
     let hostile = target.meet();
-    let page = Stall::new();
+    let page = BlockingPage::new();
     target.vi.post_receive(&Descriptor::receive(&[target.memory.segment(0, 65_536)])).unwrap();
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 4096, &[page.address(), 4096]);
