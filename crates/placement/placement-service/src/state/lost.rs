@@ -50,8 +50,8 @@ impl ServiceState {
         let why = format!(
             "its new description contradicts its reservations, so it accepts no virtual machines: {what}"
         );
-        let noted = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
-        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
+        let undescribed = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
+        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, undescribed));
         self.set_down(name)?;
         self.store.raise_alarm(name, None, UNDESCRIBED_ALARM, 1.0)?;
         if before.is_none_or(|(_, reason, _)| reason != why) {
@@ -136,10 +136,12 @@ impl ServiceState {
         let now = Instant::now();
         let is_holder = self.host(host, |h| match &mut h.manager {
             Some(manager) if manager.machine == machine && manager.asked.elapsed() < CONTACT_INTERVAL => {
-                manager.heard = now;
+                manager.last_report = now;
                 Some(true)
             }
-            Some(manager) if manager.machine != machine && manager.heard.elapsed() < SILENCE_TIMEOUT => {
+            Some(manager)
+                if manager.machine != machine && manager.last_report.elapsed() < SILENCE_TIMEOUT =>
+            {
                 Some(false)
             }
             _ => None,
@@ -158,7 +160,7 @@ impl ServiceState {
         let speaks = self.store.claim_host(host, machine, silent)?;
         let is_this = speaks == machine;
         if is_this {
-            let manager = Some(ManagingAgent { machine: speaks, heard: now, asked: now });
+            let manager = Some(ManagingAgent { machine: speaks, last_report: now, asked: now });
             self.host(host, |h| h.manager = manager);
         }
         Ok(is_this)
@@ -287,7 +289,7 @@ mod tests {
             state.set_status("h", HostStatus::Up).unwrap();
             store.host("h").unwrap().status
         };
-        assert_eq!(undrained(&|h| h.heard = Some(Instant::now())), HostStatus::Up);
+        assert_eq!(undrained(&|h| h.last_report = Some(Instant::now())), HostStatus::Up);
         assert_eq!(state.host("h", |h| h.all_problems()), Vec::<String>::new());
         let found = Arc::new(store.host("h").unwrap().host);
         let undescribed =
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(undrained(&undescribed), HostStatus::Down);
         let seen = store.host("h").unwrap().seen_at;
         let silent = |h: &mut HostState| {
-            (h.undescribed, h.heard, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
+            (h.undescribed, h.last_report, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
         };
         assert_eq!(undrained(&silent), HostStatus::Down);
         let problems = state.host("h", |h| h.all_problems());
