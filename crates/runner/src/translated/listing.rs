@@ -14,7 +14,7 @@ use crate::cores::Cores;
 pub struct ListedUnit {
     /// The number of LoongArch instructions of the unit that were executed.
     pub executed: u64,
-    /// The source instructions, in the order of their code.
+    /// The source instructions, in the order of their translations.
     pub lines: Vec<Line>,
 }
 
@@ -27,9 +27,10 @@ pub struct Line {
     pub text: String,
     /// Its kind: the mnemonic and the types of its operands.
     pub kind: String,
-    /// How often this copy was executed.
+    /// How often it was executed. An instruction may be translated several times, for example in an unrolled loop; each
+    /// translation has its own line.
     pub runs: u64,
-    /// The LoongArch code. It may be empty if the instruction is fused with a neighbour.
+    /// The LoongArch code. Empty if the instruction is fused with a neighbour.
     pub words: Vec<Word>,
 }
 
@@ -74,15 +75,14 @@ impl<F: FrontEnd> Translated<F> {
             for (index, position) in positions.iter().enumerate() {
                 let end = positions.get(index + 1).map_or(words, |next| next.offset.into());
                 let addresses = (position.offset.into()..end).map(|word: u64| start + 4 * word);
-                let words =
-                    addresses.map(|address| Word {
-                        address,
-                        text: cores.process().memory().fetch(address).ok().and_then(decode).map_or_else(
-                            || "(none)".into(),
-                            |instruction| instruction.at(address).to_string(),
-                        ),
-                        runs: runs_of(address),
-                    });
+                let words = addresses.map(|address| Word {
+                    address,
+                    text: cores.process().memory().fetch(address).ok().and_then(decode).map_or_else(
+                        || "(not an instruction)".into(),
+                        |instruction| instruction.at(address).to_string(),
+                    ),
+                    runs: runs_of(address),
+                });
                 let words: Vec<Word> = words.collect();
                 let counted = position.counted.map_or(0, |word| runs_of(start + 4 * u64::from(word)));
                 match lines.last_mut().filter(|line| line.pc == position.pc && position.counted.is_none()) {
