@@ -1,7 +1,7 @@
 //! A protection key of the host. A thread can write to pages with the key only while it permits this in its PKRU
-//! register, which takes no system call. Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2) (SEGV_PKUERR); Intel's
-//! manual, volume 1, chapter 13 (XSAVE: 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state), volume 3A, section
-//! 4.6.2.
+//! register, which takes no system call. Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2)
+//! (SEGV_PKUERR); Intel's manual, volume 1, chapter 13 (XSAVE: 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state),
+//! volume 3A, section 4.6.2.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;

@@ -1,6 +1,6 @@
 //! Resolves paths inside a guest's root, and restricts the kernel's control file systems that are mounted there: their
-//! files change the host's kernel or expose its processes.
-//! Source: openat2(2), path_resolution(7); proc(5); statfs(2) (f_type).
+//! files change the host's kernel or expose its processes. Source: openat2(2), path_resolution(7); proc(5); statfs(2)
+//! (f_type).
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
