@@ -50,7 +50,7 @@ pub struct World {
     events: EventQueue<Event>,
     stations: Vec<Station>,
     switch: Switch,
-    /// Packets waiting for each station, the oldest first, with their sender and waiting time.
+    /// The packets that wait for each station, the oldest first: the time since which they wait, and their sender.
     offered: Vec<VecDeque<(Time, usize, Packet)>>,
     /// The number of events that hosts have received.
     host_events: u64,
