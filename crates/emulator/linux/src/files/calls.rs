@@ -105,7 +105,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
     // A /proc file about this process must show the guest, regardless of the path used.
-    match ProcFile::behind(process, &opened) {
+    match ProcFile::of_open_file(process, &opened) {
         Some(file) => {
             drop(opened);
             given(file.open(process, how.flags as i32))

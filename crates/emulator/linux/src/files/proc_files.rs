@@ -96,7 +96,7 @@ pub(crate) enum ProcFile {
 impl ProcFile {
     /// The generated file at a path, if there is one.
     pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
-        let found = Self::of(path).filter(|file| file.is_there(process));
+        let found = Self::of(path).filter(|file| file.is_generated_for(process));
         found.or_else(|| Self::under_another_name(process, directory, path))
     }
 
@@ -114,7 +114,7 @@ impl ProcFile {
     }
 
     /// Whether the file is generated for this process. Files about the machine are the host's without simulated time.
-    fn is_there(self, process: &Process) -> bool {
+    fn is_generated_for(self, process: &Process) -> bool {
         !matches!(self, Self::Modelled(_)) || process.simulation().is_some()
     }
 
@@ -159,11 +159,11 @@ impl ProcFile {
         let flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let link = open_how(directory, &c_path(path).ok()?, &how).ok()?;
-        Self::behind(process, &link)
+        Self::of_open_file(process, &link)
     }
 
     /// The generated file that replaces the open host file `file`, if there is one. The path used to open it is irrelevant.
-    pub fn behind(process: &Process, file: &impl AsFd) -> Option<Self> {
+    pub fn of_open_file(process: &Process, file: &impl AsFd) -> Option<Self> {
         if !is_in_proc(file) {
             return None;
         }
@@ -178,7 +178,7 @@ impl ProcFile {
             None => match parts[..] {
                 [.., b"cpuinfo"] => Some(Self::Processors),
                 [.., b"proc", name] => {
-                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_there(process))
+                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_generated_for(process))
                 }
                 _ => None,
             },

@@ -8,7 +8,7 @@ use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
 use super::ProcFile;
-use super::access_policy::{self, not_there};
+use super::access_policy::{self, bad_descriptor_to_not_found};
 use crate::root::{PathInRoot, c_path, name_at};
 use crate::{DeviceFile, Process, Thread};
 
@@ -120,7 +120,7 @@ impl ResolvedPath {
         }
         match access_policy::descriptor_named(path).filter(|_| used != Use::Name) {
             Some(descriptor) => {
-                let held = PinnedFile::of(descriptor).map_err(not_there)?;
+                let held = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
                 check(process, &held, used == Use::Change)?;
                 Ok(Self::of_held(held))
             }
@@ -238,7 +238,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
     Ok([&start, &b"/"[..], path].concat())
 }
 
-/// A confined guest's name of the directory behind a descriptor.
+/// A confined guest's name of the directory to which a descriptor refers.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
     let name = name_at(directory)?;
     if !name.starts_with(b"/") {
@@ -256,6 +256,6 @@ pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Er
     };
     let inside = c_path(&[library_root.as_os_str().as_bytes(), path].concat())?;
     // SAFETY: the path is live.
-    let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
-    Ok(if is_there { inside } else { host })
+    let exists = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
+    Ok(if exists { inside } else { host })
 }

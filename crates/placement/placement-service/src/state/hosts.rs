@@ -36,7 +36,7 @@ pub(crate) struct ManagingAgent {
     /// When the agent last reported here.
     pub last_report: Instant,
     /// When the store last confirmed that this machine manages the host.
-    pub asked: Instant,
+    pub confirmed: Instant,
 }
 
 /// In-memory state of a host.

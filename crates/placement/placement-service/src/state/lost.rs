@@ -10,7 +10,7 @@ use longma_placement::store::{Event, StoreError, Vm, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often to retry a description while concurrent reservations interfere.
+/// The number of attempts to store a description while concurrent reservations interfere.
 const MAX_ATTEMPTS: u32 = 8;
 /// Minimum interval between attempts to move a virtual machine off a lost CPU.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl ServiceState {
     pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
         let now = Instant::now();
         let is_holder = self.host(host, |h| match &mut h.manager {
-            Some(manager) if manager.machine == machine && manager.asked.elapsed() < CONTACT_INTERVAL => {
+            Some(manager) if manager.machine == machine && manager.confirmed.elapsed() < CONTACT_INTERVAL => {
                 manager.last_report = now;
                 Some(true)
             }
@@ -157,10 +157,10 @@ impl ServiceState {
         let since = self.host(host, |h| h.seen(stored.seen_at));
         // A service that has the database for itself knows of all reports, so silence here is conclusive.
         let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE_TIMEOUT);
-        let speaks = self.store.claim_host(host, machine, silent)?;
-        let is_this = speaks == machine;
+        let holder = self.store.claim_host(host, machine, silent)?;
+        let is_this = holder == machine;
         if is_this {
-            let manager = Some(ManagingAgent { machine: speaks, last_report: now, asked: now });
+            let manager = Some(ManagingAgent { machine: holder, last_report: now, confirmed: now });
             self.host(host, |h| h.manager = manager);
         }
         Ok(is_this)
@@ -274,8 +274,8 @@ mod tests {
         two.host("h", |h| (h.manager, h.elsewhere) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
         // The first service's knowledge is outdated.
-        one.host("h", |h| h.manager.as_mut().unwrap().asked = long_ago());
-        assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
+        one.host("h", |h| h.manager.as_mut().unwrap().confirmed = long_ago());
+        assert!(!one.claim("h", "a").unwrap(), "b holder for the host now");
     }
 
     #[test]

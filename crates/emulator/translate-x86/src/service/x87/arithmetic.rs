@@ -36,9 +36,14 @@ fn quieted(value: Extended) -> Extended {
     from_bits((mantissa | QUIET, exponent))
 }
 
-/// A result that was rounded toward zero, and possibly inexact, rounded to `precision` bits of mantissa. Also whether it
-/// is inexact and whether its magnitude was rounded up.
-fn shortened(down: Extended, is_inexact: bool, precision: u32, round: Round) -> (Extended, bool, bool) {
+/// Rounds a result to `precision` bits of mantissa. `down` is the result rounded toward zero, and `is_inexact` tells
+/// whether that lost bits. Returns the rounded result, whether it is inexact, and whether its magnitude was rounded up.
+fn round_to_precision(
+    down: Extended,
+    is_inexact: bool,
+    precision: u32,
+    round: Round,
+) -> (Extended, bool, bool) {
     let (mantissa, exponent) = to_bits(down);
     if !down.is_finite_non_zero() || exponent & 0x7fff == 0 {
         return (down, is_inexact, false);
@@ -77,7 +82,7 @@ impl Stack<'_, '_> {
         let down = operation(Round::TowardZero);
         if precision < 64 {
             let inexact = down.status.contains(Status::INEXACT);
-            let (value, is_inexact, is_up) = shortened(down.value, inexact, precision, round);
+            let (value, is_inexact, is_up) = round_to_precision(down.value, inexact, precision, round);
             self.raised |= exceptions_of(down.status) as u16 & !INEXACT;
             self.raised |= if is_inexact { INEXACT } else { 0 };
             self.raised |= if value.is_infinite() && is_inexact { OVERFLOW } else { 0 };
@@ -115,7 +120,7 @@ impl Stack<'_, '_> {
         Some(quieted(chosen))
     }
 
-    /// Records a subnormal operand.
+    /// Raises the exception for a denormal operand if there is one.
     pub(super) fn note_denormals(&mut self, operands: &[Extended]) {
         if operands.iter().any(|value| value.is_denormal()) {
             self.raised |= DENORMAL;
@@ -204,7 +209,7 @@ impl Stack<'_, '_> {
         };
         let (result, is_inexact, is_up) = match precision {
             64 => (scaled(low + u128::from(is_up)), rest != 0, is_up),
-            _ => shortened(scaled(low), rest != 0, precision, round),
+            _ => round_to_precision(scaled(low), rest != 0, precision, round),
         };
         self.raised |= if is_inexact { INEXACT } else { 0 };
         self.c1 = Some(is_up);
