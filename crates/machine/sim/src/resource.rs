@@ -80,8 +80,8 @@ impl Resource {
     }
 
     /// Takes the next window that is complete at `now`: its start and the bytes transferred in it. `None` if there is
-    /// none or [recording](Self::record_windows) is off. Later requests with a time in this window are no longer counted. The
-    /// bytes are never more than the rate allows in the window.
+    /// none or [recording](Self::record_windows) is off. Later requests with a time in this window are no longer
+    /// counted. The bytes are never more than the rate allows in the window.
     pub fn take_window(&mut self, now: Time) -> Option<(Time, f64)> {
         let (begin, transfer) = self.windows.as_mut()?.take(now)?;
         Some((begin, transfer.ps() as f64 * (1 << FRACTION_BITS) as f64 / self.ps_per_byte as f64))

@@ -18,8 +18,8 @@ const RESOLVE_NO_XDEV: u64 = 0x01;
 pub(crate) const PROC_MEMORY_FILES: [&[u8]; 8] =
     [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
 
-/// The f_type of the kernel's control file systems: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf, configfs,
-/// efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
+/// The f_type of the kernel's control file systems: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
+/// configfs, efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
 const CONTROL_FILE_SYSTEMS: [i64; 14] = [
     PROC,
     0x6265_6572,

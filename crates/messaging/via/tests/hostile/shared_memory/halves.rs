@@ -206,7 +206,7 @@ fn no_side_can_write_to_the_others_memory_file_and_no_process_can_punch_holes() 
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let theirs = hostile.their_file.as_fd();
@@ -258,7 +258,7 @@ fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
