@@ -83,7 +83,8 @@ fn read_rights() -> u32 {
 
 /// Sets PKRU of this thread. Without `nomem`, the compiler moves no memory access across the instruction.
 fn set_rights(rights: u32) {
-    // SAFETY: a key exists, as in `read_rights`. The rights of this thread do not affect memory safety, since a refused access faults.
+    // SAFETY: a key exists, as in `read_rights`. The rights of this thread do not affect memory safety, since a refused
+    // access faults.
     unsafe { asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
 }
 

@@ -17,33 +17,33 @@ struct Shared {
     writable: bool,
 }
 
-const fn device(name: &'static str) -> Shared {
+const fn read_write(name: &'static str) -> Shared {
     Shared { name, writable: true }
 }
 
-const fn information(name: &'static str) -> Shared {
+const fn read_only(name: &'static str) -> Shared {
     Shared { name, writable: false }
 }
 
 const SHARED: [Shared; 18] = [
-    device("/dev/null"),
-    device("/dev/zero"),
-    device("/dev/full"),
-    device("/dev/random"),
-    device("/dev/urandom"),
-    device("/dev/tty"),
-    information("/proc/filesystems"),
-    information("/proc/loadavg"),
-    information("/proc/meminfo"),
-    information("/proc/stat"),
-    information("/proc/uptime"),
-    information("/proc/sys/kernel/random/uuid"),
-    information("/proc/sys/net/core/somaxconn"),
-    information("/proc/sys/vm/overcommit_memory"),
-    information("/sys/devices/system/cpu/online"),
-    information("/sys/devices/system/cpu/possible"),
-    information("/sys/kernel/mm/transparent_hugepage/enabled"),
-    information("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
+    read_write("/dev/null"),
+    read_write("/dev/zero"),
+    read_write("/dev/full"),
+    read_write("/dev/random"),
+    read_write("/dev/urandom"),
+    read_write("/dev/tty"),
+    read_only("/proc/filesystems"),
+    read_only("/proc/loadavg"),
+    read_only("/proc/meminfo"),
+    read_only("/proc/stat"),
+    read_only("/proc/uptime"),
+    read_only("/proc/sys/kernel/random/uuid"),
+    read_only("/proc/sys/net/core/somaxconn"),
+    read_only("/proc/sys/vm/overcommit_memory"),
+    read_only("/sys/devices/system/cpu/online"),
+    read_only("/sys/devices/system/cpu/possible"),
+    read_only("/sys/kernel/mm/transparent_hugepage/enabled"),
+    read_only("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
 ];
 
 fn shared(path: &[u8]) -> Option<&'static Shared> {

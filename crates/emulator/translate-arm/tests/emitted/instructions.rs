@@ -87,7 +87,7 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         (b'i', 6) if has("#shift") => vec![0, 3],
         // UXTW, UXTX and SXTW.
         (b'o', 3) => vec![2, 3, 6],
-        // Conditions. GT (12) reads three flags, no condition reads more.
+        // Conditions. GT (12) reads three flags; no condition reads more.
         (b'c', 4) if has("#modified0") || has("#modified1") => vec![0, 8, 12, 14, 15],
         (b'c', 4) if has("#to19") => (0..15).collect(),
         (b'c', 4) => vec![12],

@@ -77,8 +77,8 @@ pub(super) fn frecpe<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     number::<F>(sign, exponent, fraction)
 }
 
-/// FRECPX: a number with the same sign and the inverted bits of the exponent; for zero and subnormal numbers, the greatest
-/// finite exponent.
+/// FRECPX: a number with the same sign and the inverted bits of the exponent. For zero and subnormal numbers, it has the
+/// greatest exponent of a finite number.
 pub(super) fn frecpx<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     let value = e.operand::<F>(operand);
     if let Some(nan) = e.first_nan::<F>(&[value]) {
