@@ -75,14 +75,15 @@ impl<F: FrontEnd> Translated<F> {
             for (index, position) in positions.iter().enumerate() {
                 let end = positions.get(index + 1).map_or(words, |next| next.offset.into());
                 let addresses = (position.offset.into()..end).map(|word: u64| start + 4 * word);
-                let words = addresses.map(|address| Word {
-                    address,
-                    text: cores.process().memory().fetch(address).ok().and_then(decode).map_or_else(
-                        || "(not an instruction)".into(),
-                        |instruction| instruction.at(address).to_string(),
-                    ),
-                    runs: runs_of(address),
-                });
+                let words =
+                    addresses.map(|address| Word {
+                        address,
+                        text: cores.process().memory().fetch(address).ok().and_then(decode).map_or_else(
+                            || "(none)".into(),
+                            |instruction| instruction.at(address).to_string(),
+                        ),
+                        runs: runs_of(address),
+                    });
                 let words: Vec<Word> = words.collect();
                 let counted = position.counted.map_or(0, |word| runs_of(start + 4 * u64::from(word)));
                 match lines.last_mut().filter(|line| line.pc == position.pc && position.counted.is_none()) {
