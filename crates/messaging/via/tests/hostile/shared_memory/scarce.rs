@@ -253,8 +253,8 @@ fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
 }
 
 #[test]
-fn memory_beyond_the_limit_of_files_is_an_error_and_not_the_end() {
-    if !in_own_process("memory_beyond_the_limit_of_files_is_an_error_and_not_the_end") {
+fn memory_beyond_the_file_size_limit_is_an_error_and_ends_nothing() {
+    if !in_own_process("memory_beyond_the_file_size_limit_is_an_error_and_ends_nothing") {
         return;
     }
     let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };

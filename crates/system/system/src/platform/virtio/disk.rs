@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_multiple_of_sectors_is_refused() {
+    fn a_file_that_is_not_a_multiple_of_sectors_is_refused() {
         for bytes in [0, 513] {
             let error = Disk::open(image(bytes).path(), false).err().map(|error| error.to_string());
             assert!(error.is_some_and(|error| error.contains(&format!("{bytes} bytes"))));
