@@ -340,7 +340,7 @@ def lower_ratio(longma):
                 body = {"name": f"v{n}", "vcpus": 16, "virtual_nodes": 1, "memory_mib": 64, "cpu": "range"}
                 if deployment.ask("POST", "/v1/vms", body)[0] != 201:
                     break
-            must(n > 8, f"{n} virtual machines of 16 virtual CPUs: that is no over-commit")
+            must(n > 8, f"{n} virtual machines of 16 virtual CPUs: that is not overcommitted")
             deployment.service.terminate()
             deployment.service.wait(timeout=60)
             words = [longma, "placement", "serve", "--listen", "127.0.0.1:0", "--state", pathlib.Path(folder) / "state", "--overcommit", "100"]

@@ -20,7 +20,7 @@ pub enum DiskError {
     #[error("disk: {0}")]
     Host(#[from] io::Error),
     /// The length of the file is not supported.
-    #[error("disk: the file has {0} bytes, and a disk has a multiple of {SECTOR}; append zeros")]
+    #[error("disk: the file has {0} bytes, which is not a multiple of {SECTOR}; append zeros")]
     Length(u64),
 }
 
