@@ -23,12 +23,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEEDED = ("libvirtd", "virsh", "qemu-system-x86_64", "unshare", "mount")
 # Folders of libvirtd that are emptied in the namespace.
 FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
-# There is no virtlogd without a service manager. Run as root, so that files need not change owners.
+# Without a service manager, there is no virtlogd. QEMU runs as root, so that files need not change owners.
 CONFIGURATION = 'stdio_handler = "file"\nuser = "root"\ngroup = "root"\nremember_owner = 0\nnamespaces = []\n'
 FOREIGN = """<domain type='qemu'><name>foreign-vm</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices><memballoon model='none'/></devices></domain>"""
 
-WATCHED = """#!/bin/sh
+RECORDING_VIRSH = """#!/bin/sh
 echo "$*" >> {folder}/calls
 case "$*" in *" start --domain "*)
     if [ -e {folder}/take-away ]; then
@@ -39,20 +39,20 @@ exec {virsh} "$@"
 """
 
 
-class Wrong(Exception):
+class CheckFailed(Exception):
     """A failed check."""
 
 
-def must(is_so, message):
-    if not is_so:
-        raise Wrong(message)
+def must(condition, message):
+    if not condition:
+        raise CheckFailed(message)
 
 
 def run(*words, timeout=120, check=True):
     """The output of a command."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env={**os.environ, "LC_ALL": "C"})
     if check and done.returncode != 0:
-        raise Wrong(f"{' '.join(map(str, words))}: {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+        raise CheckFailed(f"{' '.join(map(str, words))}: {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
@@ -60,17 +60,17 @@ def virsh(*words, **options):
     return run("virsh", "--quiet", "--connect", "qemu:///system", *words, **options)
 
 
-def until(what, is_so, seconds=90):
+def until(what, condition, seconds=90):
     """Waits until a condition holds and returns its value."""
     end, last = time.monotonic() + seconds, None
     while time.monotonic() < end:
         try:
-            if value := is_so():
+            if value := condition():
                 return value
-        except (Wrong, OSError, LookupError) as error:
+        except (CheckFailed, OSError, LookupError) as error:
             last = error
         time.sleep(0.2)
-    raise Wrong(f"{what}: not within {seconds} s ({last})")
+    raise CheckFailed(f"{what}: not within {seconds} s ({last})")
 
 
 def cpus(text):
@@ -82,7 +82,7 @@ def cpus(text):
     return found
 
 
-class House:
+class TestBed:
     """libvirtd and the service."""
 
     def __init__(self, longma, folder):
@@ -94,9 +94,9 @@ class House:
     def start(self):
         words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
         log, tools = (self.folder / "service.log").open("a"), self.folder / "tools"
-        # Records the calls to libvirt, and can remove a domain just before it is started.
+        # This virsh records the calls to libvirt, and can undefine a domain just before it is started.
         tools.mkdir(exist_ok=True)
-        (tools / "virsh").write_text(WATCHED.format(folder=self.folder, virsh=shutil.which("virsh")))
+        (tools / "virsh").write_text(RECORDING_VIRSH.format(folder=self.folder, virsh=shutil.which("virsh")))
         (tools / "virsh").chmod(0o755)
         path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log, env=path)
@@ -123,7 +123,7 @@ class House:
     def stop(self):
         if self.service and self.service.poll() is None:
             self.kill()
-        # Through libvirt, which also removes their cgroups.
+        # Stop the virtual machines through libvirt, which also removes their cgroups.
         for name in virsh("list", "--name", check=False).split():
             virsh("destroy", name, check=False)
         for child in (self.service, self.daemon):
@@ -192,17 +192,17 @@ def cgroup(pid, file):
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 
-def pinned_and_bound(house):
-    output = house.output_of("request", "own", "--vcpus", "1", "--memory", "128MiB", "--cpu", "exclusive", "--patience", "120")
+def exclusive_cpus_are_pinned_and_memory_is_bound(bed):
+    output = bed.output_of("request", "own", "--vcpus", "1", "--memory", "128MiB", "--cpu", "exclusive", "--patience", "120")
     must("running" in output, output)
-    cell = house.json("show", "own")["placement"]["cells"][0]
+    cell = bed.json("show", "own")["placement"]["cells"][0]
     own, node = set(cell["cpus"]), cell["node"]
     pin = virsh("vcpupin", "longma-1").split()
     must(cpus(pin[-1]) == own, f"libvirt: {pin}")
     tune = virsh("numatune", "longma-1")
     must("restrictive" in tune and tune.split()[-1] == str(node), tune)
     emulator = cpus(virsh("emulatorpin", "longma-1").split()[-1])
-    must(not emulator & own, f"the emulator is on {emulator}, and {own} are the virtual CPU's own")
+    must(not emulator & own, f"the emulator is on {emulator}, but {own} are exclusive to the virtual CPU")
     pid = pid_of("longma-1")
     threads = vcpu_threads(pid)
     must(len(threads) == 1 and all(at == own for at in threads.values()), f"the kernel: {threads}, wanted {own}")
@@ -217,172 +217,172 @@ def pinned_and_bound(house):
     must(mems is None or cpus(mems) == {node}, f"cpuset.mems is {mems}")
 
 
-def shared_keep_off_what_is_anothers_own(house):
-    house.output_of("request", "shared", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+def shared_virtual_cpus_avoid_exclusive_cpus(bed):
+    bed.output_of("request", "shared", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
     at = vcpu_threads(pid_of("longma-2"))
-    must(at and all(not where & own for where in at.values()), f"{at}: {own} are another's own")
+    must(at and all(not where & own for where in at.values()), f"the virtual CPUs may run on {at}, but {own} are exclusive to another virtual machine")
 
 
-def manual_changes_are_repaired(house):
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+def manual_changes_are_repaired(bed):
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
     others = sorted(set(os.sched_getaffinity(0)) - own)
     virsh("vcpupin", "longma-1", "0", str(others[0]), "--live")
     must(all(at != own for at in vcpu_threads(pid_of("longma-1")).values()), "the pinning could not be changed")
     until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()))
     virsh("destroy", "longma-2")
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
-def manually_paused_undefined_or_throttled_domains_are_repaired(house):
+def manually_paused_undefined_or_throttled_domains_are_repaired(bed):
     pid = pid_of("longma-1")
     virsh("suspend", "longma-1")
     virsh("undefine", "longma-1")
     must("longma-1" in virsh("list", "--transient", "--name").split(), "it could not be undefined")
     can_be_slowed = slowed("longma-1")
     until("it runs again", lambda: virsh("domstate", "longma-1").strip() == "running")
-    until("it is kept", lambda: "longma-1" in virsh("list", "--persistent", "--name").split())
+    until("it is persistent again", lambda: "longma-1" in virsh("list", "--persistent", "--name").split())
     if can_be_slowed:
-        until("it has its time", lambda: virsh("schedinfo", "longma-1").split("vcpu_quota")[1].split()[1] not in ("5000",))
+        until("its CPU time is restored", lambda: virsh("schedinfo", "longma-1").split("vcpu_quota")[1].split()[1] not in ("5000",))
     else:
-        print("skipped: CPU time, which libvirt cannot bound here")
-    must(pid_of("longma-1") == pid, "it was made anew")
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+        print("skipped: CPU time, which libvirt cannot limit here")
+    must(pid_of("longma-1") == pid, "its process was replaced")
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
-def manually_restarted(house, domain, *changes):
-    """Changes a domain's XML with regular expressions, each matching once, and starts it."""
+def manually_restarted(bed, domain, *changes):
+    """Changes a domain's XML with regular expressions, each of which must match once, and restarts the domain."""
     xml = virsh("dumpxml", "--inactive", "--domain", domain)
     for what, becomes in changes:
         xml, count = re.subn(what, becomes, xml, flags=re.S)
         must(count == 1, f"{what} occurs {count} times: {xml}")
-    defined(house, xml)
+    defined(bed, xml)
     # In one call, so that the service does not act in between.
     virsh(f"destroy {domain}; start {domain}")
 
 
-def defined(house, xml):
-    file = house.folder / "by-hand.xml"
+def defined(bed, xml):
+    file = bed.folder / "by-hand.xml"
     file.write_text(xml)
     virsh("define", str(file))
 
 
-def apart(domain, count, own):
+def confined(domain, count, own):
     """Whether a domain has this many virtual CPUs, none of them on exclusive CPUs of another."""
     threads = vcpu_threads(pid_of(domain))
     return len(threads) == count and all(at and not at & own for at in threads.values())
 
 
-def manually_added_virtual_cpus_and_memory_are_found_and_confined(house):
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+def manually_added_virtual_cpus_and_memory_are_found_and_confined(bed):
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
     more = r"<vcpu placement='static'[^>]*>1</vcpu>"
     size = [(rf"<{word} unit='KiB'>\d+</{word}>", f"<{word} unit='KiB'>307200</{word}>") for word in ("memory", "currentMemory")]
-    manually_restarted(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
+    manually_restarted(bed, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
     must(len(vcpu_threads(pid_of("longma-2"))) == 3, "it could not be given more virtual CPUs")
     for difference in ("vcpus", "size"):
-        until(f"{difference} is found, with what to do", lambda difference=difference: house.finds("longma-2", difference, "longma placement stop 2"), 40)
-    until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 40)
-    # The service looks every 2 s, and querying the guest takes seconds each time.
+        until(f"{difference} is found, with what to do", lambda difference=difference: bed.finds("longma-2", difference, "longma placement stop 2"), 40)
+    until("it avoids the exclusive CPU", lambda: confined("longma-2", 3, own), 40)
+    # The service observes the domains every 2 s, and a query to the guest takes seconds.
     time.sleep(6)
-    asked = [call for call in (house.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
-    must(len(asked) == 1, f"{asked}")
-    restarted(house, own)
-    manually_restarted(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
+    queries = [call for call in (bed.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
+    must(len(queries) == 1, f"{queries}")
+    restarted(bed, own)
+    manually_restarted(bed, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
     virsh("setvcpus", "longma-2", "3", "--live")
-    until("it is found", lambda: house.finds("longma-2", "vcpus"), 40)
-    until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 60)
-    restarted(house, own)
+    until("it is found", lambda: bed.finds("longma-2", "vcpus"), 40)
+    until("it avoids the exclusive CPU", lambda: confined("longma-2", 3, own), 60)
+    restarted(bed, own)
 
 
-def restarted(house, own):
-    """Restarted by its owner; it then has the requested placement."""
+def restarted(bed, own):
+    """Restarts the domain as its owner would, and checks that it has the requested placement."""
     for word in ("stop", "start"):
-        house.output_of(word, "shared", "--patience", "120")
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
-    must(apart("longma-2", 1, own) and "65536 KiB" in virsh("dominfo", "longma-2"), virsh("dominfo", "longma-2"))
+        bed.output_of(word, "shared", "--patience", "120")
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    must(confined("longma-2", 1, own) and "65536 KiB" in virsh("dominfo", "longma-2"), virsh("dominfo", "longma-2"))
 
 
-def a_domain_with_the_same_metadata_is_found_whatever_its_name(house):
+def copied_metadata_is_reported_under_any_domain_name(bed):
     # One name is the ID of a running domain, one is another's name with a trailing space.
     names = ("copied too", "longma-1 ", "it's \"so\" & <so>; list", "Gr\u00f6\u00dfe", "-x", "--all", virsh("domid", "longma-2").strip())
     xml = re.sub(r"<uuid>.*?</uuid>", "", virsh("dumpxml", "--inactive", "longma-1"))
     before = set(virsh("list", "--all", "--uuid").split())
     try:
         for name in names:
-            defined(house, xml.replace("<name>longma-1</name>", f"<name>{escape(name)}</name>"))
-        until("all are found", lambda: [found[:2] for found in sorted(house.found())] == [(name, "orphan") for name in sorted(names)], 40)
-        until("all are seen", lambda: sorted(names) == sorted(house.json("hosts")[0]["foreign"]), 40)
+            defined(bed, xml.replace("<name>longma-1</name>", f"<name>{escape(name)}</name>"))
+        until("all are found", lambda: [found[:2] for found in sorted(bed.found())] == [(name, "orphan") for name in sorted(names)], 40)
+        until("all are seen", lambda: sorted(names) == sorted(bed.json("hosts")[0]["foreign"]), 40)
     finally:
         for uuid in set(virsh("list", "--all", "--uuid").split()) - before:
             virsh("undefine", "--domain", uuid)
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
-def what_is_in_somebodys_metadata_is_no_domain(house):
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+def domains_inside_foreign_metadata_are_ignored(bed):
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
     inner = re.sub(r"<domain [^>]*>", "<domain>", virsh("dumpxml", "longma-1"), count=1)
     inside = f"<metadata><w:w xmlns:w='urn:w'>\n{inner}{inner}</w:w></metadata>"
-    defined(house, FOREIGN.replace("foreign-vm", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
+    defined(bed, FOREIGN.replace("foreign-vm", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
     try:
-        until("it is listed", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
-        must(house.found() == [], f"{house.found()}")
+        until("it is listed", lambda: bed.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
+        must(bed.found() == [], f"{bed.found()}")
         virsh("vcpupin", "longma-1", "0", str(min(set(os.sched_getaffinity(0)) - own)), "--live")
         until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()), 40)
     finally:
         virsh("undefine", "zz-holds-others")
 
 
-def a_start_whose_domain_is_taken_away_is_made_again(house):
-    taken = house.folder / "take-away"
+def a_domain_undefined_before_its_start_is_defined_again(bed):
+    taken = bed.folder / "take-away"
     taken.write_text("longma-2")
     virsh("destroy", "longma-2")
-    until("it was taken away", lambda: not taken.exists())
+    until("it was undefined", lambda: not taken.exists())
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
 def slowed(domain):
     """Limits a domain's CPU time; returns whether that is possible."""
     try:
         virsh("schedinfo", domain, "--live", "--set", "vcpu_quota=5000")
-    except Wrong:
+    except CheckFailed:
         return False
     return True
 
 
-def a_killed_service_leaves_everything_running(house):
+def a_killed_service_leaves_everything_running(bed):
     before = {name: pid_of(name) for name in ("longma-1", "longma-2")}
-    house.kill()
+    bed.kill()
     must({name: pid_of(name) for name in before} == before, "virtual machines ended with the service")
-    house.start()
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
-    must({name: pid_of(name) for name in before} == before, "virtual machines were made again")
+    bed.start()
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    must({name: pid_of(name) for name in before} == before, "virtual machines were restarted")
 
 
-def those_of_others_are_left_alone(house):
-    xml = house.folder / "foreign.xml"
+def foreign_domains_are_left_alone(bed):
+    xml = bed.folder / "foreign.xml"
     xml.write_text(FOREIGN)
     virsh("define", str(xml))
     virsh("start", "foreign-vm")
-    until("it is listed", lambda: "foreign-vm" in house.output_of("hosts"))
-    seen = house.json("hosts")[0]["foreign"]
+    until("it is listed", lambda: "foreign-vm" in bed.output_of("hosts"))
+    seen = bed.json("hosts")[0]["foreign"]
     must(seen == ["foreign-vm"], f"{seen}")
 
 
-def those_of_another_database_are_left_alone(house):
+def domains_of_another_database_are_left_alone(bed):
     before = {name: (pid_of(name), virsh("vcpupin", name)) for name in ("longma-1", "longma-2")}
     words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
-    log, state = (house.folder / "other.log").open("a"), house.folder / "other"
-    other = subprocess.Popen([house.longma, *words, state], stdout=log, stderr=log)
+    log, state = (bed.folder / "other.log").open("a"), bed.folder / "other"
+    other = subprocess.Popen([bed.longma, *words, state], stdout=log, stderr=log)
 
     def output_of(*words, check=True):
-        return run(house.longma, "placement", *words, "--state", state, timeout=300, check=check)
+        return run(bed.longma, "placement", *words, "--state", state, timeout=300, check=check)
 
     try:
         until("it sees them", lambda: {"longma-1", "longma-2"} <= set(json.loads(output_of("hosts", "--json"))[0]["foreign"]))
         output_of("request", "first", "--vcpus", "1", "--memory", "64MiB", "--patience", "60", check=False)
-        failed = until("its number is taken", lambda: json.loads(output_of("show", "first", "--json"))["problem"])
+        failed = until("the service reports that its number is taken", lambda: json.loads(output_of("show", "first", "--json"))["problem"])
         must("another database" in failed, failed)
         output_of("delete", "first", "--patience", "60")
     finally:
@@ -392,26 +392,26 @@ def those_of_another_database_are_left_alone(house):
     must(now == before, f"{before} became {now}")
 
 
-def watch_shows_where_all_run(house):
-    looks = json.loads(run(house.longma, "placement", "watch", "--json"))
+def watch_shows_where_all_domains_run(bed):
+    looks = json.loads(run(bed.longma, "placement", "watch", "--json"))
     must({look["domain"] for look in looks} == {"longma-1", "longma-2", "foreign-vm"}, f"{looks}")
     for look in looks:
         must(look["vcpus"] == 1 and look["memory_mib"] and abs(sum(look["runs_on"].values()) - 1) < 0.01, f"{look}")
 
 
-def a_template_is_taken_and_filled_in(house):
-    template = house.folder / "template.xml"
+def a_template_is_used_and_completed(bed):
+    template = bed.folder / "template.xml"
     template.write_text(FOREIGN.replace("<vcpu>1</vcpu>", "<vcpu cpuset='0'>7</vcpu><title>a &amp; b</title><iothreads>2</iothreads>"))
-    house.output_of("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
+    bed.output_of("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
     xml = virsh("dumpxml", "longma-3")
     must("<title>a &amp; b</title>" in xml and ">7</vcpu>" not in xml and "<name>longma-3</name>" in xml, xml)
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
     threads = allowed(pid_of("longma-3"), lambda name: name.startswith("IO iothread"))
-    must(len(threads) == 2 and all(not at & own for at in threads.values()), f"threads for input and output: {threads}; {own} are another's own")
+    must(len(threads) == 2 and all(not at & own for at in threads.values()), f"the I/O threads may run on {threads}, but {own} are exclusive to another virtual machine")
 
 
-def a_manually_pinned_io_thread_is_moved_back(house):
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+def a_manually_pinned_io_thread_is_moved_back(bed):
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
 
     def threads():
         return allowed(pid_of("longma-3"), lambda name: name.startswith("IO iothread"))
@@ -419,28 +419,28 @@ def a_manually_pinned_io_thread_is_moved_back(house):
     virsh("iothreadpin", "longma-3", "1", str(min(own)), "--live")
     must(any(at & own for at in threads().values()), "it could not be pinned")
     virsh("iothreadadd", "longma-3", "9", "--live")
-    until("all of them off another's own CPU", lambda: len(threads()) == 3 and all(not at & own for at in threads().values()), 40)
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+    until("all I/O threads avoid the exclusive CPU", lambda: len(threads()) == 3 and all(not at & own for at in threads().values()), 40)
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
-def a_look_is_a_few_calls_whatever_their_number(house):
-    calls = house.folder / "calls"
+def an_observation_takes_few_calls_for_any_number_of_domains(bed):
+    calls = bed.folder / "calls"
     time.sleep(5)
     calls.write_text("")
-    until("it looks", lambda: calls.read_text())
+    until("the service observes the domains", lambda: calls.read_text())
     time.sleep(10)
     made = calls.read_text().splitlines()
     must(len(made) <= 4, f"{len(made)} calls for three virtual machines: {made}")
 
 
-def freed_cpus_are_shared_again(house):
-    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
-    house.output_of("delete", "own", "--patience", "120")
-    until("live re-pinned", lambda: all(own <= at for at in vcpu_threads(pid_of("longma-2")).values()))
-    must("running" in virsh("domstate", "longma-2"), "it did not run on")
+def freed_cpus_are_shared_again(bed):
+    own = set(bed.json("show", "own")["placement"]["cells"][0]["cpus"])
+    bed.output_of("delete", "own", "--patience", "120")
+    until("its virtual CPUs may use the freed CPUs", lambda: all(own <= at for at in vcpu_threads(pid_of("longma-2")).values()))
+    must("running" in virsh("domstate", "longma-2"), "it did not keep running")
 
 
-def a_thread_moved_without_libvirt_is_moved_back(house):
+def a_thread_moved_without_libvirt_is_moved_back(bed):
     allowed_cpus, pid = cpus(virsh("vcpupin", "longma-2").split()[-1]), pid_of("longma-2")
     must(len(allowed_cpus) > 1, f"it can only be moved to {allowed_cpus}")
     for task, name in tasks(pid):
@@ -451,75 +451,75 @@ def a_thread_moved_without_libvirt_is_moved_back(house):
     until("back where it was", lambda: all(at == allowed_cpus for at in vcpu_threads(pid).values()), 40)
 
 
-def an_image_that_leads_to_another_file_is_refused(house):
-    image = house.folder / "image"
+def an_image_with_a_backing_file_is_refused(bed):
+    image = bed.folder / "image"
     # Version 3, and a name of 4 bytes at offset 104.
     image.write_bytes(b"QFI\xfb" + (3).to_bytes(4, "big") + (104).to_bytes(8, "big") + (4).to_bytes(4, "big") + bytes(84) + b"/etc" + bytes(404))
     words = ("request", "led", "--vcpus", "1", "--memory", "64MiB", "--disk", str(image), "--disk-format", "qcow2", "--patience", "60")
-    run(house.longma, "placement", *words, "--state", house.folder / "state", timeout=300, check=False)
-    failed = until("it is refused", lambda: house.json("show", "led")["problem"])
+    run(bed.longma, "placement", *words, "--state", bed.folder / "state", timeout=300, check=False)
+    failed = until("it is refused", lambda: bed.json("show", "led")["problem"])
     must("has a backing file" in failed, failed)
-    words = ("audit", "--state", house.folder / "state")
-    until("the audit", lambda: "has a backing file" in run(house.longma, "placement", *words, timeout=300, check=False))
-    house.output_of("delete", "led", "--patience", "60")
+    words = ("audit", "--state", bed.folder / "state")
+    until("the audit", lambda: "has a backing file" in run(bed.longma, "placement", *words, timeout=300, check=False))
+    bed.output_of("delete", "led", "--patience", "60")
 
 
-def what_a_database_that_was_set_back_has_lost_runs_on(house):
-    state, before = house.folder / "state", house.folder / "before"
-    house.kill()
+def domains_missing_from_a_restored_database_keep_running(bed):
+    state, before = bed.folder / "state", bed.folder / "before"
+    bed.kill()
     shutil.copytree(state, before)
-    house.start()
-    house.output_of("request", "lost", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
-    domain = f"longma-{house.json('show', 'lost')['id']}"
+    bed.start()
+    bed.output_of("request", "lost", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    domain = f"longma-{bed.json('show', 'lost')['id']}"
     pid = pid_of(domain)
-    house.kill()
+    bed.kill()
     shutil.rmtree(state)
     before.rename(state)
-    house.start()
+    bed.start()
     words = ("request", "heir", "--vcpus", "1", "--memory", "64MiB", "--patience", "60")
-    run(house.longma, "placement", *words, "--state", state, timeout=300, check=False)
-    failed = until("its number is taken", lambda: house.json("show", "heir")["problem"])
-    must(domain == f"longma-{house.json('show', 'heir')['id']}" and "has lost" in failed, failed)
-    house.output_of("delete", "heir", "--patience", "60")
-    must(pid_of(domain) == pid and "running" in virsh("domstate", domain), "it was taken for another's")
+    run(bed.longma, "placement", *words, "--state", state, timeout=300, check=False)
+    failed = until("the service reports that its number is taken", lambda: bed.json("show", "heir")["problem"])
+    must(domain == f"longma-{bed.json('show', 'heir')['id']}" and "has lost" in failed, failed)
+    bed.output_of("delete", "heir", "--patience", "60")
+    must(pid_of(domain) == pid and "running" in virsh("domstate", domain), "it was treated as another virtual machine")
     virsh("destroy", domain)
     virsh("undefine", domain)
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"))
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
 
 
-def nothing_is_left_over(house):
+def nothing_remains_after_deletion(bed):
     for name in ("shared", "mine"):
-        house.output_of("delete", name, "--patience", "120")
+        bed.output_of("delete", name, "--patience", "120")
     must(virsh("list", "--all", "--name").split() == ["foreign-vm"], virsh("list", "--all"))
     left = [str(path) for folder in FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
     must(not left, f"{left}")
-    must(groups() <= house.groups, f"{groups() - house.groups}")
+    must(groups() <= bed.groups, f"{groups() - bed.groups}")
     must("running" in virsh("domstate", "foreign-vm"), "a foreign virtual machine was changed")
-    host = house.json("hosts")[0]
+    host = bed.json("hosts")[0]
     must(host["vms"] == 0 and all(node["memory"][0][2] == 0 for node in host["nodes"]), f"{host}")
 
 
 STEPS = (
-    pinned_and_bound,
-    shared_keep_off_what_is_anothers_own,
+    exclusive_cpus_are_pinned_and_memory_is_bound,
+    shared_virtual_cpus_avoid_exclusive_cpus,
     manual_changes_are_repaired,
     manually_paused_undefined_or_throttled_domains_are_repaired,
     manually_added_virtual_cpus_and_memory_are_found_and_confined,
-    a_domain_with_the_same_metadata_is_found_whatever_its_name,
-    what_is_in_somebodys_metadata_is_no_domain,
-    a_start_whose_domain_is_taken_away_is_made_again,
+    copied_metadata_is_reported_under_any_domain_name,
+    domains_inside_foreign_metadata_are_ignored,
+    a_domain_undefined_before_its_start_is_defined_again,
     a_killed_service_leaves_everything_running,
-    those_of_others_are_left_alone,
-    those_of_another_database_are_left_alone,
-    watch_shows_where_all_run,
-    a_template_is_taken_and_filled_in,
+    foreign_domains_are_left_alone,
+    domains_of_another_database_are_left_alone,
+    watch_shows_where_all_domains_run,
+    a_template_is_used_and_completed,
     a_manually_pinned_io_thread_is_moved_back,
-    a_look_is_a_few_calls_whatever_their_number,
+    an_observation_takes_few_calls_for_any_number_of_domains,
     freed_cpus_are_shared_again,
     a_thread_moved_without_libvirt_is_moved_back,
-    an_image_that_leads_to_another_file_is_refused,
-    what_a_database_that_was_set_back_has_lost_runs_on,
-    nothing_is_left_over,
+    an_image_with_a_backing_file_is_refused,
+    domains_missing_from_a_restored_database_keep_running,
+    nothing_remains_after_deletion,
 )
 
 
@@ -527,13 +527,13 @@ def missing():
     """The reason why the test cannot run, or an empty string."""
     absent = [command for command in NEEDED if not shutil.which(command)]
     if absent:
-        return f"there is no {', '.join(absent)}"
+        return f"{', '.join(absent)} is missing"
     if os.getuid() != 0:
         return "it needs root"
     if len(os.sched_getaffinity(0)) < 2:
         return "it needs two CPUs"
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
-        return "no mount namespace can be made"
+        return "mount namespaces are not permitted"
     return ""
 
 
@@ -551,25 +551,25 @@ def inside(longma, steps, title):
         folder = pathlib.Path(folder)
         (folder / "qemu.conf").write_text(CONFIGURATION)
         run("mount", "--bind", str(folder / "qemu.conf"), "/etc/libvirt/qemu.conf")
-        good, bad, house = 0, 0, None
+        good, bad, bed = 0, 0, None
         try:
-            house = House(longma, folder)
-            house.start()
+            bed = TestBed(longma, folder)
+            bed.start()
             for step in steps:
                 begin, name = time.monotonic(), step.__name__.replace("_", " ")
                 try:
-                    step(house)
+                    step(bed)
                     good += 1
-                    print(f"{name}: as it should be ({time.monotonic() - begin:.1f} s)", flush=True)
-                except (Wrong, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
+                    print(f"{name}: ok ({time.monotonic() - begin:.1f} s)", flush=True)
+                except (CheckFailed, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
                     bad += 1
                     print(f"{name}: {type(error).__name__}: {error}\n{tail(folder / 'service.log', 3000)}", flush=True)
-        except (Wrong, OSError) as error:
+        except (CheckFailed, OSError) as error:
             bad += 1
             print(error)
         finally:
-            if house:
-                house.stop()
+            if bed:
+                bed.stop()
             if bad:
                 for log in ("libvirtd.log", "service.log"):
                     print(f"--- {log}\n{tail(folder / log, 12000)}")

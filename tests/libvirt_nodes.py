@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests `longma placement` with a real libvirt and four NUMA nodes.
 
-Virtual CPUs and pages must be where the service placed them, and move there.
+Virtual CPUs and pages must be where the service placed them, and must follow when it moves a virtual machine.
 
 The nodes are those of a software-emulated QEMU guest, which has this machine's files (read-only under an overlay) and Debian's kernel.
 libvirtd, the service and the virtual machines run in it; their state is compared with the guest kernel's (numa_maps, status, cgroups) and
@@ -45,25 +45,25 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 for name in {modules}; do insmod /modules/$name.ko; done
-mkdir /lower /upper /house
+mkdir /lower /upper /host
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro files /lower
 mount -t tmpfs upper /upper
 mkdir /upper/files /upper/work
-mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work house /house
-for name in proc sys dev; do mount --move /$name /house/$name; done
-for name in run tmp dev/shm; do mkdir -p /house/$name; mount -t tmpfs guest /house/$name; done
-mkdir -p /house/dev/pts
-rm -f /house/usr/bin/qemu-system-i386 /house/usr/bin/qemu-system-x86_64-microvm
-ln -s /proc/self/fd /house/dev/fd
-ln -s /proc/self/fd/0 /house/dev/stdin
-mount -t devpts pts /house/dev/pts
-mount -t cgroup2 groups /house/sys/fs/cgroup
+mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work files /host
+for name in proc sys dev; do mount --move /$name /host/$name; done
+for name in run tmp dev/shm; do mkdir -p /host/$name; mount -t tmpfs guest /host/$name; done
+mkdir -p /host/dev/pts
+rm -f /host/usr/bin/qemu-system-i386 /host/usr/bin/qemu-system-x86_64-microvm
+ln -s /proc/self/fd /host/dev/fd
+ln -s /proc/self/fd/0 /host/dev/stdin
+mount -t devpts pts /host/dev/pts
+mount -t cgroup2 groups /host/sys/fs/cgroup
 ip link set lo up
 hostname nodes
-echo '127.0.0.1 localhost nodes' > /house/etc/hosts
-echo > /house/etc/resolv.conf
-echo "guest: up after $(cut -d ' ' -f 1 /house/proc/uptime) s"
-chroot /house env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root {command}
+echo '127.0.0.1 localhost nodes' > /host/etc/hosts
+echo > /host/etc/resolv.conf
+echo "guest: up after $(cut -d ' ' -f 1 /host/proc/uptime) s"
+chroot /host env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root {command}
 echo "guest: status $?"
 poweroff -f
 """
@@ -72,9 +72,9 @@ poweroff -f
 # --- Inside: state ----------------------------------------------------------------------------------------------------
 
 
-def placed(house, name):
+def placed(bed, name):
     """The placement of a virtual machine according to the service, and its domain."""
-    vm = house.json("show", name)
+    vm = bed.json("show", name)
     return vm["placement"], f"longma-{vm['id']}"
 
 
@@ -108,13 +108,16 @@ def guest_mib(domain, sizes):
     return {node: mib for node, mib in found.items() if mib >= 1}
 
 
-def is_where_it_was_said(house, name):
-    """Checks virtual CPUs, emulator threads, memory binding and pages of a virtual machine; returns its memory by node."""
-    placement, domain = placed(house, name)
+def check_location(bed, name):
+    """Checks that virtual CPUs, emulator threads, memory binding and pages of a virtual machine are where the service placed them.
+
+    Returns its memory by node.
+    """
+    placement, domain = placed(bed, name)
     pid, own_cpus = pid_of(domain), []
     for cell in placement["cells"]:
         on_node = cpus_of(cell["node"])
-        each = [{cpu} for cpu in cell.get("cpus", [])] or [on_node - taken(house)] * cell["vcpus"]
+        each = [{cpu} for cpu in cell.get("cpus", [])] or [on_node - taken(bed)] * cell["vcpus"]
         must(all(wanted <= on_node for wanted in each), f"{name}: {cell} is not on its node, which has {on_node}")
         own_cpus += each
     threads = vcpu_threads(pid)
@@ -123,7 +126,7 @@ def is_where_it_was_said(house, name):
     pins = [cpus(line.split()[-1]) for line in virsh("vcpupin", domain).splitlines() if line.strip()]
     must(pins == own_cpus, f"{name}: libvirt pins to {pins}, wanted {own_cpus}")
     others = allowed(pid, lambda thread: thread.startswith("qemu"))
-    must(others and all(not at & taken(house) for at in others.values()), f"{name}: the emulator is on {others}, of which {taken(house)} are taken")
+    must(others and all(not at & taken(bed) for at in others.values()), f"{name}: the emulator is on {others}, but {taken(bed)} are exclusive")
     bound = set(placement["bound"])
     mems = cgroup(pid, "cpuset.mems")
     must(mems is not None and cpus(mems) == bound, f"{name}: cpuset.mems is {mems}, wanted {bound}")
@@ -141,34 +144,34 @@ def is_where_it_was_said(house, name):
     return memory
 
 
-def taken(house):
+def taken(bed):
     """Exclusive CPUs of all virtual machines."""
     own = set()
-    for vm in house.json("list"):
+    for vm in bed.json("list"):
         for cell in (vm["placement"] or {"cells": []})["cells"]:
             own |= set(cell.get("cpus", [])) | set(cell.get("idle", []))
     return own
 
 
-def ask(house, name, memory, *words):
-    output = house.output_of("request", name, "--memory", memory, "--patience", "240", *words)
+def ask(bed, name, memory, *words):
+    output = bed.output_of("request", name, "--memory", memory, "--patience", "240", *words)
     must("running" in output, output)
 
 
-def move(house, name, node):
+def move(bed, name, node):
     """Moves a virtual machine to a node and waits for it. An emulated host may take longer than the service waits for the answer."""
-    words = [house.longma, "placement", "rebind", name, "--nodes", str(node), "--state", house.folder / "state"]
+    words = [bed.longma, "placement", "rebind", name, "--nodes", str(node), "--state", bed.folder / "state"]
     errors = subprocess.run(words, capture_output=True, text=True, timeout=300).stderr.strip()
 
     def is_there():
-        vm = house.json("show", name)
+        vm = bed.json("show", name)
         must(vm["state"] == "running" and nodes_of(vm["placement"]) == [node], f"it is {vm}; rebind failed with: {errors}")
         return True
 
     until(f"{name} is on node {node}", is_there, 240)
 
 
-def boots(house, name, mib):
+def boots(bed, name, mib):
     """A boot image for one virtual machine (QEMU locks it). Its boot sector writes a byte to each page between 1 MiB and `mib`, then
     loops. Source: Intel's manual, volume 3: a segment loaded in protected mode keeps its limit in real mode, so that all memory is
     reachable.
@@ -178,7 +181,7 @@ def boots(house, name, mib):
     table = 0x7C00 + len(code)
     code = code.replace(b"%T", table.to_bytes(2, "little"))
     code += bytes.fromhex("0f00") + (table + 6).to_bytes(4, "little") + bytes(8) + bytes.fromhex("ffff00000092cf00")
-    image = house.folder / f"{name}.img"
+    image = bed.folder / f"{name}.img"
     image.write_bytes(code.ljust(510, b"\0") + b"\x55\xaa" + bytes((1 << 20) - 512))
     return ("--disk", str(image), "--disk-format", "raw")
 
@@ -186,47 +189,47 @@ def boots(house, name, mib):
 # --- Inside: checks ---------------------------------------------------------------------------------------------------
 
 
-def the_four_nodes_are_known(house):
-    host = house.json("hosts")[0]
+def the_four_nodes_are_known(bed):
+    host = bed.json("hosts")[0]
     nodes = [(node["node"], node["cpus"]) for node in host["nodes"]]
     must(nodes == [(node, CPUS_OF_A_NODE) for node in range(NODES)], f"{host}")
     distances = [[int(word) for word in pathlib.Path(f"/sys/devices/system/node/node{node}/distance").read_text().split()] for node in range(NODES)]
     must(host["distances"] == distances and distances[0] == [10, NEAR, FAR, FAR], f"{host}: the kernel has {distances}")
 
 
-def strict_memory_and_an_own_cpu_are_on_one_node(house):
-    ask(house, "own", "128MiB", "--vcpus", "1", "--cpu", "exclusive")
-    is_where_it_was_said(house, "own")
+def strict_memory_and_an_exclusive_cpu_are_on_one_node(bed):
+    ask(bed, "own", "128MiB", "--vcpus", "1", "--cpu", "exclusive")
+    check_location(bed, "own")
 
 
-def shared_cpus_are_those_of_the_node(house):
-    ask(house, "range", "64MiB", "--vcpus", "2", "--cpu", "range")
-    is_where_it_was_said(house, "range")
+def shared_cpus_are_those_of_the_node(bed):
+    ask(bed, "range", "64MiB", "--vcpus", "2", "--cpu", "range")
+    check_location(bed, "range")
 
 
-def each_virtual_node_is_on_a_node_of_its_own(house):
-    ask(house, "wide", "128MiB", "--vcpus", "2", "--virtual-nodes", "2", "--cpu", "exclusive")
-    placement, _ = placed(house, "wide")
+def each_virtual_node_is_on_a_node_of_its_own(bed):
+    ask(bed, "wide", "128MiB", "--vcpus", "2", "--virtual-nodes", "2", "--cpu", "exclusive")
+    placement, _ = placed(bed, "wide")
     must(len(set(nodes_of(placement))) == 2, f"{placement}")
-    is_where_it_was_said(house, "wide")
+    check_location(bed, "wide")
 
 
-def pages_move_with_a_virtual_machine(house):
+def pages_move_with_a_virtual_machine(bed):
     for name in ("own", "range"):
-        before, domain = placed(house, name)
+        before, domain = placed(bed, name)
         pid, (old,) = pid_of(domain), nodes_of(before)
-        memory = is_where_it_was_said(house, name)
-        target = next(node for node in (2, 1, 3, 0) if node != old and cpus_of(node) - taken(house) >= cpus_of(node))
-        move(house, name, target)
-        moved = is_where_it_was_said(house, name)
+        memory = check_location(bed, name)
+        target = next(node for node in (2, 1, 3, 0) if node != old and cpus_of(node) - taken(bed) >= cpus_of(node))
+        move(bed, name, target)
+        moved = check_location(bed, name)
         print(f"{name}: MiB by node: {memory} became {moved}")
         must(old in memory and old not in moved and target in moved, f"{name}: {memory} became {moved}, and was to move from {old} to {target}")
         must(pid_of(domain) == pid, f"{name} is another process")
 
 
-def several_virtual_nodes_stay_and_the_refusal_says_why(house):
-    before, domain = placed(house, "wide")
-    words = [house.longma, "placement", "rebind", "wide", "--state", house.folder / "state"]
+def a_move_of_several_virtual_nodes_is_refused_with_a_reason(bed):
+    before, domain = placed(bed, "wide")
+    words = [bed.longma, "placement", "rebind", "wide", "--state", bed.folder / "state"]
 
     def is_refused():
         done = subprocess.run(words, capture_output=True, text=True, timeout=200)
@@ -236,92 +239,92 @@ def several_virtual_nodes_stay_and_the_refusal_says_why(house):
         return any(word in done.stderr for word in ("undone", "does not fit", "has not yet reported"))
 
     until("it is refused", is_refused, 300)
-    until("it stays", lambda: (vm := house.json("show", "wide"))["state"] == "running" and vm["placement"] == before, 240)
-    is_where_it_was_said(house, "wide")
+    until("it stays", lambda: (vm := bed.json("show", "wide"))["state"] == "running" and vm["placement"] == before, 240)
+    check_location(bed, "wide")
 
 
-def preferred_memory_is_borrowed_within_its_bound_only(house):
-    house.output_of("delete", "wide", "--patience", "240")
-    free = max(node["memory"][0][1] - node["memory"][0][2] for node in house.json("hosts")[0]["nodes"])
+def preferred_memory_comes_only_from_nodes_within_the_distance(bed):
+    bed.output_of("delete", "wide", "--patience", "240")
+    free = max(node["memory"][0][1] - node["memory"][0][2] for node in bed.json("hosts")[0]["nodes"])
     mib = free + 100
     words = ["--memory-policy", "preferred", "--within-distance", str(NEAR), "--virtual-nodes", "1"]
-    ask(house, "wish", f"{mib}MiB", "--vcpus", "1", *words, *boots(house, "wish", mib - 2))
-    placement, domain = placed(house, "wish")
+    ask(bed, "wish", f"{mib}MiB", "--vcpus", "1", *words, *boots(bed, "wish", mib - 2))
+    placement, domain = placed(bed, "wish")
     home = placement["cells"][0]["node"]
     must(set(placement["bound"]) == {home, home ^ 1}, f"{placement}: nodes within {NEAR} of {home} are it and its neighbour")
     until("it has touched its memory", lambda: sum(guest_mib(domain, {mib}).values()) > mib - 8, 120)
-    memory = is_where_it_was_said(house, "wish")
+    memory = check_location(bed, "wish")
     print(f"wish: MiB by node: {memory}, its own is {home}")
-    must(memory.get(home, 0) > mib / 2, f"{memory}: as much as there is room belongs to node {home}")
-    house.output_of("delete", "wish", "--patience", "240")
+    must(memory.get(home, 0) > mib / 2, f"{memory}: node {home} must be filled first")
+    bed.output_of("delete", "wish", "--patience", "240")
 
 
-def a_busy_node_is_relieved(house):
+def a_virtual_machine_leaves_a_busy_node(bed):
     for name in ("busy", "idle"):
-        ask(house, name, "32MiB", "--vcpus", "1", "--cpu", "range", *boots(house, name, 1))
-    # Both on one node, whose two CPUs are then busy.
-    (node,) = nodes_of(placed(house, "busy")[0])
-    if nodes_of(placed(house, "idle")[0]) != [node]:
-        move(house, "idle", node)
-    where = lambda: {nodes_of(placed(house, name)[0])[0] for name in ("busy", "idle")}
-    until("the switcher moves one", lambda: len(where()) == 2 and all(vm["state"] == "running" for vm in house.json("list")), 300)
+        ask(bed, name, "32MiB", "--vcpus", "1", "--cpu", "range", *boots(bed, name, 1))
+    # Place both on one node, whose two CPUs are then busy.
+    (node,) = nodes_of(placed(bed, "busy")[0])
+    if nodes_of(placed(bed, "idle")[0]) != [node]:
+        move(bed, "idle", node)
+    where = lambda: {nodes_of(placed(bed, name)[0])[0] for name in ("busy", "idle")}
+    until("the switcher moves one", lambda: len(where()) == 2 and all(vm["state"] == "running" for vm in bed.json("list")), 300)
     for name in ("busy", "idle"):
-        memory = is_where_it_was_said(house, name)
-        must(set(memory) == set(nodes_of(placed(house, name)[0])), f"{name}: {memory}")
-        house.output_of("delete", name, "--patience", "240")
+        memory = check_location(bed, name)
+        must(set(memory) == set(nodes_of(placed(bed, name)[0])), f"{name}: {memory}")
+        bed.output_of("delete", name, "--patience", "240")
 
 
-def a_service_that_was_killed_in_a_move_leaves_one_place(house):
-    before, domain = placed(house, "own")
+def a_service_killed_during_a_move_leaves_one_location(bed):
+    before, domain = placed(bed, "own")
     pid = pid_of(domain)
     mover = subprocess.Popen(
-        [house.longma, "placement", "rebind", "own", "--state", house.folder / "state"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [bed.longma, "placement", "rebind", "own", "--state", bed.folder / "state"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )
-    until("it moves", lambda: house.json("show", "own")["state"] == "moving", 60)
-    house.kill()
+    until("it moves", lambda: bed.json("show", "own")["state"] == "moving", 60)
+    bed.kill()
     mover.wait(timeout=60)
-    house.start()
-    until("it runs", lambda: house.json("show", "own")["state"] == "running", 300)
-    memory = is_where_it_was_said(house, "own")
+    bed.start()
+    until("it runs", lambda: bed.json("show", "own")["state"] == "running", 300)
+    memory = check_location(bed, "own")
     must(pid_of(domain) == pid and len(memory) == 1, f"{memory}")
 
 
-def a_virtual_machine_on_an_offline_cpu_gets_another(house):
-    before, domain = placed(house, "own")
+def a_virtual_machine_on_an_offline_cpu_gets_another_cpu(bed):
+    before, domain = placed(bed, "own")
     (cpu,) = before["cells"][0]["cpus"]
     online = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
     if not online.exists():
         return
     online.write_text("0")
-    until("it left the CPU", lambda: cpu not in taken(house) and house.json("show", "own")["state"] == "running", 300)
-    until("its thread follows", lambda: is_where_it_was_said(house, "own"), 120)
+    until("it left the CPU", lambda: cpu not in taken(bed) and bed.json("show", "own")["state"] == "running", 300)
+    until("its thread follows", lambda: check_location(bed, "own"), 120)
     online.write_text("1")
 
 
-def all_is_as_intended_and_nothing_is_left_over(house):
-    until("the audit", lambda: "everything is as intended" in house.output_of("audit"), 60)
+def the_audit_is_clean_and_nothing_remains(bed):
+    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"), 60)
     for name in ("own", "range"):
-        house.output_of("delete", name, "--patience", "240")
+        bed.output_of("delete", name, "--patience", "240")
     must(virsh("list", "--all", "--name").split() == [], virsh("list", "--all"))
-    must(libvirt.groups() <= house.groups, f"{libvirt.groups() - house.groups}")
+    must(libvirt.groups() <= bed.groups, f"{libvirt.groups() - bed.groups}")
     left = [str(path) for folder in libvirt.FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
     must(not left, f"{left}")
-    host = house.json("hosts")[0]
+    host = bed.json("hosts")[0]
     must(host["vms"] == 0 and all(node["memory"][0][2] == 0 for node in host["nodes"]), f"{host}")
 
 
 STEPS = (
     the_four_nodes_are_known,
-    strict_memory_and_an_own_cpu_are_on_one_node,
+    strict_memory_and_an_exclusive_cpu_are_on_one_node,
     shared_cpus_are_those_of_the_node,
     pages_move_with_a_virtual_machine,
-    a_service_that_was_killed_in_a_move_leaves_one_place,
-    a_virtual_machine_on_an_offline_cpu_gets_another,
-    a_busy_node_is_relieved,
+    a_service_killed_during_a_move_leaves_one_location,
+    a_virtual_machine_on_an_offline_cpu_gets_another_cpu,
+    a_virtual_machine_leaves_a_busy_node,
     each_virtual_node_is_on_a_node_of_its_own,
-    several_virtual_nodes_stay_and_the_refusal_says_why,
-    preferred_memory_is_borrowed_within_its_bound_only,
-    all_is_as_intended_and_nothing_is_left_over,
+    a_move_of_several_virtual_nodes_is_refused_with_a_reason,
+    preferred_memory_comes_only_from_nodes_within_the_distance,
+    the_audit_is_clean_and_nothing_remains,
 )
 
 
@@ -382,7 +385,7 @@ def main():
         return
     try:
         if not outside(options.longma.resolve(), options.timeout):
-            sys.exit("libvirt_nodes: it did not end well")
+            sys.exit("libvirt_nodes: the checks in the guest failed")
     except (Failure, OSError, subprocess.SubprocessError) as error:
         sys.exit(str(error))
 

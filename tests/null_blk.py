@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the tests of zoned devices, and the index on them, on the kernel's null_blk in a small QEMU guest.
+"""Runs the tests of zoned devices, the published trees and the map on the kernel's null_blk in a small QEMU guest.
 
-The same tests run on the emulated devices; this shows that those follow the kernel's rules. Fetches Debian's kernel (unpacked, not
-installed), packs a busybox, the test binaries and the longma command into an initramfs, boots it under QEMU's software emulation and
-reports the results. Source: the kernel's documentation of null_blk.
+The same tests run on Longma's emulated devices, so this shows that the emulated devices follow the kernel's rules. Fetches Debian's kernel
+(unpacked, not installed), packs a busybox, the test binaries and the longma command into an initramfs, boots it under QEMU's software
+emulation and reports the results. Source: the kernel's documentation of null_blk.
 """
 
 import argparse
@@ -29,16 +29,16 @@ DEVICES = {
     "large": {"size": 2048, "zone_size": 32, "zone_nr_conv": 2, "zone_max_open": 14, "zone_max_active": 14},
 }
 
-# Test binaries that use the device, and the devices to run them on.
+# The test binaries, and the devices on which they run.
 TESTS = {"zone_rules": ("small", "unlimited"), "store_devices": ("small",)}
 
-# The paper's workloads: on the published trees, which count reads and writes, then on the durable map with the longma command. The
-# command's progress bar is shown only if it fails.
+# The workloads of the ZB+-tree paper: on the published trees, which count reads and writes, then on the durable map with the longma
+# command. Standard error of the command, which has its progress bar, is shown only if the command fails.
 TREES = "LONGMA_ZONED_PAIRS=4000 /programs/store_devices published_trees --nocapture"
 WORKLOADS = ("W1", "W2", "W3", "W4", "W5")
 BENCH = "/programs/longma zoned bench /dev/nullb0 --force --workload {name} --records 20000 --operations 20000 --value-bytes 8"
 CHECK = "/programs/longma zoned check /dev/nullb0"
-SAID = "2>/tmp/said || { cat /tmp/said; false; }"
+ERRORS_IF_FAILED = "2>/tmp/errors || { cat /tmp/errors; false; }"
 
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -64,7 +64,7 @@ for attribute in {attributes}; do
 done
 echo 1 > /sys/kernel/config/nullb/nullb0/power
 echo none > /sys/block/nullb0/queue/scheduler
-echo "guest: begins {name}"
+echo "guest: starting {name}"
 export LONGMA_ZONED_DEVICE=/dev/nullb0
 {{ {command}; }}
 echo "guest: status $? of {name}"
@@ -74,19 +74,19 @@ rmdir /sys/kernel/config/nullb/nullb0
 
 
 def test_binaries():
-    """Builds the crate's tests; returns their paths by name."""
+    """Builds the test binaries; returns their paths by name."""
     options = [part for test in TESTS for part in ("--test", test)]
     command = ["cargo", "test", "--workspace", "--locked", *options, "--no-run", "--message-format", "json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800)
     if built.returncode != 0:
-        raise Failure("null_blk: the tests of longma-zoned do not build: " + " ".join(command))
+        raise Failure("null_blk: the test binaries do not build: " + " ".join(command))
     messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
     programs = (m for m in messages if m.get("executable") and m["profile"]["test"])
     return {m["target"]["name"]: pathlib.Path(m["executable"]) for m in programs}
 
 
 def stripped(program):
-    """Strips debugging information: the guest has little memory."""
+    """The program without debugging information, because the guest has little memory."""
     if shutil.which("strip") is None:
         return program.read_bytes()
     smaller = ROOT / "target" / "null_blk" / f"{program.name}.stripped"
@@ -113,8 +113,8 @@ def initramfs(modules, programs, steps, busybox):
 
 
 def tables(lines):
-    """Prints the results of the workloads: lines of counts, and one table of all phases of the map."""
-    # The emulated devices come before the kernel's.
+    """Prints the results of the workloads: the counts of the published trees, and one table with all phases of the map."""
+    # The test prints the counts on an emulated device first, then those on null_blk.
     trees = [line for line in lines if re.match(r"W\d \d+ pairs: ", line)]
     print("\n".join(trees[-len(WORKLOADS):]))
     heads = [line for line in lines if line.startswith("PHASE ")]
@@ -131,7 +131,7 @@ def report(lines, names):
     for name in names:
         code = status.get(name)
         good &= code == 0
-        outcome = {None: "did not end", 0: "ok"}.get(code, f"failed with status {code}")
+        outcome = {None: "did not finish", 0: "ok"}.get(code, f"failed with status {code}")
         print(f"null_blk: {name}: {outcome}")
     passed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) passed", text, re.M))
     failed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) failed", text, re.M))
@@ -169,7 +169,7 @@ def main():
         if options.longma:
             programs["longma"] = options.longma
             for name in WORKLOADS:
-                step(f"workload {name}", "large", f"{{ {BENCH.format(name=name)} && {CHECK}; }} {SAID}")
+                step(f"workload {name}", "large", f"{{ {BENCH.format(name=name)} && {CHECK}; }} {ERRORS_IF_FAILED}")
         packed = folder / "initramfs.gz"
         packed.write_bytes(initramfs(modules, programs, steps, pathlib.Path(shutil.which("busybox"))))
         begin = time.monotonic()
@@ -177,7 +177,7 @@ def main():
         (folder / "guest.log").write_text("\n".join(lines) + "\n")
         good = report(lines, names)
         tables(lines)
-        print(f"null_blk: the guest took {time.monotonic() - begin:.0f} s; all it said is in {folder / 'guest.log'}")
+        print(f"null_blk: the guest took {time.monotonic() - begin:.0f} s; its output is in {folder / 'guest.log'}")
     except (Failure, OSError, subprocess.SubprocessError) as error:
         sys.exit(str(error))
     if not good:

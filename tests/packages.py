@@ -75,7 +75,7 @@ def fetched(path, digest, kept):
 def members(package):
     """The files in an ar archive, as (name, bytes)."""
     if not package.startswith(b"!<arch>\n"):
-        raise Absent("a package is no ar archive")
+        raise Absent("a package is not an ar archive")
     at = 8
     while at + 60 <= len(package):
         name, size = package[at : at + 16].decode().strip().rstrip("/"), int(package[at + 48 : at + 58])

@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LEFT_OUT = "positive_data_acceptance"
 
 
-class Wrong(Exception):
+class CheckFailed(Exception):
     """A failed check."""
 
 
@@ -49,7 +49,7 @@ class Service:
         end = time.monotonic() + 60
         while not (self.state / "client.json").exists():
             if time.monotonic() > end or self.process.poll() is not None:
-                raise Wrong("the service does not begin")
+                raise CheckFailed("the service does not begin")
             time.sleep(0.1)
         access = json.loads((self.state / "client.json").read_text())
         self.url, self.token = access["url"], access["token"]
@@ -73,7 +73,7 @@ def run(command, service, token, which, examples, folder):
     words += ["--warnings", "off", "--report", "json", "--report-json-path", report, "--request-timeout", "30"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
-        raise Wrong(done.stdout[-20000:] + done.stderr[-2000:])
+        raise CheckFailed(done.stdout[-20000:] + done.stderr[-2000:])
     generated = [line for line in done.stdout.splitlines() if " generated" in line]
     return generated[0].strip() if generated else "no request"
 
@@ -98,20 +98,20 @@ def main():
             for who, token, which in (("admin", service.token, others), ("agent", agent, agents)):
                 print(f"api: {who}: {run(command, service, token, which, arguments.examples, folder)}, nothing that the document does not say")
             if service.ask("/v1/audit")["database"]:
-                raise Wrong("the database contradicts itself after it")
-        except Wrong:
+                raise CheckFailed("the database contradicts itself after it")
+        except CheckFailed:
             service.log.seek(0)
             print(service.log.read()[-3000:], file=sys.stderr)
             raise
         finally:
             code = service.end()
         if code != 0:
-            raise Wrong(f"the service ended with {code}")
+            raise CheckFailed(f"the service ended with {code}")
     return 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (Wrong, subprocess.SubprocessError) as error:
+    except (CheckFailed, subprocess.SubprocessError) as error:
         sys.exit(f"api: {error}")

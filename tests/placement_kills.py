@@ -24,26 +24,26 @@ WITHIN_S = 10
 AT_REST = {"running", "stopped", "failed"}
 
 
-class Wrong(Exception):
+class CheckFailed(Exception):
     """A failed check."""
 
 
-def must(is_so, message):
-    if not is_so:
-        raise Wrong(message)
+def must(condition, message):
+    if not condition:
+        raise CheckFailed(message)
 
 
-def until(what, is_so, seconds):
+def until(what, condition, seconds):
     """Waits until a condition holds; returns how long that took."""
     begin, last = time.monotonic(), None
     while time.monotonic() - begin < seconds:
         try:
-            if is_so():
+            if condition():
                 return time.monotonic() - begin
         except (OSError, http.client.HTTPException) as error:
             last = error
         time.sleep(0.05)
-    raise Wrong(f"{what}: not within {seconds} s ({last})")
+    raise CheckFailed(f"{what}: not within {seconds} s ({last})")
 
 
 def free_port():
@@ -52,7 +52,7 @@ def free_port():
         return listening.getsockname()[1]
 
 
-class House:
+class Deployment:
     """The service and the agent of one simulated host, each in its own process."""
 
     def __init__(self, longma, folder):
@@ -131,12 +131,12 @@ class House:
         return not set(found) - set(vms)
 
 
-class Restless(threading.Thread):
+class RandomClient(threading.Thread):
     """A client that creates, moves, stops, starts and deletes virtual machines until stopped."""
 
-    def __init__(self, house, name, seed, answered, gone):
+    def __init__(self, deployment, name, seed, answered, gone):
         super().__init__(daemon=True)
-        self.house, self.called, self.chance = house, name, random.Random(seed)
+        self.deployment, self.called, self.chance = deployment, name, random.Random(seed)
         self.answered, self.gone, self.ended, self.done = answered, gone, threading.Event(), 0
         self.strange = []
 
@@ -156,7 +156,7 @@ class Restless(threading.Thread):
             name = f"{self.called}-{self.chance.randrange(1 << 40):x}"
             cpu = self.chance.choice(["range", "exclusive", "none"])
             body = {"name": name, "vcpus": self.chance.choice([1, 2, 4]), "memory_mib": 1024, "cpu": cpu}
-            status, content = self.house.ask("POST", "/v1/vms", body, key=name)
+            status, content = self.deployment.ask("POST", "/v1/vms", body, key=name)
             if status in (200, 201):
                 self.answered[name] = content["id"]
             self.expect(status, {200, 201, 409, 503})
@@ -165,11 +165,11 @@ class Restless(threading.Thread):
         if chance < 0.55:
             # An unanswered deletion may have been carried out.
             self.gone.add(name)
-            status, _ = self.house.ask("DELETE", f"/v1/vms/{self.answered[name]}")
+            status, _ = self.deployment.ask("DELETE", f"/v1/vms/{self.answered[name]}")
             self.expect(status, {200, 202, 404, 409, 503})
         else:
             what = self.chance.choice(["rebind", "rebind", "stop", "start"])
-            status, _ = self.house.ask("POST", f"/v1/vms/{self.answered[name]}/{what}", {} if what == "rebind" else None)
+            status, _ = self.deployment.ask("POST", f"/v1/vms/{self.answered[name]}/{what}", {} if what == "rebind" else None)
             self.expect(status, {200, 202, 404, 409, 503, 504})
 
     def expect(self, status, good):
@@ -199,33 +199,33 @@ def main():
     # Stop both processes when this one is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="longma-kills-") as folder:
-        house = House(arguments.longma.resolve(), pathlib.Path(folder))
+        deployment = Deployment(arguments.longma.resolve(), pathlib.Path(folder))
         try:
             for turn in range(arguments.kills):
-                restless = [Restless(house, f"r{n}", chance.random(), answered, gone) for n in range(3)]
-                for one in restless:
+                clients = [RandomClient(deployment, f"r{n}", chance.random(), answered, gone) for n in range(3)]
+                for one in clients:
                     one.start()
                 time.sleep(0.05 + 0.6 * chance.random())
-                house.kill(chance.choice([["service"], ["agent"], ["agent", "service"]]))
-                for one in restless:
+                deployment.kill(chance.choice([["service"], ["agent"], ["agent", "service"]]))
+                for one in clients:
                     one.ended.set()
-                for one in restless:
+                for one in clients:
                     one.join(timeout=60)
                     done += one.done
                     must(not one.strange, f"kill {turn}: answers with status {one.strange}")
-                took.append(until(f"kill {turn}: all agree", house.agrees, WITHIN_S))
-                machines = house.machines()
+                took.append(until(f"kill {turn}: all agree", deployment.agrees, WITHIN_S))
+                machines = deployment.machines()
                 names = [vm["request"]["name"] for vm in machines]
                 must(len(set(names)) == len(names), f"kill {turn}: a name occurs twice")
                 lost = [name for name in answered if name not in gone and name not in names]
                 must(not lost, f"kill {turn}: answered but missing: {lost}")
                 must(owned_twice(machines) is None, f"kill {turn}: {owned_twice(machines)}")
-        except Wrong:
-            house.log.flush()
+        except CheckFailed:
+            deployment.log.flush()
             print((pathlib.Path(folder) / "log").read_text()[-4000:], file=sys.stderr)
             raise
         finally:
-            house.end()
+            deployment.end()
     took.sort()
     print(
         f"kills: {len(took)} kills, {done} requests under way, {len(answered)} virtual machines made, {len(gone)} deleted; "
@@ -237,5 +237,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (Wrong, subprocess.SubprocessError) as error:
+    except (CheckFailed, subprocess.SubprocessError) as error:
         sys.exit(f"kills: {error}")

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from placement_kills import House, Wrong, free_port, must, until
+from placement_kills import Deployment, CheckFailed, free_port, must, until
 
 HOUR = 3600
 # An agent is missed after 30 s of silence, checked every 5 s.
@@ -32,7 +32,7 @@ def faketime():
     return found[0] if found else None
 
 
-class ShiftedHouse(House):
+class ShiftedDeployment(Deployment):
     """A service and an agent whose clock is offset by the number of seconds in a file."""
 
     def __init__(self, longma, folder, library):
@@ -60,50 +60,50 @@ class ShiftedHouse(House):
         return [alarm["kind"] for alarm in self.ask("GET", "/v1/alarms")[1]["items"]]
 
 
-def request(house, name, key=None, cpu="range"):
-    return house.ask("POST", "/v1/vms", {"name": name, "vcpus": 1, "memory_mib": 64, "cpu": cpu}, key)
+def request(deployment, name, key=None, cpu="range"):
+    return deployment.ask("POST", "/v1/vms", {"name": name, "vcpus": 1, "memory_mib": 64, "cpu": cpu}, key)
 
 
-def runs(house, name):
-    return house.ask("GET", f"/v1/vms/{name}")[1].get("state") == "running"
+def runs(deployment, name):
+    return deployment.ask("GET", f"/v1/vms/{name}")[1].get("state") == "running"
 
 
 def clocks(longma, library):
     """After each clock jump everything keeps working, and a dead agent is missed after 30 s, not sooner."""
     with tempfile.TemporaryDirectory(prefix="longma-clocks-") as folder:
-        house = ShiftedHouse(longma, pathlib.Path(folder), library)
+        deployment = ShiftedDeployment(longma, pathlib.Path(folder), library)
         try:
-            status, first = request(house, "first", "k-first")
+            status, first = request(deployment, "first", "k-first")
             must(status == 201, f"the first request: {status}")
             for turn, hours in enumerate([6, -12, 3, -1]):
-                house.set_clock(hours * HOUR)
-                status, token = house.ask("POST", "/v1/tokens", {"name": f"t{turn}", "role": "operator"})
+                deployment.set_clock(hours * HOUR)
+                status, token = deployment.ask("POST", "/v1/tokens", {"name": f"t{turn}", "role": "operator"})
                 must(status in (200, 201), f"a token: {status}")
-                made = next(t for t in house.ask("GET", "/v1/tokens")[1]["items"] if t["name"] == f"t{turn}")
+                made = next(t for t in deployment.ask("GET", "/v1/tokens")[1]["items"] if t["name"] == f"t{turn}")
                 must(abs(made["created_at"] - time.time() - hours * HOUR) < 60, "the service's clock has not jumped")
-                status, again = request(house, "first", "k-first")
+                status, again = request(deployment, "first", "k-first")
                 must(status in (200, 201) and again["id"] == first["id"], f"{hours} h: one key made two: {status} {again}")
-                status, vm = request(house, f"v{turn}")
+                status, vm = request(deployment, f"v{turn}")
                 must(status == 201, f"{hours} h: a request: {status}")
-                until(f"{hours} h: it runs", lambda: runs(house, f"v{turn}"), 5)
-                status, _ = house.ask("POST", f"/v1/vms/v{turn}/rebind", {})
+                until(f"{hours} h: it runs", lambda: runs(deployment, f"v{turn}"), 5)
+                status, _ = deployment.ask("POST", f"/v1/vms/v{turn}/rebind", {})
                 must(status == 200, f"{hours} h: a move: {status}")
                 end = time.monotonic() + 12
                 while time.monotonic() < end:
-                    must(house.host_is("up") and not house.alarms(), f"{hours} h: the host is taken to be silent: {house.alarms()}")
+                    must(deployment.host_is("up") and not deployment.alarms(), f"{hours} h: the host is taken to be silent: {deployment.alarms()}")
                     time.sleep(0.5)
-            house.agent.kill()
-            house.agent.wait(timeout=30)
-            house.set_clock(-5 * HOUR)
-            took = until("a dead agent is missed", lambda: house.host_is("down"), SILENCE[1])
+            deployment.agent.kill()
+            deployment.agent.wait(timeout=30)
+            deployment.set_clock(-5 * HOUR)
+            took = until("a dead agent is missed", lambda: deployment.host_is("down"), SILENCE[1])
             must(took > SILENCE[0], f"an agent is missed after {took:.0f} s already")
-            must("agent-silent" in house.alarms(), "no alarm says so")
-            house.agent = house.start_agent()
-            until("it is back", lambda: house.host_is("up") and "agent-silent" not in house.alarms(), 20)
-            must(all(runs(house, name) for name in ("first", "v0", "v3")), "something does not run any more")
-            must(house.ask("GET", "/v1/audit")[1]["database"] == [], "the database contradicts itself")
+            must("agent-silent" in deployment.alarms(), "no alarm says so")
+            deployment.agent = deployment.start_agent()
+            until("it is back", lambda: deployment.host_is("up") and "agent-silent" not in deployment.alarms(), 20)
+            must(all(runs(deployment, name) for name in ("first", "v0", "v3")), "something does not run any more")
+            must(deployment.ask("GET", "/v1/audit")[1]["database"] == [], "the database contradicts itself")
         finally:
-            house.end()
+            deployment.end()
     print(f"odd: 5 jumps of the clock, nothing lost; a dead agent was missed after {took:.0f} s")
 
 
@@ -140,14 +140,14 @@ def full(longma):
             if not mounted:
                 print("skipped: placement on a full disk: it needs root, to mount a tmpfs")
                 return
-            house = House(longma, folder)
+            deployment = Deployment(longma, folder)
             try:
                 answered, refused, began = {}, [], time.monotonic()
-                must(request(house, "before")[0] == 201, "the first request")
+                must(request(deployment, "before")[0] == 201, "the first request")
                 fill(state / "ballast", 300 << 10)
                 for turn in range(400):
                     name = f"v{turn}"
-                    status, content = request(house, name, f"k-{name}")
+                    status, content = request(deployment, name, f"k-{name}")
                     if status == 201:
                         answered[name] = content["id"]
                     else:
@@ -157,42 +157,42 @@ def full(longma):
                     if len(refused) >= 20:
                         break
                 must(refused, f"{len(answered)} requests on a full disk and none refused")
-                names = {vm["request"]["name"] for vm in house.machines()}
+                names = {vm["request"]["name"] for vm in deployment.machines()}
                 must(names == {"before", *answered}, f"{names ^ {'before', *answered}}: answered but missing, or refused but present")
-                must(house.ask("GET", "/v1/hosts/h1")[0] == 200, "reads still work")
+                must(deployment.ask("GET", "/v1/hosts/h1")[0] == 200, "reads still work")
                 # It is killed on the full disk and starts again: answered requests are kept, and requests that need space
                 # are rejected.
                 fill(state / "ballast")
                 for _ in range(2):
-                    house.service.kill()
-                    house.service.wait(timeout=30)
-                    house.service = house.start_service()
-                must({vm["request"]["name"] for vm in house.machines()} == names, "started on a full disk it knows others")
-                must(request(house, "without-room")[0] == 507, "a full disk after a start")
+                    deployment.service.kill()
+                    deployment.service.wait(timeout=30)
+                    deployment.service = deployment.start_service()
+                must({vm["request"]["name"] for vm in deployment.machines()} == names, "started on a full disk it knows others")
+                must(request(deployment, "without-room")[0] == 507, "a full disk after a start")
                 # At another address, which is recorded when there is space.
-                first, house.port = house.port, free_port()
-                house.service.kill()
-                house.service.wait(timeout=30)
-                house.service = house.start_service()
+                first, deployment.port = deployment.port, free_port()
+                deployment.service.kill()
+                deployment.service.wait(timeout=30)
+                deployment.service = deployment.start_service()
                 fill(state / "ballast")
-                must(str(house.port) not in (state / "client.json").read_text(), "there was room for an address")
+                must(str(deployment.port) not in (state / "client.json").read_text(), "there was room for an address")
                 (state / "ballast").unlink()
-                until("its address is written down", lambda: str(house.port) in (state / "client.json").read_text(), 20)
-                house.port = first
-                house.service.kill()
-                house.service.wait(timeout=30)
-                house.service = house.start_service()
-                until("all agree with room", house.agrees, 20)
+                until("its address is written down", lambda: str(deployment.port) in (state / "client.json").read_text(), 20)
+                deployment.port = first
+                deployment.service.kill()
+                deployment.service.wait(timeout=30)
+                deployment.service = deployment.start_service()
+                until("all agree with room", deployment.agrees, 20)
                 fill(state / "ballast")
                 more = itertools.count()
-                until("it is full again", lambda: request(house, f"w{next(more)}")[0] == 507, 60)
+                until("it is full again", lambda: request(deployment, f"w{next(more)}")[0] == 507, 60)
                 (state / "ballast").unlink()
                 for name in refused:
-                    until(f"{name} is made", lambda: request(house, name, f"k-{name}")[0] in (200, 201), 10)
-                until("all agree again, with nothing started anew", house.agrees, 20)
-                must(all(runs(house, name) for name in [*answered, *refused]), "something does not run")
+                    until(f"{name} is made", lambda: request(deployment, name, f"k-{name}")[0] in (200, 201), 10)
+                until("all agree again, with nothing started anew", deployment.agrees, 20)
+                must(all(runs(deployment, name) for name in [*answered, *refused]), "something does not run")
             finally:
-                house.end()
+                deployment.end()
     print(f"odd: a full disk: {len(answered)} answered, {len(refused)} refused whole, all of them made afterwards, {time.monotonic() - began:.0f} s")
 
 
@@ -277,21 +277,21 @@ def locked(longma):
     """Another process locks the database: changes are rejected with a retry time, reads work, and everything works afterwards."""
     with tempfile.TemporaryDirectory(prefix="longma-locked-") as folder:
         folder = pathlib.Path(folder)
-        house = House(longma, folder)
+        deployment = Deployment(longma, folder)
         try:
-            must(request(house, "before")[0] == 201, "the first request")
+            must(request(deployment, "before")[0] == 201, "the first request")
             other = sqlite3.connect(folder / "state" / "placement.db", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
-            status, content = request(house, "during", "k")
+            status, content = request(deployment, "during", "k")
             must(status == 503 and content["title"] == "busy", f"a locked database is answered with {status}: {content}")
-            must(house.headers.get("retry-after", "").isdigit(), f"{house.headers}: when to ask again")
-            must(house.ask("GET", "/v1/vms/before")[0] == 200, "reads still work")
+            must(deployment.headers.get("retry-after", "").isdigit(), f"{deployment.headers}: when to ask again")
+            must(deployment.ask("GET", "/v1/vms/before")[0] == 200, "reads still work")
             other.execute("ROLLBACK")
             other.close()
-            until("it is made", lambda: request(house, "during", "k")[0] == 201, 15)
-            until("both run", lambda: runs(house, "before") and runs(house, "during"), 30)
+            until("it is made", lambda: request(deployment, "during", "k")[0] == 201, 15)
+            until("both run", lambda: runs(deployment, "before") and runs(deployment, "during"), 30)
         finally:
-            house.end()
+            deployment.end()
     print("odd: a locked database: refused with the time to ask again, made afterwards")
 
 
@@ -299,7 +299,7 @@ def two_names(longma):
     """A second service cannot open the same database under another name."""
     with tempfile.TemporaryDirectory(prefix="longma-names-") as folder:
         folder = pathlib.Path(folder)
-        house = House(longma, folder)
+        deployment = Deployment(longma, folder)
         state = folder / "state"
 
         def refused(home, why):
@@ -307,7 +307,7 @@ def two_names(longma):
             try:
                 done = subprocess.run(words, capture_output=True, text=True, timeout=20, cwd=folder)
             except subprocess.TimeoutExpired:
-                raise Wrong(f"a second service runs as {home}") from None
+                raise CheckFailed(f"a second service runs as {home}") from None
             must(done.returncode != 0 and why in done.stderr, f"{home}: {done.returncode}: {done.stderr}")
 
         try:
@@ -318,36 +318,36 @@ def two_names(longma):
                 (folder / name).mkdir()
                 make(state / "placement.db", folder / name / "placement.db")
                 refused(name, "another service uses this database")
-            must(request(house, "after")[0] == 201, "the first one continues")
+            must(request(deployment, "after")[0] == 201, "the first one continues")
             # After a crash, the log exists under the first name only.
-            house.service.kill()
-            house.service.wait(timeout=30)
+            deployment.service.kill()
+            deployment.service.wait(timeout=30)
             refused("hard", "hard links")
             (folder / "hard" / "placement.db").unlink()
-            house.service = house.start_service()
-            until("it is the only name again", lambda: runs(house, "after"), 30)
+            deployment.service = deployment.start_service()
+            until("it is the only name again", lambda: runs(deployment, "after"), 30)
         finally:
-            house.end()
+            deployment.end()
     print("odd: one database by five names: one service")
 
 
 def lower_ratio(longma):
     """A service started with an overcommit ratio below the promised one says which ratio is needed."""
     with tempfile.TemporaryDirectory(prefix="longma-ratio-") as folder:
-        house = House(longma, pathlib.Path(folder))
+        deployment = Deployment(longma, pathlib.Path(folder))
         try:
             for n in itertools.count():
                 body = {"name": f"v{n}", "vcpus": 16, "virtual_nodes": 1, "memory_mib": 64, "cpu": "range"}
-                if house.ask("POST", "/v1/vms", body)[0] != 201:
+                if deployment.ask("POST", "/v1/vms", body)[0] != 201:
                     break
-            must(n > 8, f"{n} virtual machines of 16 virtual CPUs: that is no over-commit")
-            house.service.terminate()
-            house.service.wait(timeout=60)
+            must(n > 8, f"{n} virtual machines of 16 virtual CPUs: that is not overcommitted")
+            deployment.service.terminate()
+            deployment.service.wait(timeout=60)
             words = [longma, "placement", "serve", "--listen", "127.0.0.1:0", "--state", pathlib.Path(folder) / "state", "--overcommit", "100"]
             done = subprocess.run(words, capture_output=True, text=True, timeout=60)
             must(done.returncode != 0 and "start with --overcommit 200" in done.stderr, f"{done}")
         finally:
-            house.end()
+            deployment.end()
     print("odd: a ratio below what is promised: the one that is needed is named")
 
 
@@ -373,5 +373,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (Wrong, subprocess.SubprocessError) as error:
+    except (CheckFailed, subprocess.SubprocessError) as error:
         sys.exit(f"odd: {error}")

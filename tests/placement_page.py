@@ -73,11 +73,11 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=LOOK)["result"]
         return json.loads(result["value"]) if "value" in result else {}
 
-    def until(self, what, is_so, seconds=60):
+    def until(self, what, condition, seconds=60):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             seen = self.look()
-            if seen and is_so(seen):
+            if seen and condition(seen):
                 return seen
             time.sleep(0.2)
         raise AssertionError(f"{what}: not within {seconds} s: {seen}")

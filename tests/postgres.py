@@ -24,23 +24,23 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-class Wrong(Exception):
+class CheckFailed(Exception):
     """A failed check."""
 
 
-def must(is_so, said):
-    if not is_so:
-        raise Wrong(said)
+def must(condition, said):
+    if not condition:
+        raise CheckFailed(said)
 
 
-def until(what, is_so, seconds=30):
+def until(what, condition, seconds=30):
     """Waits until a condition holds and returns its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if value := is_so():
+        if value := condition():
             return value
         time.sleep(0.1)
-    raise Wrong(f"{what}: not within {seconds} s")
+    raise CheckFailed(f"{what}: not within {seconds} s")
 
 
 def programs():
@@ -290,5 +290,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (Wrong, subprocess.SubprocessError) as error:
+    except (CheckFailed, subprocess.SubprocessError) as error:
         sys.exit(f"postgres: {error}")

@@ -1,6 +1,6 @@
-"""Tests the testing and benchmark scripts: they must detect the problems they exist for.
+"""Tests the test runners and benchmark scripts: they must detect the failures for which they exist.
 
-Small stand-ins replace longma. Needs qemu-loongarch64 and ziglang.
+Small shell scripts stand in for longma. Needs qemu-loongarch64 and ziglang.
 Run: python3 -m unittest discover -s tests
 """
 
@@ -35,53 +35,53 @@ class WithStandIns(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def stand_in(self, script):
-        """An emulator made of a few shell lines; $1 is the program."""
+        """The options for an emulator that is a shell script; $1 is the program."""
         path = self.folder / "emulator"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         return ["--emulator", str(path)]
 
-    def run_it(self, command, *more):
+    def run_script(self, command, *more):
         return subprocess.run([*command, *more], capture_output=True, text=True, timeout=600)
 
 
 class Benchmark(WithStandIns):
-    def test_equal_output_is_a_success_with_every_figure(self):
-        made = self.run_it(BENCH, *self.stand_in('exec qemu-loongarch64 "$@"'), "--only", "queens", "--format", "json")
-        self.assertEqual(made.returncode, 0, made.stderr)
-        result = json.loads(made.stdout)
+    def test_equal_output_succeeds_and_reports_every_figure(self):
+        completed = self.run_script(BENCH, *self.stand_in('exec qemu-loongarch64 "$@"'), "--only", "queens", "--format", "json")
+        self.assertEqual(completed.returncode, 0, completed.stderr)
+        result = json.loads(completed.stdout)
         row = result["programs"][0]
         self.assertTrue(row["same_output"])
         self.assertEqual(set(row["wall_s"]), {"longma", "qemu"})
         self.assertGreater(row["wall_s"]["qemu"], 0)
 
-    def test_other_output_is_reported_and_fails(self):
-        made = self.run_it(BENCH, *self.stand_in("echo wrong"), "--only", "queens")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("DIFFERS", made.stdout)
-        self.assertIn("queens", made.stderr)
+    def test_different_output_is_reported_and_fails(self):
+        completed = self.run_script(BENCH, *self.stand_in("echo wrong"), "--only", "queens")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("DIFFERS", completed.stdout)
+        self.assertIn("queens", completed.stderr)
 
     def test_an_emulator_that_hangs_is_killed_and_reported(self):
         start = time.monotonic()
-        made = self.run_it(BENCH, *self.stand_in("sleep 60 & sleep 60"), "--only", "queens", "--timeout", "1")
+        completed = self.run_script(BENCH, *self.stand_in("sleep 60 & sleep 60"), "--only", "queens", "--timeout", "1")
         self.assertLess(time.monotonic() - start, 30)
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("timed out after 1 s", made.stdout)
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("timed out after 1 s", completed.stdout)
 
     def test_an_emulator_that_crashes_is_reported(self):
-        made = self.run_it(BENCH, *self.stand_in("kill -SEGV $$"), "--only", "queens")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("longma exit -11", made.stdout)
+        completed = self.run_script(BENCH, *self.stand_in("kill -SEGV $$"), "--only", "queens")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("longma exit -11", completed.stdout)
 
-    def test_a_missed_promise_fails_only_when_asked(self):
+    def test_a_missed_goal_fails_only_with_check(self):
         slow = self.stand_in('sleep 0.2; exec qemu-loongarch64 "$@"')
-        self.assertEqual(self.run_it(BENCH, *slow, "--only", "queens").returncode, 0)
-        self.assertEqual(self.run_it(BENCH, *slow, "--only", "queens", "--check").returncode, 1)
+        self.assertEqual(self.run_script(BENCH, *slow, "--only", "queens").returncode, 0)
+        self.assertEqual(self.run_script(BENCH, *slow, "--only", "queens", "--check").returncode, 1)
 
     def test_a_missing_emulator_is_reported_in_one_line_with_a_remedy(self):
-        made = self.run_it(BENCH, "--longma", self.folder / "none", "--only", "queens")
-        self.assertEqual(made.returncode, 1)
-        self.assertRegex(made.stderr, r"^bench/emulation: .* is missing: cargo build .*\n$")
+        completed = self.run_script(BENCH, "--longma", self.folder / "none", "--only", "queens")
+        self.assertEqual(completed.returncode, 1)
+        self.assertRegex(completed.stderr, r"^bench/emulation: .* is missing: cargo build .*\n$")
 
 
 STATISTICS = {
@@ -112,35 +112,38 @@ class Means(unittest.TestCase):
         self.assertEqual(self.script.counted(group), "1 of 2")
 
     def test_a_program_that_was_not_compared_counts_as_missed(self):
-        promised = {what: (measured, met) for what, measured, met in self.script.goals(self.rows, None, self.script.means(self.rows))}
-        self.assertEqual(promised["no program slower than QEMU"], ("fft not compared", False))
+        goals = {what: (measured, met) for what, measured, met in self.script.goals(self.rows, None, self.script.means(self.rows))}
+        self.assertEqual(goals["no program slower than QEMU"], ("fft not compared", False))
         self.assertEqual(self.script.goals(self.rows[:1], None, self.script.means(self.rows[:1]))[1][1:], ("none", True))
 
 
 class OnModels(WithStandIns):
-    """The benchmarks of the models, with a stand-in that always writes the same statistics."""
+    """The benchmarks of the models, with a stand-in for longma that always writes the same statistics."""
 
     def longma(self, script):
-        """A stand-in for longma: `tell` prints what longma prints about a run; `"$@"` is the guest and its arguments."""
+        """The options for a stand-in for longma, which runs `script`.
+
+        In the script, `write_statistics` writes the statistics as longma does, and `"$@"` is the guest with its arguments.
+        """
         path = self.folder / "longma"
-        take = 'while [ $# -gt 0 ]; do case $1 in --stats) shift;; --quiet) shift;; --stats-out) out=$2; shift 2;; --*) [ "$1" = -- ] && break; shift 2;; run) shift;; *) break;; esac; done'
+        parse = 'while [ $# -gt 0 ]; do case $1 in --stats) shift;; --quiet) shift;; --stats-out) out=$2; shift 2;; --*) [ "$1" = -- ] && break; shift 2;; run) shift;; *) break;; esac; done'
         statistics = json.dumps(STATISTICS)
-        count = "tell() { if [ $out ]; then echo \"$statistics\" > $out; else echo '{\"instructions\":4000000}' >&2; fi; }"
-        path.write_text(f"#!/bin/sh\n{take}\nstatistics='{statistics}'\n{count}\n{script}\n")
+        function = "write_statistics() { if [ $out ]; then echo \"$statistics\" > $out; else echo '{\"instructions\":4000000}' >&2; fi; }"
+        path.write_text(f"#!/bin/sh\n{parse}\nstatistics='{statistics}'\n{function}\n{script}\n")
         path.chmod(0o755)
         return ["--longma", str(path)]
 
     def bench(self, name, script, *more):
-        return self.run_it([ROOT / "bench" / name, "--small", "--timeout", "20", *self.longma(script), *more])
+        return self.run_script([ROOT / "bench" / name, "--small", "--timeout", "20", *self.longma(script), *more])
 
 
 class Simulation(OnModels):
     OPTIONS = ["--runs", "1", "--only", "queens", "--levels", "functional,out-of-order", "--json"]
 
-    def test_speed_is_instructions_by_the_processors_time(self):
-        made = self.bench("simulation", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; tell", *self.OPTIONS)
-        self.assertEqual(made.returncode, 0, made.stderr)
-        result = json.loads(made.stdout)
+    def test_speed_is_instructions_divided_by_cpu_time(self):
+        completed = self.bench("simulation", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; write_statistics", *self.OPTIONS)
+        self.assertEqual(completed.returncode, 0, completed.stderr)
+        result = json.loads(completed.stdout)
         figures = result["speed"]["queens"]["out-of-order"]
         self.assertEqual((figures["instructions"], figures["cycles"]), (4000000, 2000000))
         busy = figures["busy_s"][0]
@@ -149,27 +152,27 @@ class Simulation(OnModels):
         self.assertIn("functional", result["memory"])
 
     def test_a_level_that_fails_is_named_and_fails(self):
-        made = self.bench("simulation", "echo there is no such level >&2; exit 2", *self.OPTIONS)
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("queens functional", made.stderr)
-        self.assertIn("exit 2", made.stdout)
+        completed = self.bench("simulation", "echo there is no such level >&2; exit 2", *self.OPTIONS)
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("queens functional", completed.stderr)
+        self.assertIn("exit 2", completed.stdout)
 
     def test_a_model_that_hangs_is_killed(self):
-        made = self.bench("simulation", "sleep 60", *self.OPTIONS, "--timeout", "1", "--no-memory", "--no-start")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("timed out after 1 s", made.stdout)
+        completed = self.bench("simulation", "sleep 60", *self.OPTIONS, "--timeout", "1", "--no-memory", "--no-start")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("timed out after 1 s", completed.stdout)
 
-    def test_a_model_without_statistics_is_no_success(self):
-        made = self.bench("simulation", "exit 0", *self.OPTIONS, "--no-memory", "--no-start")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("no statistics", made.stdout)
+    def test_a_model_without_statistics_fails(self):
+        completed = self.bench("simulation", "exit 0", *self.OPTIONS, "--no-memory", "--no-start")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("no statistics", completed.stdout)
 
-    def test_a_missed_promise_fails_only_when_asked(self):
-        slow = 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; tell'
+    def test_a_missed_goal_fails_only_with_check(self):
+        slow = 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; write_statistics'
         more = [*self.OPTIONS, "--no-memory", "--no-start"]
         self.assertEqual(self.bench("simulation", slow, *more).returncode, 0)
-        made = self.bench("simulation", slow, *more, "--check")
-        self.assertEqual(made.returncode, 1, made.stdout)
+        completed = self.bench("simulation", slow, *more, "--check")
+        self.assertEqual(completed.returncode, 1, completed.stdout)
 
 
 class Validation(OnModels):
@@ -178,12 +181,12 @@ class Validation(OnModels):
         (self.folder / "host.toml").write_text(HOST)
         self.options = ["--machine", str(self.folder / "host.toml"), "--runs", "1", "--only", "queens", "--format", "json"]
 
-    def test_the_error_is_of_cycles_against_user_time_on_the_measured_clock(self):
-        # Full size: a kernel that samples user time at ticks does not see a run of a millisecond.
-        longma = self.longma('tell; exec qemu-loongarch64 "$1" "$3" "$4"')
-        made = self.run_it([ROOT / "bench" / "validation", "--timeout", "60", *longma, *self.options])
-        self.assertEqual(made.returncode, 0, made.stderr)
-        result = json.loads(made.stdout)
+    def test_the_error_compares_modelled_cycles_with_user_time_at_the_measured_clock(self):
+        # Without --small: a kernel that samples user time at timer ticks misses a run of a millisecond.
+        longma = self.longma('write_statistics; exec qemu-loongarch64 "$1" "$3" "$4"')
+        completed = self.run_script([ROOT / "bench" / "validation", "--timeout", "60", *longma, *self.options])
+        self.assertEqual(completed.returncode, 0, completed.stderr)
+        result = json.loads(completed.stdout)
         row = result["programs"][0]
         self.assertEqual(result["host"]["clock_hz"], 2e9)
         self.assertAlmostEqual(row["model"]["stack"]["base"], 1200000)
@@ -191,10 +194,10 @@ class Validation(OnModels):
         if not result["host"]["counters"]:
             self.assertAlmostEqual(row["native"]["cycles"], row["native"]["user_s"][0] * 2e9, delta=2e5)
 
-    def test_a_model_that_computes_something_else_is_not_compared(self):
-        made = self.bench("validation", 'tell; echo wrong', *self.options)
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("other output", made.stderr)
+    def test_a_model_with_different_output_is_not_compared(self):
+        completed = self.bench("validation", 'write_statistics; echo wrong', *self.options)
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("other output", completed.stderr)
 
 
 class Microchecks(unittest.TestCase):
@@ -206,7 +209,7 @@ class Microchecks(unittest.TestCase):
     def check(self, expected, measured):
         return self.script.Check("x", "m", "ns", expected, measured)
 
-    def test_five_percent_is_the_limit_both_ways(self):
+    def test_five_percent_is_the_limit_in_both_directions(self):
         verdicts = [self.check(100.0, measured).met() for measured in (95.0, 105.0, 94.9, 105.1, None)]
         self.assertEqual(verdicts, [True, True, False, False, False])
 
@@ -220,7 +223,7 @@ class Microchecks(unittest.TestCase):
         self.assertEqual(self.script.published_rates("loongson-3a5000", 4)["copy"], 39896)
         self.assertEqual(self.script.published_rates("hygon-8node", 4), {})
 
-    def test_the_chase_fits_its_level_and_not_the_one_before(self):
+    def test_the_chase_fits_its_level_but_not_the_level_before(self):
         for inner, size in ((0, 64 << 10), (64 << 10, 256 << 10), (256 << 10, 16 << 20)):
             self.assertLessEqual(self.script.chased_bytes(inner, size), size // 2)
             self.assertGreaterEqual(self.script.chased_bytes(inner, size), 2 * inner)
@@ -249,13 +252,13 @@ class Changed(WithStandIns):
         (folder / f"{experiment}.quick.jsonl").write_text("".join(json.dumps({"failure": None, "key": name} | row) + "\n" for row in rows))
         return folder
 
-    def test_points_are_found_again_and_those_that_moved_are_shown(self):
+    def test_points_are_matched_in_any_order_and_changed_ones_are_shown(self):
         before = self.store("before", {"numa": "bind:0", "latency": 100.0}, {"numa": "bind:1", "latency": 150.0}, {"numa": "bind:4", "latency": 7.0})
         after = self.store("after", {"numa": "bind:1", "latency": 153.0}, {"numa": "bind:0", "latency": 110.0})
-        made = self.run_it([ROOT / "bench" / "changed", before, after])
-        self.assertEqual(made.returncode, 0, made.stderr)
+        completed = self.run_script([ROOT / "bench" / "changed", before, after])
+        self.assertEqual(completed.returncode, 0, completed.stderr)
         self.assertEqual(
-            made.stdout.splitlines()[2:],
+            completed.stdout.splitlines()[2:],
             [
                 "| latency-hygon.quick | latency | 2 points, 1 of them beyond 2 % |  | median +6.0 % | +2.0 to +10.0 % |",
                 "|  | latency | pages on the core's own node | 100 | 110 | +10.0 % |",
@@ -266,31 +269,31 @@ class Changed(WithStandIns):
         rows = [{"machine": machine, "size": "4 B", "latency": latency} for machine, latency in (("piii-myrinet", 20.0), ("piii-lanai9", 9.0))]
         before = self.store("before", *rows, experiment="bvia-lanai9-latency")
         after = self.store("after", *reversed(rows), experiment="bvia-lanai9-latency")
-        made = self.run_it([ROOT / "bench" / "changed", before, after])
-        self.assertIn("2 points, 0 of them beyond 2 %", made.stdout, made.stderr)
+        completed = self.run_script([ROOT / "bench" / "changed", before, after])
+        self.assertIn("2 points, 0 of them beyond 2 %", completed.stdout, completed.stderr)
 
-    def test_a_point_that_has_failed_is_no_figure(self):
+    def test_a_failed_point_is_an_error(self):
         before = self.store("before", {"numa": "bind:0", "latency": None, "failure": "it ran out"})
-        made = self.run_it([ROOT / "bench" / "changed", before, before])
-        self.assertNotEqual(made.returncode, 0)
-        self.assertIn("it ran out", made.stderr)
+        completed = self.run_script([ROOT / "bench" / "changed", before, before])
+        self.assertNotEqual(completed.returncode, 0)
+        self.assertIn("it ran out", completed.stderr)
 
 
 class GuestRunner(WithStandIns):
     def test_a_wrong_line_is_named(self):
-        made = self.run_it(GUESTS, *self.stand_in("echo hello, word"), "--only", "hello")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("line 1 is 'hello, word', not 'hello, world'", made.stdout)
+        completed = self.run_script(GUESTS, *self.stand_in("echo hello, word"), "--only", "hello")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("line 1 is 'hello, word', not 'hello, world'", completed.stdout)
 
     def test_an_undetected_fault_fails(self):
-        made = self.run_it(GUESTS, *self.stand_in("exit 0"), "--only", "misbehave read-null")
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("not signal 11", made.stdout)
+        completed = self.run_script(GUESTS, *self.stand_in("exit 0"), "--only", "misbehave read-null")
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("not signal 11", completed.stdout)
 
-    def test_a_signal_counts_as_itself_and_as_a_shell_reports_it(self):
+    def test_a_signal_and_its_exit_status_in_a_shell_are_the_same(self):
         for script in ("kill -SEGV $$", "exit 139"):
-            made = self.run_it(GUESTS, *self.stand_in(script), "--only", "misbehave read-null")
-            self.assertEqual(made.returncode, 0, made.stdout)
+            completed = self.run_script(GUESTS, *self.stand_in(script), "--only", "misbehave read-null")
+            self.assertEqual(completed.returncode, 0, completed.stdout)
 
 
 class GoRunner(unittest.TestCase):
@@ -348,9 +351,9 @@ class Builder(unittest.TestCase):
             data = bytearray(victim.read_bytes())
             data[-1] ^= 1
             victim.write_bytes(data)
-            made = subprocess.run([copy / "build", "--check", "--only", "hello"], capture_output=True, text=True, timeout=300)
-        self.assertEqual(made.returncode, 1)
-        self.assertIn("not the same as prebuilt: loongarch64/hello", made.stderr)
+            completed = subprocess.run([copy / "build", "--check", "--only", "hello"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(completed.returncode, 1)
+        self.assertIn("not the same as prebuilt: loongarch64/hello", completed.stderr)
 
 
 if __name__ == "__main__":

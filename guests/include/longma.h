@@ -1,9 +1,9 @@
 /*
- * longma.h: marks for the model that a guest program runs on. On a real LoongArch, x86-64, MIPS64 or AArch64 processor the instructions are
+ * longma.h: markers for the model on which a guest program runs. On a real LoongArch, x86-64, MIPS64 or AArch64 processor the instructions are
  * no-ops, and for other architectures there are none, so that the same source runs everywhere.
  *
  * Runs without the corresponding options ignore them. The region of interest, from longma_roi_begin to longma_roi_end, is the only
- * part that is simulated and counted. Each mark is a compiler barrier, so that no work moves out of the region.
+ * part that is simulated and counted. Each marker is a compiler barrier, so that no work moves out of the region.
  *
  * Encoding: andi $zero, $zero, n (a result in the register that is always zero) with n from 0x4c1, on LoongArch and MIPS; n = 0 is
  * LoongArch's nop. On x86-64 a nop with an operand, nopl n(%rax), which does not access memory; on AArch64 movz xzr, n.
@@ -32,7 +32,7 @@ static inline void longma_roi_end(void) { LONGMA_MAGIC(0x4c2); }
 /* Requests a checkpoint. */
 static inline void longma_checkpoint(void) { LONGMA_MAGIC(0x4c3); }
 
-/* Adds a marker with a number to the trace of the run. */
+/* Adds an event with a number to the trace of the run. */
 static inline void longma_event(unsigned long number)
 {
 #if defined(__loongarch__)

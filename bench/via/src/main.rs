@@ -80,7 +80,7 @@ fn options() -> Result<Options, String> {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
             "--rounds" => {
-                options.rounds = value.parse().map_err(|_| format!("{value} is no number of rounds"))?
+                options.rounds = value.parse().map_err(|_| format!("{value} is not a number of rounds"))?
             }
             "--json" => options.json = Some(value),
             "--only" => options.only = Some(value),

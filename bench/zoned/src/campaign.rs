@@ -31,7 +31,7 @@ impl Campaign {
         };
         let read = |(number, line): (usize, &str)| {
             serde_json::from_str(line)
-                .map_err(|error| format!("line {} of the results is no piece: {error}", number + 1))
+                .map_err(|error| format!("line {} of the results is not a piece: {error}", number + 1))
         };
         let pieces = text.lines().enumerate().map(read).collect::<Outcome<Vec<Piece>>>()?;
         let temporary = match (&options.results, &options.folder) {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_is_no_terminal_has_no_commands() {
+    fn input_that_is_not_a_terminal_has_no_commands() {
         let mut keys = Keys { is_terminal: false, is_escaped: false };
         let mut guest = Vec::new();
         assert!(!keys.take(b"\x01x", &mut guest));

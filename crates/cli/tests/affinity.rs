@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use subcommand::{Subcommand, text};
-use veth::{Network, signal, with_its_test};
+use veth::{Network, end_with_test, signal};
 
 const AFFINITY: Subcommand = Subcommand("affinity");
 
@@ -66,7 +66,7 @@ fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
         &journal,
     ];
     let mut sweep = AFFINITY.command(&[&words[..], &["--format", "json"]].concat());
-    with_its_test(&mut sweep);
+    end_with_test(&mut sweep);
     let output = sweep.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -92,7 +92,7 @@ fn restore_recovers_all_settings_after_sigkill() {
     }
     let network = Network::new("k");
     // A mask that no pair sets.
-    network.set("0");
+    network.set_rps("0");
     let before = network.settings();
     let mut sweep = network.sweep("50");
     network.wait_for_change(0);
@@ -119,7 +119,7 @@ fn an_interrupted_sweep_restores_settings_and_continues_later() {
     }
     for asked in [libc::SIGINT, libc::SIGTERM] {
         let network = Network::new("t");
-        network.set("0");
+        network.set_rps("0");
         let before = network.settings();
         let sweep = network.sweep("2");
         network.wait_for_change(0);
@@ -139,12 +139,12 @@ fn a_second_writer_is_detected_reported_and_not_overwritten() {
         return;
     }
     let network = Network::new("w");
-    network.set("0");
+    network.set_rps("0");
     let sweep = network.sweep("50");
     network.wait_for_change(0);
     let other = network.sweep("1").wait_with_output().unwrap();
     assert!(text(&other.stderr).contains("another"), "{}", text(&other.stderr));
-    network.set("0");
+    network.set_rps("0");
     let ended = sweep.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     assert!(text(&ended.stderr).contains("another program set"), "{}", text(&ended.stderr));
@@ -194,7 +194,7 @@ fn advice_is_measured_in_rounds() {
     let journal = folder.path().join("journal");
     let words = ["advise", "--lab", "--seconds", "1", "--repeats", "3", "--format", "json", "--journal"];
     let mut advise = AFFINITY.command(&[&words[..], &[journal.to_str().unwrap()]].concat());
-    with_its_test(&mut advise);
+    end_with_test(&mut advise);
     let output = advise.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let advice: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -289,7 +289,7 @@ fn varied_settings_are_restored_even_after_sigkill() {
     };
     let mut killed = sweep("20", &[]);
     let begin = std::time::Instant::now();
-    while text(&network.inside("cat /sys/class/net/in0/mtu").stdout).trim() == "1500" {
+    while text(&network.in_receiver("cat /sys/class/net/in0/mtu").stdout).trim() == "1500" {
         assert!(begin.elapsed().as_secs() < 60, "nothing is varied");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -331,7 +331,7 @@ fn varied_settings_are_restored_even_after_sigkill() {
         assert_eq!(text(&swept.stderr).matches("rejects").count(), refused, "each is reported once");
         assert_eq!(lines.lines().count(), 1 + 4, "every combination has its line");
         println!("seed {seed}: {refused} of 4 combinations refused");
-        let threaded = text(&network.inside("cat /sys/class/net/in0/threaded").stdout);
+        let threaded = text(&network.in_receiver("cat /sys/class/net/in0/threaded").stdout);
         assert_eq!((threaded.trim(), state()), ("0", before.clone()), "seed {seed}");
         let restored = network.longma(&["restore"]).output().unwrap();
         assert!(restored.status.success(), "seed {seed}: {}", text(&restored.stderr));

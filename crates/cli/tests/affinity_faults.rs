@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use subcommand::{Subcommand, text};
-use veth::{Network, signal, with_its_test};
+use veth::{Network, end_with_test, signal};
 
 const AFFINITY: Subcommand = Subcommand("affinity");
 
@@ -56,7 +56,7 @@ fn lab(folder: &Path, repeats: &str) -> (Child, PathBuf) {
     let mut command = AFFINITY.command(&words);
     command.arg("--output").arg(&file).arg("--journal").arg(folder.join("journal"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    with_its_test(&mut command);
+    end_with_test(&mut command);
     (command.spawn().unwrap(), file)
 }
 
@@ -120,9 +120,9 @@ fn a_journal_of_a_deleted_namespace_does_not_apply_to_one_with_the_same_number()
     }
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
-    let inode = |network: &Network| text(&network.inside("stat -L -c %i /proc/self/ns/net").stdout);
+    let inode = |network: &Network| text(&network.in_receiver("stat -L -c %i /proc/self/ns/net").stdout);
     let first = Network::new("a");
-    first.set("0");
+    first.set_rps("0");
     let mut sweep = first.sweep("50");
     first.wait_for_change(0);
     signal(&sweep, libc::SIGKILL);
@@ -145,7 +145,7 @@ fn a_journal_of_a_deleted_namespace_does_not_apply_to_one_with_the_same_number()
         eprintln!("the number was not reused: trying another namespace nevertheless");
     }
     // Set the value that the sweep left, so that a journal mistaken for this namespace's would be applied.
-    second.set(&format!("{left:x}"));
+    second.set_rps(&format!("{left:x}"));
     let restored = second.longma(&["restore", "--journal"]).arg(&journal).output().unwrap();
     assert_eq!(restored.status.code(), Some(1), "{}", text(&restored.stdout));
     assert!(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use subcommand::{Subcommand, text};
-use veth::{Network, signal, with_its_test};
+use veth::{Network, end_with_test, signal};
 
 const AFFINITY: Subcommand = Subcommand("affinity");
 
@@ -52,7 +52,7 @@ impl Drop for Namespace {
 }
 
 fn mtu(network: &Network, name: &str) -> String {
-    text(&network.inside(&format!("cat /sys/class/net/{name}/mtu")).stdout).trim().into()
+    text(&network.in_receiver(&format!("cat /sys/class/net/{name}/mtu")).stdout).trim().into()
 }
 
 fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -72,7 +72,7 @@ fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
     command.args(&all[1..]);
     command.env("LONGMA_AFFINITY_JOURNAL", network.path("journal"));
     command.env("LONGMA_AFFINITY_STATE", network.path("decisions"));
-    with_its_test(&mut command);
+    end_with_test(&mut command);
     command.output().unwrap()
 }
 
@@ -82,14 +82,14 @@ fn an_interface_renamed_during_a_sweep_is_restored() {
         return;
     }
     let network = Network::bare("rn");
-    network.set("0");
+    network.set_rps("0");
     let of = |name: &str| {
         let files = format!("cd /sys/class/net/{name} && grep . queues/*/* mtu 2>/dev/null");
-        text(&network.inside(&files).stdout)
+        text(&network.in_receiver(&files).stdout)
     };
     let before = of("in0");
     let sweep = begun(&network, LOAD);
-    assert!(network.inside("ip link set in0 down && ip link set in0 name zz0").status.success());
+    assert!(network.in_receiver("ip link set in0 down && ip link set in0 name zz0").status.success());
     let ended = sweep.wait_with_output().unwrap();
     let stderr = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{stderr}");

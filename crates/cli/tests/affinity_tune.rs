@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use subcommand::text;
-use veth::{Network, signal, with_its_test};
+use veth::{Network, end_with_test, signal};
 
 /// Time limit of every wait.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ impl Reader {
         let script = format!("exec {before} cat < /dev/tcp/198.18.1.1/{port} > /dev/null");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &network.names[0], "bash", "-c", &script]).stdin(Stdio::null());
-        with_its_test(&mut command);
+        end_with_test(&mut command);
         Self(command.spawn().unwrap())
     }
 
@@ -208,7 +208,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
         ("", &["--for", "4", "--exclude-port", "7003"], "ended"),
     ] {
         let network = Network::bare("x");
-        network.set("1");
+        network.set_rps("1");
         let settings = network.settings();
         let _sender = Sender::new(&network.names[1], 7003);
         let reader = Reader::new(&network, 7003, before);
@@ -239,7 +239,7 @@ fn a_queue_changed_by_another_program_keeps_its_value() {
     let reader = Reader::new(&network, 7004, "");
     let tune = tune(&network, &[]);
     wait("flow and reader are not kept apart", || are_apart(&network, &reader));
-    network.set("3");
+    network.set_rps("3");
     let log = network.path("decisions");
     wait("it does not see the other hand", || {
         std::fs::read_to_string(&log).unwrap().contains("another program")

@@ -130,7 +130,7 @@ fn sigterm_ends_a_machine() {
 }
 
 #[test]
-fn files_that_are_no_kernels_are_refused_by_name() {
+fn files_that_are_not_kernels_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("kernel.txt");
     std::fs::write(&text, "not a kernel").unwrap();

@@ -44,7 +44,7 @@ fn every_part_states_its_purpose_and_how_to_install_it() {
 }
 
 #[test]
-fn missing_programs_are_named_with_their_packages_and_are_no_failure() {
+fn missing_programs_are_named_with_their_packages_and_are_not_a_failure() {
     let folder = tempdir().unwrap();
     let output = doctor(&[]).env_clear().env("PATH", folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -68,7 +68,7 @@ fn a_host_on_which_no_program_runs_is_a_failure() {
 }
 
 #[test]
-fn a_program_that_hangs_or_shouts_does_not_hold_up_the_doctor() {
+fn a_program_that_hangs_or_prints_too_much_does_not_delay_the_doctor() {
     let folder = tempdir().unwrap();
     let program = |name: &str, script: &str| {
         let path = folder.path().join(name);

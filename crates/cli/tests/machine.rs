@@ -57,7 +57,7 @@ fn sources_are_listed_on_request() {
 }
 
 #[test]
-fn a_name_nearly_right_is_answered_with_the_right_one() {
+fn a_misspelt_name_gets_a_suggestion() {
     let output = MACHINE.output(&["show", "loongson-3a500"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("did you mean `loongson-3a5000`?"), "{}", text(&output.stderr));

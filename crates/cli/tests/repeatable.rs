@@ -80,7 +80,11 @@ fn an_experiment_gives_the_same_bytes_from_two_folders_and_a_copied_checkout() {
         assert!(point["counted"].as_f64().unwrap() > 1000.0, "{line}");
     }
     assert_eq!(exported(&copied, Path::new("/"), "some longer text"), first);
-    assert_eq!(exported(&moved, long.path(), ""), first, "where the guests are is no part of a result");
+    assert_eq!(
+        exported(&moved, long.path(), ""),
+        first,
+        "the location of the guests is not part of a result"
+    );
 }
 
 /// The statistics of a program run in simulated time.

@@ -86,7 +86,7 @@ fn a_trace_is_json_that_names_the_cores() {
 }
 
 #[test]
-fn a_run_without_marks_reports_that_nothing_was_counted() {
+fn a_run_without_markers_reports_that_nothing_was_counted() {
     let run = longma(&["--level", "timing", "--roi"], "hello", &[]);
     assert!(String::from_utf8_lossy(&run.stderr).contains("marked no region of interest"));
 }

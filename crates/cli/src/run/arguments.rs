@@ -86,7 +86,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) stats_out: Option<PathBuf>,
 
-    /// Write a trace for Perfetto (ui.perfetto.dev): threads on cores, marks, IPC, bandwidth.
+    /// Write a trace for Perfetto (ui.perfetto.dev): threads on cores, markers, IPC, bandwidth.
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 

@@ -1,5 +1,5 @@
 //! Two network namespaces joined by a veth pair, for tests of `longma affinity`.
-#![allow(dead_code, reason = "every test program uses a part")]
+#![allow(dead_code, reason = "each test program uses only some of the functions")]
 
 use crate::subcommand::text;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Two named namespaces with a veth pair and a server; removed when dropped.
+/// Two named namespaces joined by a veth pair, with a server unless created by [`Network::bare`]. Dropping it removes
+/// them.
 pub struct Network {
     /// The receiver's namespace and the sender's.
     pub names: [String; 2],
@@ -18,8 +19,8 @@ pub struct Network {
 /// Time limit of a command in seconds.
 const LIMIT: u32 = 300;
 
-/// Makes a command end with the test, and after the time limit.
-pub fn with_its_test(command: &mut Command) {
+/// Makes the kernel kill a command when the test ends or after [`LIMIT`].
+pub fn end_with_test(command: &mut Command) {
     let end = || {
         // SAFETY: system calls with constants. The alarm survives exec, and no handler is installed.
         unsafe {
@@ -46,23 +47,25 @@ impl Network {
             .args(["netns", "exec", &network.names[1], "iperf3", "--server"])
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        with_its_test(&mut server);
+        end_with_test(&mut server);
         network.server = Some(server.spawn().unwrap());
         std::thread::sleep(Duration::from_millis(500));
         // Start from a value that is not the default, so that restoring is visible.
-        network.set("1");
+        network.set_rps("1");
         network
     }
 
     /// Creates the network without a server.
     pub fn bare(name: &str) -> Self {
         let names = ["r", "s"].map(|end| format!("lt{}{name}{end}", std::process::id()));
-        let [here, other] = [&names[0], &names[1]];
+        let [receiver, sender] = [&names[0], &names[1]];
         for name in &names {
             ip(&["netns", "add", name]);
         }
-        ip(&["link", "add", "in0", "netns", here, "type", "veth", "peer", "name", "out0", "netns", other]);
-        for (name, link, address) in [(here, "in0", "198.18.1.2/30"), (other, "out0", "198.18.1.1/30")] {
+        ip(&[
+            "link", "add", "in0", "netns", receiver, "type", "veth", "peer", "name", "out0", "netns", sender,
+        ]);
+        for (name, link, address) in [(receiver, "in0", "198.18.1.2/30"), (sender, "out0", "198.18.1.1/30")] {
             ip(&["-n", name, "addr", "add", address, "dev", link]);
             ip(&["-n", name, "link", "set", link, "up"]);
             ip(&["-n", name, "link", "set", "lo", "up"]);
@@ -70,40 +73,48 @@ impl Network {
         Self { names, server: None, folder: tempfile::tempdir().unwrap() }
     }
 
+    /// A path in the test's temporary folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn inside(&self, script: &str) -> Output {
+    /// Runs a shell script in the receiver's namespace.
+    pub fn in_receiver(&self, script: &str) -> Output {
         let words = ["netns", "exec", &self.names[0], "sh", "-c", script];
         Command::new("ip").args(words).output().unwrap()
     }
 
-    pub fn set(&self, mask: &str) {
+    /// Sets the RPS mask of the receiver's queue.
+    pub fn set_rps(&self, mask: &str) {
         assert!(
-            self.inside(&format!("echo {mask} > /sys/class/net/in0/queues/rx-0/rps_cpus")).status.success()
+            self.in_receiver(&format!("echo {mask} > /sys/class/net/in0/queues/rx-0/rps_cpus"))
+                .status
+                .success()
         );
     }
 
     /// All settings of the interface that a sweep may change.
     pub fn settings(&self) -> String {
-        text(&self.inside("grep . /sys/class/net/in0/queues/*/* /sys/class/net/in0/mtu /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null").stdout)
+        text(&self.in_receiver("grep . /sys/class/net/in0/queues/*/* /sys/class/net/in0/mtu /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null").stdout)
     }
 
+    /// The RPS mask of the receiver's queue.
     pub fn rps(&self) -> u32 {
-        let mask = text(&self.inside("cat /sys/class/net/in0/queues/rx-0/rps_cpus").stdout);
+        let mask = text(&self.in_receiver("cat /sys/class/net/in0/queues/rx-0/rps_cpus").stdout);
         u32::from_str_radix(&mask.trim().replace(',', ""), 16).unwrap()
     }
 
+    /// A `longma affinity` command in the receiver's namespace.
     pub fn longma(&self, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[0], env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words);
         command.env("LONGMA_AFFINITY_JOURNAL", self.path("journal"));
         command.env("LONGMA_AFFINITY_STATE", self.path("decisions"));
-        with_its_test(&mut command);
+        end_with_test(&mut command);
         command
     }
 
+    /// Starts a sweep with the server as the peer.
     pub fn sweep(&self, repeats: &str) -> Child {
         let file = self.path("results.jsonl");
         let words = [
@@ -126,7 +137,10 @@ impl Network {
     pub fn wait_for_change(&self, before: u32) {
         let begin = Instant::now();
         while self.rps() == before {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the sweep changes nothing");
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "the sweep did not change the RPS mask within 60 s"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -146,6 +160,6 @@ impl Drop for Network {
 
 /// Sends a signal to a child of the test.
 pub fn signal(child: &Child, signal: libc::c_int) {
-    // SAFETY: a signal to a child of our own that has not been waited for.
+    // SAFETY: the process is a child of the test and has not been waited for, so its id is not reused.
     unsafe { libc::kill(child.id() as i32, signal) };
 }

@@ -41,13 +41,13 @@ pub(crate) enum End {
     Return,
     /// Any other indirect jump.
     Indirect,
-    /// The run loop executes the last instruction, because it always traps or changes state that translated code
-    /// depends on.
+    /// The run loop executes the last instruction, because it always traps, changes state that translated code depends
+    /// on, or is one of [`BlockEnds`].
     Leave {
         /// The address after it.
         next: u64,
     },
-    /// The word after the last instruction is not an instruction or cannot be fetched.
+    /// The first word is not an instruction. The block is empty.
     Invalid,
 }
 
@@ -83,14 +83,14 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Decodes the block at `start`. Calls `watch` with the address of each host page before reading from it.
+    /// Decodes the block at `start`. Calls `watch` with an address in each host page before reading from the page.
     ///
     /// # Errors
     /// The first instruction cannot be fetched.
     pub fn decode<E: Environment>(
         start: u64,
         guest: &E,
-        interest: BlockEnds,
+        ends: BlockEnds,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
         // Decode into a buffer first, so that the final vector has no spare capacity: there are very many blocks.
@@ -114,7 +114,7 @@ impl Block {
                 break end;
             }
             pc += 4;
-            if interest.ends_at(&instruction) {
+            if ends.ends_at(&instruction) {
                 break End::Leave { next: pc };
             }
             if count == MAX_INSTRUCTIONS {
@@ -130,7 +130,7 @@ impl Block {
         self.start..self.pc(self.instructions.len().max(1))
     }
 
-    /// Whether any of its instructions is in `range`.
+    /// Whether the block was decoded from addresses in `range`.
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
         let own = self.range();
         own.start < range.end && range.start < own.end

@@ -124,7 +124,7 @@ impl DeviceFile {
     }
 
     /// The file of `files` that is open as `descriptor`.
-    pub(crate) fn behind(files: &[Self], descriptor: RawFd) -> Option<&Self> {
+    pub(crate) fn of_descriptor(files: &[Self], descriptor: RawFd) -> Option<&Self> {
         files.iter().find(|file| is_same(file.file.as_raw_fd(), descriptor))
     }
 
@@ -160,7 +160,7 @@ impl DeviceFile {
         length: u64,
     ) -> Result<Option<Backing>, Errno> {
         let descriptor = file.number();
-        let Some(found) = Self::behind(files, descriptor) else { return Ok(None) };
+        let Some(found) = Self::of_descriptor(files, descriptor) else { return Ok(None) };
         if !shared {
             return Err(Errno(libc::EINVAL));
         }

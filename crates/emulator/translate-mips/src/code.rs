@@ -61,17 +61,17 @@ impl Reach {
 
 /// If the instruction at `pc` ends a block: the known addresses where execution can continue after it.
 pub(super) fn successors(instruction: Instruction, pc: u64) -> Option<Vec<u64>> {
-    let behind = pc.wrapping_add(8);
+    let after_slot = pc.wrapping_add(8);
     Some(match instruction.op {
         Op::J => vec![instruction.jump_target(pc)],
-        Op::Jal => vec![behind, instruction.jump_target(pc)],
+        Op::Jal => vec![after_slot, instruction.jump_target(pc)],
         Op::Jr | Op::JrHb => vec![],
-        Op::Jalr | Op::JalrHb => vec![behind],
+        Op::Jalr | Op::JalrHb => vec![after_slot],
         Op::Beq | Op::Blez | Op::Bgez | Op::Beql if instruction.rs() == 0 && instruction.rt() & !1 == 0 => {
             vec![instruction.branch_target(pc)]
         }
-        Op::Bgezal if instruction.rs() == 0 => vec![behind, instruction.branch_target(pc)],
-        _ if instruction.is_branch() => vec![behind, instruction.branch_target(pc)],
+        Op::Bgezal if instruction.rs() == 0 => vec![after_slot, instruction.branch_target(pc)],
+        _ if instruction.is_branch() => vec![after_slot, instruction.branch_target(pc)],
         Op::Syscall => vec![pc.wrapping_add(4)],
         Op::Break => vec![],
         _ => return None,

@@ -17,8 +17,9 @@ impl Lowering<'_> {
     pub(super) fn plan(&mut self, i: Instruction) -> Plan {
         let d = general(i.destination());
         self.make_room(d);
-        let is_mark = i.op == Op::Andi && i.rt() == 0;
-        if i.is_served() && !i.is_checked_sum() || is_mark || i.op == Op::Break {
+        // A marker reports the value of a register to the model.
+        let is_marker = i.op == Op::Andi && i.rt() == 0;
+        if i.is_served() && !i.is_checked_sum() || is_marker || i.op == Op::Break {
             self.flush(u64::MAX);
             return Plan::Regular;
         }
@@ -34,7 +35,7 @@ impl Lowering<'_> {
             if matches!(i.op, Op::Sb | Op::Sh | Op::Sw | Op::Sd) {
                 self.before_reads(bit(general(i.rt())));
             }
-            if self.place(i, access).is_none() {
+            if self.fold_address(i, access).is_none() {
                 self.materialise(general(base));
             }
             return Plan::Regular;
@@ -43,6 +44,7 @@ impl Lowering<'_> {
         Plan::Regular
     }
 
+    /// The plan for an instruction whose result is known at translation time.
     fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let value = i32::try_from(self.value_of(i)?).ok()?;
         (d != STACK_POINTER).then_some(Plan::Defer(d, DeferredExpr::sum(0, value)))
@@ -58,29 +60,30 @@ impl Lowering<'_> {
         numbers.map(general).map(|register| self.form(register).unwrap_or(DeferredExpr::sum(register, 0)))
     }
 
+    /// The plan for an instruction that can be deferred or that uses a deferred value.
     fn sum_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
-        let moved = self.moved(i);
+        let source = self.copy_source(i);
         let form = match i.op {
-            _ if moved.is_some() => self.copied(moved?),
+            _ if source.is_some() => self.copy_of(source?),
             Op::Sll | Op::Dsll if (1..=4).contains(&i.sa()) => {
                 self.before_reads(bit(general(i.rt())));
                 let shape = if i.op == Op::Sll { ExprKind::ShiftWord } else { ExprKind::Sum };
                 DeferredExpr { shape, j: 0, k: self.read(i.rt()), shift: i.sa(), imm: 0 }
             }
-            Op::Daddiu => self.near_sum(i, d)?,
-            Op::Daddu => self.sum_of_two(i, d)?,
+            Op::Daddiu => self.immediate_sum(i, d)?,
+            Op::Daddu => self.register_sum(i, d)?,
             Op::Addu => return self.word_sum(i, d),
             Op::Andi => self.mask(i)?,
             Op::Srl | Op::Dsrl => return self.field(i, d),
             Op::Slt | Op::Sltu | Op::Slti | Op::Sltiu => self.comparison(i)?,
             _ => return None,
         };
-        let waits = d != STACK_POINTER && self.may_defer(d, form);
-        waits.then_some(Plan::Defer(d, form))
+        let defers = d != STACK_POINTER && self.may_defer(d, form);
+        defers.then_some(Plan::Defer(d, form))
     }
 
     /// The source register, if the instruction only copies it (including redundant extensions).
-    fn moved(&self, i: Instruction) -> Option<u8> {
+    fn copy_source(&self, i: Instruction) -> Option<u8> {
         let (s, t) = (i.rs(), i.rt());
         let is_word = |number| self.width(number).is_word;
         let bits = self.width(s).bits;
@@ -96,7 +99,8 @@ impl Lowering<'_> {
         }
     }
 
-    fn copied(&mut self, from: u8) -> DeferredExpr {
+    /// The expression of a copy of a source register.
+    fn copy_of(&mut self, from: u8) -> DeferredExpr {
         let register = general(from);
         if self.form(register).is_some_and(|form| !form.is_register_plus_constant() || form.cost() > 1) {
             self.materialise(register);
@@ -109,7 +113,8 @@ impl Lowering<'_> {
         general(number) == d || self.live_after & bit(general(number)) == 0
     }
 
-    fn near_sum(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
+    /// `daddiu`.
+    fn immediate_sum(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
         let [form, _] = self.sums([i.rs(), 0]);
         let imm = form.imm.checked_add(i.imm());
         let together = imm.filter(|imm| {
@@ -124,7 +129,8 @@ impl Lowering<'_> {
         Some(DeferredExpr::sum(self.read(i.rs()), i.imm()))
     }
 
-    fn sum_of_two(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
+    /// `daddu`.
+    fn register_sum(&mut self, i: Instruction, d: u8) -> Option<DeferredExpr> {
         let [s, t] = self.sums([i.rs(), i.rt()]);
         for ((a, number), b) in [((s, i.rs()), t), ((t, i.rt()), s)] {
             if !b.is_copy() {
@@ -179,7 +185,7 @@ impl Lowering<'_> {
         Some(DeferredExpr { shape: ExprKind::Mask, imm: mask, ..DeferredExpr::sum(self.read(i.rs()), 0) })
     }
 
-    /// A shift of the result of such an `andi`.
+    /// A right shift of the result of such an `andi`, as one instruction that extracts the bits.
     fn field(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         self.before_change(d);
         let form = self.form(general(i.rt())).filter(|form| form.shape == ExprKind::Mask)?;
@@ -208,16 +214,16 @@ impl Lowering<'_> {
 
     /// The address of a load or store if the deferred value of its base can be folded into it. Uses two instructions
     /// only if the base is dead afterwards.
-    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<AccessAddress> {
+    pub(super) fn fold_address(&self, i: Instruction, access: Access) -> Option<AccessAddress> {
         let base = i.rs();
         let plain = AccessAddress { j: general(base), k: 0, imm: i.imm() };
         let Some(form) = self.form(general(base)) else { return Some(plain) };
         let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == ExprKind::Sum && form.shift == 0)?;
-        let place = AccessAddress { j: form.j, k: form.k, imm };
+        let folded = AccessAddress { j: form.j, k: form.k, imm };
         let is_wide = |imm: i32| imm % 4 == 0 && imm as i16 as i32 == imm && access.words.is_some();
         let fits = fits_imm12(imm) || is_wide(imm);
         let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);
-        let is_taken = match form.k {
+        let folds = match form.k {
             0 if fits || form.is_copy() => true,
             0 => {
                 last && form.j != 0
@@ -226,7 +232,7 @@ impl Lowering<'_> {
             _ if imm == 0 => true,
             _ => last && form.imm != 0 && fits,
         };
-        is_taken.then_some(place)
+        folds.then_some(folded)
     }
 
     /// What is known about a source register's value.

@@ -32,11 +32,11 @@ impl Lowering<'_> {
     }
 
     pub(super) fn jump(&mut self, instruction: Instruction, pc: u64, next: Option<u64>) {
-        let behind = pc.wrapping_add(8);
+        let after_slot = pc.wrapping_add(8);
         let (rs, rt) = (instruction.rs(), instruction.rt());
         match instruction.op {
             Op::J => {
-                self.slot(pc, self.live.behind(pc));
+                self.slot(pc, self.live.after(pc));
                 self.leave(instruction.jump_target(pc), next);
             }
             Op::Jal => self.call(pc, instruction.jump_target(pc), next),
@@ -46,14 +46,14 @@ impl Lowering<'_> {
             Op::Beq | Op::Beql | Op::Blez | Op::Bgez
                 if rs == 0 && (rt == 0 || instruction.op == Op::Bgez) =>
             {
-                self.slot(pc, self.live.behind(pc));
+                self.slot(pc, self.live.after(pc));
                 self.leave(instruction.branch_target(pc), next);
             }
             _ => {
                 if matches!(instruction.op, Op::Bltzal | Op::Bgezal | Op::Bltzall | Op::Bgezall) {
                     self.flush(EVERYTHING);
-                    self.assembler.constant(general(31), behind as i64);
-                    self.note(31, Some(behind as i64), Width::UNKNOWN);
+                    self.assembler.constant(general(31), after_slot as i64);
+                    self.note(31, Some(after_slot as i64), Width::UNKNOWN);
                 }
                 self.branch(instruction, pc, next);
             }
@@ -67,20 +67,20 @@ impl Lowering<'_> {
     }
 
     fn call(&mut self, pc: u64, target: u64, next: Option<u64>) {
-        let (behind, live) = (pc.wrapping_add(8), self.live.behind(pc));
+        let (after_slot, live) = (pc.wrapping_add(8), self.live.after(pc));
         self.flush_living(self.before_slot(pc, live));
-        self.assembler.constant(general(31), behind as i64);
+        self.assembler.constant(general(31), after_slot as i64);
         self.changed(general(31));
-        self.note(31, Some(behind as i64), Width::UNKNOWN);
+        self.note(31, Some(after_slot as i64), Width::UNKNOWN);
         self.slot(pc, live);
         self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
-        self.leave(behind, next);
+        self.leave(after_slot, next);
     }
 
     /// Emits the delay slot of `jr` or `jalr` and the lookup of the target's code. Returns the register with the
     /// target: the spare register if the delay slot changes the original.
     fn target_across_slot(&mut self, pc: u64, rs: u8, link: u8) -> u8 {
-        let live = self.live.behind(pc);
+        let live = self.live.after(pc);
         self.flush_living(self.before_slot(pc, live) | bit(general(rs)));
         let changes = self.slot_writes(pc, [rs, rs]) || link != 0 && link == rs;
         if changes {
@@ -123,9 +123,9 @@ impl Lowering<'_> {
     }
 
     fn branch(&mut self, instruction: Instruction, pc: u64, next: Option<u64>) {
-        let (target, behind) = (instruction.branch_target(pc), pc.wrapping_add(8));
+        let (target, after_slot) = (instruction.branch_target(pc), pc.wrapping_add(8));
         let links = matches!(instruction.op, Op::Bltzal | Op::Bgezal | Op::Bltzall | Op::Bgezall);
-        let live = self.live.behind(pc);
+        let live = self.live.after(pc);
         if instruction.is_likely() {
             self.flush(EVERYTHING);
             let condition = self.condition(instruction);
@@ -136,7 +136,7 @@ impl Lowering<'_> {
             self.take(target, links);
             self.known = known;
             self.assembler.place(over);
-            self.leave(behind, next);
+            self.leave(after_slot, next);
             return;
         }
         let condition = self.condition_across_slot(instruction, pc, live);
@@ -145,12 +145,12 @@ impl Lowering<'_> {
             self.assembler.jump(condition.fails, Goal::Label(over));
             self.take(target, true);
             self.assembler.place(over);
-            self.leave(behind, next);
+            self.leave(after_slot, next);
         } else if next == Some(target) {
-            self.assembler.jump(condition.fails, Goal::Source(behind));
+            self.assembler.jump(condition.fails, Goal::Source(after_slot));
         } else {
             self.assembler.jump(condition.holds, Goal::Source(target));
-            self.leave(behind, next);
+            self.leave(after_slot, next);
         }
     }
 

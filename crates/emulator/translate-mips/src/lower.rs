@@ -202,8 +202,8 @@ impl<'a> Lowering<'a> {
     /// Lowers the delay slot of the branch at `pc`. Afterwards, all deferred values of registers in `live` have been
     /// computed.
     pub fn slot(&mut self, pc: u64, live: Set) {
-        let behind = pc.wrapping_add(4);
-        let slot = self.reach.instruction(behind);
+        let slot_pc = pc.wrapping_add(4);
+        let slot = self.reach.instruction(slot_pc);
         let Some(instruction) = slot.filter(|slot| !slot.has_delay_slot() && !matches!(slot.op, Op::Syscall))
         else {
             self.flush(EVERYTHING);

@@ -371,9 +371,10 @@ impl Lowering<'_> {
             }
             _ => {
                 let Some(access) = i.access() else { return false };
-                let place = self.place(i, access).expect("a base that cannot be folded has been computed");
+                let address =
+                    self.fold_address(i, access).expect("a base that cannot be folded has been computed");
                 let register = if access.float { i.rt() } else { self.moved_register(i) };
-                self.access(access, register, place);
+                self.access(access, register, address);
                 return true;
             }
         };
@@ -396,8 +397,8 @@ impl Lowering<'_> {
     }
 
     /// Emits an access of a LoongArch register.
-    fn access(&mut self, access: Access, register: u8, place: AccessAddress) {
-        let AccessAddress { mut j, k, mut imm } = place;
+    fn access(&mut self, access: Access, register: u8, address: AccessAddress) {
+        let AccessAddress { mut j, k, mut imm } = address;
         if k != 0 && imm == 0 {
             self.assembler.three(access.indexed, register, j, k);
             return;

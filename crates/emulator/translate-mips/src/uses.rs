@@ -102,9 +102,9 @@ impl Step {
         let known = Self { writes, ..unknown(reads) };
         let kept = if across { 0 } else { GENERAL };
         let Some(next) = successors(instruction, pc).filter(|_| instruction.has_delay_slot()) else {
-            let behind = pc.wrapping_add(4);
-            let beyond = if reach.leaders.contains(&behind) { kept } else { 0 };
-            return Self { next: vec![behind], beyond, ..known };
+            let next_pc = pc.wrapping_add(4);
+            let beyond = if reach.leaders.contains(&next_pc) { kept } else { 0 };
+            return Self { next: vec![next_pc], beyond, ..known };
         };
         let Some(slot) = reach.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
         let beyond = match instruction.op {
@@ -118,27 +118,29 @@ impl Step {
         Self { next, past, slot: Some((slot.reads(), slot.writes())), beyond, ..known }
     }
 
-    fn behind(&self, before: &FxHashMap<u64, Set>) -> Set {
+    /// Liveness after the instruction and its delay slot, from the liveness before each address.
+    fn after(&self, before: &FxHashMap<u64, Set>) -> Set {
         let at = |pc: &u64| before.get(pc).copied().unwrap_or(EVERYTHING);
         self.next.iter().fold(self.beyond, |set, pc| set | at(pc))
     }
 
+    /// Liveness before the instruction, from the liveness before each address.
     fn before(&self, before: &FxHashMap<u64, Set>) -> Set {
         let past = self.past.map_or(0, |pc| before.get(&pc).copied().unwrap_or(EVERYTHING) | self.beyond);
         let (reads, writes) = self.slot.unwrap_or((0, 0));
-        self.reads | (past | reads | self.behind(before) & !writes) & !self.writes
+        self.reads | (past | reads | self.after(before) & !writes) & !self.writes
     }
 }
 
 /// Liveness at each address of a unit.
 pub(super) struct Liveness {
     before: FxHashMap<u64, Set>,
-    behind: FxHashMap<u64, Set>,
+    after: FxHashMap<u64, Set>,
 }
 
 impl Liveness {
-    /// Computes liveness for all reachable code. Without `across`, all general-purpose registers are live at the end of
-    /// each block.
+    /// Computes liveness for all reachable code. If `across` is false, it is not analysed across blocks: all
+    /// general-purpose registers are live at the end of each block.
     pub fn new(reach: &Reach, across: bool) -> Self {
         let mut steps: Vec<Step> = reach.words.keys().map(|pc| Step::of(reach, *pc, across)).collect();
         steps.sort_unstable_by_key(|step| std::cmp::Reverse(step.pc));
@@ -153,8 +155,8 @@ impl Liveness {
                 break;
             }
         }
-        let behind = steps.iter().map(|step| (step.pc, step.behind(&before))).collect();
-        Self { before, behind }
+        let after = steps.iter().map(|step| (step.pc, step.after(&before))).collect();
+        Self { before, after }
     }
 
     /// Liveness before the instruction at `pc`.
@@ -163,7 +165,7 @@ impl Liveness {
     }
 
     /// Liveness after the instruction at `pc` and its delay slot.
-    pub fn behind(&self, pc: u64) -> Set {
-        self.behind.get(&pc).copied().unwrap_or(EVERYTHING)
+    pub fn after(&self, pc: u64) -> Set {
+        self.after.get(&pc).copied().unwrap_or(EVERYTHING)
     }
 }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_not_mixed_up_and_counts_are_left_to_people() {
+    fn different_quantities_are_not_converted_and_conversions_of_counts_are_unknown() {
         assert_eq!(into("us", "MB"), Conversion::Impossible);
         assert_eq!(into("accesses", "ns"), Conversion::Impossible);
         assert_eq!(into("accesses", "misses"), Conversion::Unknown);

@@ -1,4 +1,5 @@
-//! The values of metrics at the points of a campaign. A metric is a measured one, scaled, or a formula over others.
+//! The values of metrics at the points of a campaign. A metric is a measured value, possibly scaled, or a formula over
+//! other metrics.
 
 use crate::experiment::{Experiment, Metric};
 use crate::formula::{Formula, Points};

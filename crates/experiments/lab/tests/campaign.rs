@@ -94,7 +94,7 @@ unit = "MB/s"
 "#;
 
 #[test]
-fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed() {
+fn a_campaign_waits_for_points_of_another_and_takes_them_over_if_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let worker = |jobs: &str| {
         let mut command = child(folder.path());
@@ -174,7 +174,7 @@ fn a_host_failure_while_retrying_a_failed_point_is_reported() {
 }
 
 #[test]
-fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
+fn a_point_that_fails_on_this_host_and_runs_in_another_campaign_has_a_result() {
     let folder = tempfile::tempdir().unwrap();
     /// Another campaign runs the point before this one ends.
     struct Another<'a>(&'a Store);
@@ -377,7 +377,7 @@ fn a_stopped_campaign_stores_only_the_points_that_ran() {
 }
 
 #[test]
-fn a_key_changes_with_whatever_may_change_the_result_and_with_nothing_else() {
+fn a_key_changes_exactly_with_the_inputs_that_can_change_the_result() {
     let (registry, _) = synthetic::registry();
     let keys = |text: &str, version: &str| -> BTreeMap<String, Key> {
         let experiment = synthetic::experiment(text, &registry);

@@ -101,7 +101,7 @@ fn a_metric_may_be_divided_by_another() {
 }
 
 #[test]
-fn the_quick_form_is_compared_with_what_was_published_of_its_own_points() {
+fn the_quick_form_is_compared_with_published_values_of_its_own_points() {
     let values = |quick| with_results(quick, |experiment, table, _| compare(experiment, &table).len());
     assert_eq!((values(false), values(true)), (2, 1));
 }

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_there_or_not_as_a_point_says_and_unknown_ones_are_refused() {
+    fn a_point_enables_and_disables_parts_and_unknown_parts_are_refused() {
         let point = |named: &[(&str, &str)]| Point {
             key: longma_lab::Key::from("parts"),
             workload: "translation".into(),

@@ -1,9 +1,9 @@
 //! Compares floating-point arithmetic with a library and with the host. Source: rustc_apfloat, LLVM's arithmetic in
-//! Rust; the host's f32 and f64 in rounding to nearest.
+//! Rust; the host's f32 and f64, which round to nearest.
 //!
 //! The library reports no overflow if the result is the greatest finite number, and reports underflow only if the
-//! rounded result is subnormal. IEEE 754's tininess after rounding also covers results that only a bounded exponent
-//! range rounds up to the smallest normal number. In these cases, flags are compared only with QEMU.
+//! rounded result is subnormal. IEEE 754's tininess after rounding also covers a result that is rounded up to the smallest
+//! normal number but would be smaller if the exponent were unbounded. These flags are compared only with QEMU.
 
 use longma_loongarch::float::{
     self, Double, ExceptionFlags, Format, Half, Integer, Relation, RoundingMode, Single,
@@ -15,16 +15,16 @@ use rustc_apfloat::{
 };
 
 /// A format of this crate and the corresponding format of the library.
-trait Twin: Format {
+trait LibraryFormat: Format {
     type Library: Float;
 }
-impl Twin for Half {
+impl LibraryFormat for Half {
     type Library = ApHalf;
 }
-impl Twin for Single {
+impl LibraryFormat for Single {
     type Library = ApSingle;
 }
-impl Twin for Double {
+impl LibraryFormat for Double {
     type Library = ApDouble;
 }
 
@@ -55,7 +55,10 @@ fn is_nan<F: Format>(bits: u64) -> bool {
 }
 
 /// Compares result and exceptions, except for NaN payloads and the borderline cases described above.
-fn agrees<F: Twin>(ours: (u64, ExceptionFlags), theirs: StatusAnd<F::Library>) -> Result<(), String> {
+fn agrees<F: LibraryFormat>(
+    ours: (u64, ExceptionFlags),
+    theirs: StatusAnd<F::Library>,
+) -> Result<(), String> {
     let (bits, flags) = ours;
     let (their_bits, their_flags) = (theirs.value.to_bits() as u64, library_flags(theirs.status));
     let mut significant = 0x1f;
@@ -74,11 +77,11 @@ fn agrees<F: Twin>(ours: (u64, ExceptionFlags), theirs: StatusAnd<F::Library>) -
     Err(format!("{bits:#x} {flags:?}, and the library {their_bits:#x} {their_flags:?}"))
 }
 
-fn value<F: Twin>(bits: u64) -> F::Library {
+fn value<F: LibraryFormat>(bits: u64) -> F::Library {
     F::Library::from_bits(bits.into())
 }
 
-fn arithmetic_agrees<F: Twin>(a: u64, b: u64, c: u64, mode: RoundingMode) -> Result<(), String> {
+fn arithmetic_agrees<F: LibraryFormat>(a: u64, b: u64, c: u64, mode: RoundingMode) -> Result<(), String> {
     let (x, y, z, round) = (value::<F>(a), value::<F>(b), value::<F>(c), library_mode(mode));
     let named = |name: &'static str| {
         move |difference: String| format!("{name} {a:#x} {b:#x} {c:#x} {mode:?}: {difference}")
@@ -156,7 +159,7 @@ fn modes() -> impl Strategy<Value = RoundingMode> {
     prop::sample::select(RoundingMode::ALL.to_vec())
 }
 
-fn conversion_agrees<From: Twin, To: Twin>(a: u64, mode: RoundingMode) -> Result<(), String>
+fn conversion_agrees<From: LibraryFormat, To: LibraryFormat>(a: u64, mode: RoundingMode) -> Result<(), String>
 where
     From::Library: FloatConvert<To::Library>,
 {
@@ -211,9 +214,9 @@ proptest! {
             .map_err(TestCaseError::fail)?;
     }
 
-    /// In the host's rounding mode.
+    /// The host rounds to nearest.
     #[test]
-    fn roots_and_fused_sums_match_the_host(a: f64, b: f64, c: f64, d: f32) {
+    fn square_roots_and_fused_multiply_adds_match_the_host(a: f64, b: f64, c: f64, d: f32) {
         let nearest = RoundingMode::NearestEven;
         let root = float::sqrt::<Double>(a.abs().to_bits(), nearest).0;
         prop_assert_eq!(root, a.abs().sqrt().to_bits());
@@ -223,9 +226,9 @@ proptest! {
         prop_assert_eq!(fused, a.mul_add(b, c).to_bits());
     }
 
-    /// Squares of singles are exact as doubles, so the root must be the neighbour in the rounding direction.
+    /// The square of a single is exact as a double, so it shows whether the root is the neighbour in the rounding direction.
     #[test]
-    fn directed_roots_enclose_the_exact_root(a in patterns::<Single>(), mode in modes()) {
+    fn directed_square_roots_enclose_the_exact_root(a in patterns::<Single>(), mode in modes()) {
         let a = a & !Single::SIGN;
         let number = f32::from_bits(a as u32);
         if number == 0.0 || !number.is_finite() {
@@ -258,13 +261,13 @@ fn every_half_converts_and_compares_as_in_the_library() {
 #[test]
 fn a_nan_keeps_its_sign_and_the_high_bits_of_its_payload_through_conversions() {
     let nearest = RoundingMode::NearestEven;
-    let (quiet, none) = (ExceptionFlags::INVALID, ExceptionFlags::NONE);
-    assert_eq!(float::convert::<Double, Single>(0xfff4_5678_9abc_def0, nearest), (0xffe2_b3c4, quiet));
-    assert_eq!(float::convert::<Double, Single>(0x7ff0_0000_0000_0001, nearest), (0x7fc0_0000, quiet));
+    let (invalid, none) = (ExceptionFlags::INVALID, ExceptionFlags::NONE);
+    assert_eq!(float::convert::<Double, Single>(0xfff4_5678_9abc_def0, nearest), (0xffe2_b3c4, invalid));
+    assert_eq!(float::convert::<Double, Single>(0x7ff0_0000_0000_0001, nearest), (0x7fc0_0000, invalid));
     assert_eq!(float::convert::<Double, Single>(0x7ff8_0000_4000_0000, nearest), (0x7fc0_0002, none));
-    assert_eq!(float::convert::<Single, Double>(0xffa0_0001, nearest), (0xfffc_0000_2000_0000, quiet));
+    assert_eq!(float::convert::<Single, Double>(0xffa0_0001, nearest), (0xfffc_0000_2000_0000, invalid));
     assert_eq!(float::convert::<Single, Half>(0x7fc1_2345, nearest), (0x7e09, none));
-    assert_eq!(float::convert::<Half, Single>(0xfd01, nearest), (0xffe0_2000, quiet));
+    assert_eq!(float::convert::<Half, Single>(0xfd01, nearest), (0xffe0_2000, invalid));
 }
 
 /// Section 3.1.1.3: signaling NaNs have priority over quiet ones, then fa, fj, fk.
@@ -303,10 +306,11 @@ fn tininess_is_detected_after_rounding_with_an_unbounded_exponent() {
     // (1 - 2^-53) * 2^-1022 has 53 bits, so it is representable except for its exponent.
     let product = float::mul::<Double>(below_one, smallest, RoundingMode::NearestEven);
     assert_eq!(product, (smallest, underflow));
-    // (1 - 2^-105) * 2^-1022, from a fused sum, rounds to 2^-1022 even with an unbounded exponent.
+    // (1 - 2^-52) * 2^-1022 is subnormal and exact.
     let sum =
         float::mul_add::<Double>(smallest, 1f64.to_bits(), 1 | 1 << 63, false, false, RoundingMode::Upward);
     assert_eq!(sum, (smallest - 1, ExceptionFlags::TINY_EXACT));
+    // (1 - 2^-112) * 2^-1022 rounds to 2^-1022 even with an unbounded exponent.
     let tiny = 2f64.powi(-60).to_bits();
     let sum = float::mul_add::<Double>(1 | 1 << 63, tiny, smallest, false, false, RoundingMode::NearestEven);
     assert_eq!(sum, (smallest, ExceptionFlags::INEXACT));

@@ -3,7 +3,7 @@
 //! Source: STREAM (J. McCalpin): copy moves 16 bytes per element, triad 24.
 
 use crate::memory::Area;
-use crate::{Effort, MeasureError, Transfer, pin};
+use crate::{Bandwidths, Effort, MeasureError, pin};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -23,14 +23,14 @@ enum Kernel {
     Triad,
 }
 
-/// Bandwidths of `threads` threads on arrays of `bytes` bytes each. Thread i runs on `cpus[i]`, modulo the number of
-/// CPUs.
-pub fn transfer(
+/// Measures the bandwidths of `threads` threads, which share arrays of `bytes` bytes. Thread i runs on `cpus[i]`, modulo
+/// the number of CPUs.
+pub fn measure(
     bytes: usize,
     cpus: &[u32],
     threads: usize,
     effort: &Effort,
-) -> Result<Transfer, MeasureError> {
+) -> Result<Bandwidths, MeasureError> {
     let each = (bytes / threads).max(1 << 20) & !4095;
     let own = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
     // Each thread touches its part first, so that its pages are on its own node.
@@ -50,7 +50,7 @@ pub fn transfer(
         fastest
     };
     let (read, copy, triad) = (best(Kernel::Read, 1), best(Kernel::Copy, 2), best(Kernel::Triad, 3));
-    Ok(Transfer { threads: threads as u32, read, copy, triad })
+    Ok(Bandwidths { threads: threads as u32, read, copy, triad })
 }
 
 /// Nanoseconds from the first thread's start to the last one's end; for a single thread, its CPU time.

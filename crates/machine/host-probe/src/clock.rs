@@ -1,4 +1,4 @@
-//! Measures the clock that a core runs at under load, with a chain of one-cycle operations. The system reports only the
+//! Measures the clock at which a core runs under load, with a chain of one-cycle operations. The system reports only the
 //! nominal clock, which may be above or below it.
 //!
 //! Source: integer add and exclusive-or take one cycle on every current core (Agner Fog, Instruction tables;

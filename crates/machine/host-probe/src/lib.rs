@@ -18,15 +18,15 @@ use std::time::Duration;
 pub enum Thoroughness {
     /// About 20 seconds.
     Quick,
-    /// A few minutes: larger areas, more repetitions, all pairs of cores.
+    /// A few minutes: larger areas, more repetitions, and pairs of up to 64 CPUs instead of 8.
     Thorough,
 }
 
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The system could not provide memory for the test arrays.
-    #[error("cannot get {bytes} bytes of memory to measure with: {error}")]
+    /// The memory to be measured could not be allocated.
+    #[error("cannot allocate {bytes} bytes of memory for the measurement: {error}")]
     Memory {
         /// The size requested.
         bytes: usize,
@@ -35,35 +35,35 @@ pub enum MeasureError {
     },
 }
 
-/// Bandwidths with a number of threads, in bytes a second.
+/// The bandwidths that a number of threads reach together, in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Transfer {
+pub struct Bandwidths {
     /// Number of threads.
     pub threads: u32,
-    /// Reading.
+    /// Of reading.
     pub read: u64,
-    /// Copying, bytes read and written.
+    /// Of copying: bytes read and bytes written.
     pub copy: u64,
-    /// STREAM triad.
+    /// Of STREAM's triad.
     pub triad: u64,
 }
 
 /// Sizes and repetitions.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Repetitions of a measurement, of which the best counts.
+    /// Repetitions of a measurement. The best one is the result.
     pub repeats: u32,
     /// Duration of one repetition.
     pub run: Duration,
-    /// The largest area for a chain of loads, bytes.
+    /// The largest area of a pointer chase, bytes.
     pub largest_chase: usize,
-    /// The largest array for a bandwidth, bytes.
+    /// The largest array of a bandwidth measurement, bytes.
     pub largest_array: usize,
-    /// Maximum number of CPUs between which lines are transferred.
+    /// Maximum number of CPUs among which the transfer of a line is measured.
     pub max_cpus: usize,
     /// Rounds for each pair of CPUs.
     pub rounds: u32,
-    /// Time for all pairs of CPUs together.
+    /// Total time for all pairs of CPUs.
     pub core_to_core: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Allocates memory to measure with: page-aligned, on huge pages and on a given NUMA node if the system allows.
+//! Allocates the memory that is measured: page-aligned, on huge pages and on a given NUMA node if the system allows.
 //!
 //! Source: mmap(2), madvise(2), set_mempolicy(2).
 

@@ -1,13 +1,13 @@
-//! A resource that transfers bytes at a limited rate, first come, first served: a link, a port, a data bus. The caller
-//! adds the latency.
+//! A resource that transfers bytes at a limited rate: a link, a port, a data bus. The caller adds the latency.
 
 use crate::windows::Windows;
 use crate::{Calendar, Duration, Histogram, Served, Statistics, StatisticsError, Time, Value};
 
-/// Fractional bits of service times, because the time of a byte may be far below a picosecond.
+/// Fractional bits of the time per byte, which may be far below a picosecond.
 const FRACTION_BITS: u32 = 24;
 
-/// A resource with a limited number of bytes per second.
+/// A resource with a limited number of bytes per second. Requests in time order are served first come, first served; see
+/// [`Calendar`] for others.
 #[derive(Clone, Debug)]
 pub struct Resource {
     calendar: Calendar,
@@ -23,7 +23,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Creates a resource of `bytes_per_second` (at least 1), whose calendar has buckets of `bucket` (see
+    /// Creates a resource of `bytes_per_second` (0 counts as 1), whose calendar has buckets of `bucket` (see
     /// [`Calendar`]). A good width is the time of a few typical requests.
     pub fn new(bytes_per_second: u64, bucket: Duration) -> Self {
         let rate = bytes_per_second.max(1);
@@ -53,7 +53,7 @@ impl Resource {
         let work = self.service(bytes).ps() + extra.ps();
         let served = match &mut self.windows {
             None => self.calendar.take(at, Duration::from_ps(work)),
-            Some(_) => self.serve_noting(at, bytes, work),
+            Some(_) => self.serve_recording(at, bytes, work),
         };
         self.bytes += u64::from(bytes);
         self.requests += 1;
@@ -64,27 +64,27 @@ impl Resource {
 
     /// Serves `work`, which includes the transfer of `bytes`, and records the windows in which they are transferred.
     #[cold]
-    fn serve_noting(&mut self, at: Time, bytes: u32, work: u64) -> Served {
-        let moving = self.service(bytes).ps();
+    fn serve_recording(&mut self, at: Time, bytes: u32, work: u64) -> Served {
+        let transfer = self.service(bytes).ps();
         let Some(windows) = &mut self.windows else { return self.calendar.take(at, Duration::from_ps(work)) };
-        let mut note = |begin: u64, length: u64, taken: u64| {
-            let share = u128::from(taken) * u128::from(moving) / u128::from(work.max(1));
+        let mut record = |begin: u64, length: u64, taken: u64| {
+            let share = u128::from(taken) * u128::from(transfer) / u128::from(work.max(1));
             windows.add(begin, length, share as u64);
         };
-        self.calendar.take_recording(at, Duration::from_ps(work), &mut note)
+        self.calendar.take_recording(at, Duration::from_ps(work), &mut record)
     }
 
     /// Starts to record the traffic in windows of `length` from `origin` on. Discards earlier records.
-    pub fn watch(&mut self, origin: Time, length: Duration) {
+    pub fn record_windows(&mut self, origin: Time, length: Duration) {
         self.windows = Some(Box::new(Windows::new(origin, length)));
     }
 
     /// Takes the next window that is complete at `now`: its start and the bytes transferred in it. `None` if there is
-    /// none or [recording](Self::watch) is off. Later requests with a time in this window are no longer counted. The
-    /// bytes never exceed the rate.
+    /// none or [recording](Self::record_windows) is off. Later requests with a time in this window are no longer
+    /// counted. The bytes are never more than the rate allows in the window.
     pub fn take_window(&mut self, now: Time) -> Option<(Time, f64)> {
-        let (begin, moving) = self.windows.as_mut()?.take(now)?;
-        Some((begin, moving.ps() as f64 * (1 << FRACTION_BITS) as f64 / self.ps_per_byte as f64))
+        let (begin, transfer) = self.windows.as_mut()?.take(now)?;
+        Some((begin, transfer.ps() as f64 * (1 << FRACTION_BITS) as f64 / self.ps_per_byte as f64))
     }
 
     /// Time to transfer `bytes` without contention, rounded up.

@@ -11,8 +11,9 @@ fn resource() -> Resource {
     Resource::new(RATE, BUCKET)
 }
 
-/// Requests of several cores that are simulated one after another, a quantum each: (arrival in ps, bytes).
-fn skewed_requests() -> impl Strategy<Value = Vec<(u64, u32)>> {
+/// Requests whose arrival times are not in order, as of several cores that are simulated one after another: (arrival in
+/// ps, bytes).
+fn unordered_requests() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let request = (0u64..1_000_000, 1u32..256);
     proptest::collection::vec(request, 1..300)
 }
@@ -27,7 +28,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_in_time_order_are_served_first_come_first_served(mut requests in skewed_requests()) {
+    fn requests_in_time_order_are_served_first_come_first_served(mut requests in unordered_requests()) {
         requests.sort_unstable();
         let mut resource = resource();
         let mut free = 0;
@@ -38,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_is_served_before_arrival_or_above_the_rate(requests in skewed_requests()) {
+    fn no_request_is_served_before_arrival_or_above_the_rate(requests in unordered_requests()) {
         let mut resource = resource();
         for (at, bytes) in requests {
             let end = resource.acquire(Time::from_ps(at), bytes).ps();
@@ -48,17 +49,17 @@ proptest! {
 
     #[test]
     fn no_window_shows_more_than_the_rate(
-        requests in skewed_requests(),
+        requests in unordered_requests(),
         origin in 0u64..300_000,
         length in 1u64..200_000,
         long in 0u64..40_000_000,
     ) {
         let mut resource = resource();
-        resource.watch(Time::from_ps(origin), Duration::from_ps(length));
+        resource.record_windows(Time::from_ps(origin), Duration::from_ps(length));
         for &(at, bytes) in &requests {
             resource.serve(Time::from_ps(at), bytes, Duration::from_ps(if bytes % 16 == 0 { at % 5000 } else { 0 }));
         }
-        // Longer than the whole calendar, so it is served after everything else.
+        // This transfer is longer than the whole calendar, so it is served after all others.
         resource.acquire(Time::from_ps(long), 100_000);
         let (mut windows, mut moved) = (0, 0.0);
         while let Some((begin, bytes)) = resource.take_window(Time::from_ps(100_000_000)) {
@@ -67,14 +68,14 @@ proptest! {
             prop_assert!(bytes <= length as f64 * RATE as f64 / 1e12 + 1e-6, "{} bytes in {} ps", bytes, length);
             moved += bytes;
         }
-        let all = requests.iter().map(|it| f64::from(it.1)).sum::<f64>() + 100_000.0;
+        let all = requests.iter().map(|request| f64::from(request.1)).sum::<f64>() + 100_000.0;
         // Each part of a transfer is rounded down to picoseconds.
         let lost = (requests.len() as f64 * 20.0 + (windows + 2000) as f64 * 2.0) * RATE as f64 / 1e12;
         prop_assert!(moved <= all + 1e-6 && (origin > 0 || moved >= all - lost), "{} of {} bytes", moved, all);
     }
 
     #[test]
-    fn no_bucket_provides_more_time_than_it_has(requests in skewed_requests()) {
+    fn no_bucket_provides_more_time_than_it_has(requests in unordered_requests()) {
         // Work that arrived after the start of a range of buckets and ended within it was served inside the range.
         let mut resource = resource();
         let bucket = BUCKET.ps();
@@ -108,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn work_is_not_delayed_while_the_resource_is_idle(requests in skewed_requests()) {
+    fn work_is_not_delayed_while_the_resource_is_idle(requests in unordered_requests()) {
         // The last request ends at most two buckets later than on an ideal server with requests in time order.
         let mut resource = resource();
         let latest = requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max().unwrap();
@@ -119,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn any_times_and_sizes_are_answered(requests in proptest::collection::vec((any::<u64>(), any::<u32>()), 0..20)) {
+    fn requests_of_any_time_and_size_are_served(requests in proptest::collection::vec((any::<u64>(), any::<u32>()), 0..20)) {
         let mut resource = Resource::new(1_000_000, Duration::from_ps(1));
         for (at, bytes) in requests {
             let at = at >> 8;

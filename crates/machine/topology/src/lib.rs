@@ -24,7 +24,7 @@ pub use discover::{CpuLocation, DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
 pub use machine::{Checked, Machine, OpenError, check};
-pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, Walk, measure};
+pub use measure::{Bandwidths, CacheLatency, MeasureError, Measured, Progress, Thoroughness, Walk, measure};
 pub use parts::MachineFile;
 pub use problem::{Level, Located, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

@@ -138,21 +138,25 @@ impl Provider for Myrinet {
         }
     }
 
-    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+    fn request(
+        &self,
+        outgoing: &OutgoingRequest<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<Established, Error> {
         let mut requests = self.shared.requests();
-        let host = std::str::from_utf8(&ask.remote.host).ok().and_then(|host| host.parse().ok());
+        let host = std::str::from_utf8(&outgoing.remote.host).ok().and_then(|host| host.parse().ok());
         let found = requests.waiting.keys().find(|(station, discriminator)| {
-            *discriminator == ask.remote.discriminator && host.is_none_or(|host: usize| host == *station)
+            *discriminator == outgoing.remote.discriminator && host.is_none_or(|host: usize| host == *station)
         });
         let Some(key) = found.cloned() else {
-            return Err(Error::NoMatch(ask.remote.to_string()));
+            return Err(Error::NoMatch(outgoing.remote.to_string()));
         };
         let slot = self.shared.world().add_vi(self.station);
         let number = requests.next;
         requests.next += 1;
         requests.answers.insert(number, None);
-        let (station, attributes) = (self.station, *ask.attributes);
-        let from = Address::new(station.to_string(), &ask.local.discriminator);
+        let (station, attributes) = (self.station, *outgoing.attributes);
+        let from = Address::new(station.to_string(), &outgoing.local.discriminator);
         let pending = PendingRequest { number, from, station, slot, attributes };
         requests.waiting.entry(key.clone()).or_default().push_back(pending);
         self.shared.changed.notify_all();
@@ -166,7 +170,8 @@ impl Provider for Myrinet {
                 Some(Answer::Accepted { slot: peer, attributes }) => {
                     requests.answers.remove(&number);
                     let (own, peer) = ((self.station, slot), (key.0, peer));
-                    let link = MyrinetLink::new(self.shared.clone(), own, peer, ask.attributes.reliability);
+                    let link =
+                        MyrinetLink::new(self.shared.clone(), own, peer, outgoing.attributes.reliability);
                     return Ok(Established { link: Box::new(link), remote_attributes: attributes });
                 }
                 None => {}

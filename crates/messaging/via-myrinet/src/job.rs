@@ -111,7 +111,7 @@ pub enum Op {
     /// MyVIA: takes a descriptor of the VI's receive ring, and inserts its steps.
     TakeReceive,
     /// BVIA: records a receive descriptor.
-    NoteReceive,
+    TakeReceiveDoorbell,
     /// Reports the completion to the host.
     Complete(u32, Status),
     /// Delivers the job's packet to the host.
@@ -154,12 +154,12 @@ impl<'a> Planner<'a> {
         Self { settings, tlb, shares: settings.kind == Kind::Myvia, ops: VecDeque::new() }
     }
 
-    /// For a job that has the NIC to itself.
+    /// Plans a job that has the NIC to itself, so that it needs no locks.
     pub fn alone(self) -> Self {
         Self { shares: false, ..self }
     }
 
-    fn is_linear(&self) -> bool {
+    fn is_bvia(&self) -> bool {
         self.settings.kind == Kind::Bvia
     }
 
@@ -175,7 +175,7 @@ impl<'a> Planner<'a> {
         self.step(&steps::SEE_HOST_DMA);
     }
 
-    /// BVIA: translates a page, by the TLB or by DMA from the host's table.
+    /// BVIA: translates a page with the TLB, or after a miss with the host's table, which is read by DMA.
     fn translate(&mut self, page: u64) {
         self.step(&steps::LOOK_UP);
         if !self.tlb.look_up(page) {
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
         self.lock(Engine::Host);
         for piece in pieces {
             self.step(&steps::NEXT_PIECE);
-            if self.is_linear() {
+            if self.is_bvia() {
                 self.translate(piece.page);
             }
             self.host_dma(piece.bytes, direction);
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
 
     /// The steps of a send, an RDMA write or an RDMA read request.
     pub fn send(mut self, work: &Work) -> VecDeque<Op> {
-        if self.is_linear() {
+        if self.is_bvia() {
             self.step(&steps::TAKE_DOORBELL);
             self.fetch(work);
         } else {
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
             self.data(&work.pieces, Direction::FromHost);
         }
         self.transmit();
-        if !self.is_linear() {
+        if !self.is_bvia() {
             self.ops.push_back(Op::FreeSendBuffer);
         }
         if let Some(packet) = packet
@@ -298,7 +298,7 @@ impl<'a> Planner<'a> {
             self.step(&steps::CHECK_RDMA);
         }
         if packet.uses_receive() {
-            match (self.is_linear(), work) {
+            match (self.is_bvia(), work) {
                 (true, Some(work)) => {
                     self.step(&steps::FIND_RECEIVE);
                     self.fetch(work);
@@ -310,7 +310,7 @@ impl<'a> Planner<'a> {
         self.data(pieces, Direction::ToHost);
         // MyVIA frees the buffer early, as it does for a send. If it were held until the completion, which waits until
         // the host engine has moved the next packet's data, the wire would be idle for the duration of a DMA.
-        let early = !self.is_linear();
+        let early = !self.is_bvia();
         if early {
             self.ops.push_back(Op::FreeReceiveBuffer);
         }
@@ -335,9 +335,9 @@ impl<'a> Planner<'a> {
     }
 
     /// BVIA: the steps for a rung receive doorbell.
-    pub fn note_receive(mut self) -> VecDeque<Op> {
+    pub fn take_receive_doorbell(mut self) -> VecDeque<Op> {
         self.step(&steps::TAKE_DOORBELL);
-        self.ops.push_back(Op::NoteReceive);
+        self.ops.push_back(Op::TakeReceiveDoorbell);
         self.ops
     }
 

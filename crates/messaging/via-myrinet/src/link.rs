@@ -172,14 +172,14 @@ impl Link for MyrinetLink {
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason> {
         if std::mem::take(&mut self.connecting) {
-            // The engine's poll at the end of the set-up. A later poll finds what has arrived.
+            // This is the engine's poll at the end of the set-up. A later poll finds what has arrived.
             return Ok(());
         }
         for turn in 0..budget.max(1) {
             // Only the first poll waits. What arrives with it is handled, and then the program continues.
             let waits = self.waits && turn == 0;
-            let news = self.shared.world().poll(self.own.0, self.own.1, waits);
-            match news {
+            let event = self.shared.world().poll(self.own.0, self.own.1, waits);
+            match event {
                 None => return Ok(()),
                 Some(HostEvent::Completed(token, status)) => self.completed(token, status, target),
                 Some(HostEvent::Packet(packet)) => self.arrived(packet, target)?,

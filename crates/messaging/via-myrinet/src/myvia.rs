@@ -5,17 +5,17 @@
 use super::Settings;
 use super::job::{Job, Op, Packet};
 use super::lanai::Engine;
-use super::station::{Next, Order, Side, Station, scaled};
+use super::station::{Action, Next, Side, Station, scaled};
 use super::steps;
 use longma_sim::Time;
 
 /// Continues the firmware at time `now`.
-pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
-    if let Some(next) = station.go_on(now, settings, orders) {
+pub fn resume(station: &mut Station, now: Time, settings: &Settings, actions: &mut Vec<Action>) -> Next {
+    if let Some(next) = station.continue_sequential(now, settings, actions) {
         return next;
     }
     if station.cursor < station.machines.len() {
-        return visit(station, now, settings, orders);
+        return visit(station, now, settings, actions);
     }
     if !station.entered {
         // The end of a round: checks all rings and the receive engine. The cycles of these checks are spent first.
@@ -29,7 +29,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
     station.entered = false;
     station.cursor = 0;
     let found = take_packets(station, settings) | take_descriptor(station, settings);
-    refill(station, now, settings, orders);
+    refill(station, now, settings, actions);
     let moved = found | station.progressed | std::mem::take(&mut station.poked);
     let round = std::mem::take(&mut station.round_cycles);
     station.progressed = false;
@@ -42,7 +42,7 @@ fn spend(station: &mut Station, cycles: u32) -> Next {
 }
 
 /// Visits the machine under the cursor, which continues until it has started an engine or needs one that is busy.
-fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
+fn visit(station: &mut Station, now: Time, settings: &Settings, actions: &mut Vec<Action>) -> Next {
     let mut job = std::mem::replace(&mut station.machines[station.cursor], placeholder());
     let mut cycles = 0;
     if !station.entered {
@@ -87,7 +87,7 @@ fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec
             }
             Some(_) => {
                 if let Some(op) = job.ops.pop_front() {
-                    station.perform(now, &mut job, op, orders);
+                    station.perform(now, &mut job, op, actions);
                 }
                 station.progressed = true;
                 if job.waits.is_some() {
@@ -151,7 +151,7 @@ fn is_alone(station: &Station, bytes: u32, settings: &Settings) -> bool {
 
 fn take_packets(station: &mut Station, settings: &Settings) -> bool {
     let mut found = false;
-    while station.linear.is_none()
+    while station.sequential.is_none()
         && let Some(packet) = station.arrivals.pop_front()
     {
         let slot = packet.to.1;
@@ -163,7 +163,7 @@ fn take_packets(station: &mut Station, settings: &Settings) -> bool {
         let ops = planner.receive(&packet, &pieces, None);
         let job = station.job(slot, ops, Some(packet));
         if alone {
-            station.linear = Some(job);
+            station.sequential = Some(job);
         } else {
             station.machines.push_back(job);
         }
@@ -174,7 +174,7 @@ fn take_packets(station: &mut Station, settings: &Settings) -> bool {
 
 /// Takes the next send, if a buffer is free.
 fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
-    if station.free_send_buffers == 0 || station.linear.is_some() {
+    if station.free_send_buffers == 0 || station.sequential.is_some() {
         return false;
     }
     if let Some((packet, pieces)) = station.replies.pop_front() {
@@ -197,7 +197,7 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
         let ops = planner.send(&work);
         let job = station.job(slot, ops, work.packet);
         if alone {
-            station.linear = Some(job);
+            station.sequential = Some(job);
         } else {
             station.machines.push_back(job);
         }
@@ -207,20 +207,20 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
 }
 
 /// Interrupts the host to refill rings that are low.
-fn refill(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) {
+fn refill(station: &mut Station, now: Time, settings: &Settings, actions: &mut Vec<Action>) {
     for slot in 0..station.vis.len() {
         for side in [Side::Send, Side::Receive] {
             if !station.vis[slot].rings(side).is_low(settings.low_water) {
                 continue;
             }
             if !station.card.interrupt(now) {
-                orders.extend(station.card.interrupt_allowed_at().map(Order::WakeAt));
+                actions.extend(station.card.interrupt_allowed_at().map(Action::WakeAt));
                 return;
             }
             station.vis[slot].rings(side).refilling = true;
             station.progressed = true;
             station.card.compute(scaled(steps::INTERRUPT.cycles(), settings));
-            orders.push(Order::Refill(slot, side));
+            actions.push(Action::Refill(slot, side));
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) waiting: BTreeMap<(usize, Vec<u8>), VecDeque<PendingRequest>>,
-    /// The requests waiting for an answer, with the answer once it is known.
+    /// The requests that wait for an answer, with the answer once it is known.
     pub(super) answers: BTreeMap<u64, Option<Answer>>,
     pub(super) next: u64,
 }

@@ -18,7 +18,7 @@ pub struct Rings<T> {
     capacity: usize,
     small: VecDeque<T>,
     /// The number of descriptors written by the host that have not arrived yet.
-    coming: usize,
+    in_transit: usize,
     big: VecDeque<T>,
     /// The flag in the small ring's header: the big ring is not empty.
     pub flag: bool,
@@ -35,7 +35,7 @@ impl<T> Rings<T> {
         Self {
             capacity,
             small: VecDeque::new(),
-            coming: 0,
+            in_transit: 0,
             big: VecDeque::new(),
             flag: false,
             refilling: false,
@@ -46,17 +46,17 @@ impl<T> Rings<T> {
 
     /// The number of free entries of the small ring, not counting those of descriptors in transit.
     pub fn free(&self) -> usize {
-        self.capacity.saturating_sub(self.small.len() + self.coming)
+        self.capacity.saturating_sub(self.small.len() + self.in_transit)
     }
 
     /// The host starts to write a descriptor into the small ring.
     pub fn write(&mut self) {
-        self.coming += 1;
+        self.in_transit += 1;
     }
 
     /// A descriptor has arrived on the NIC.
     pub fn arrive(&mut self, descriptor: T) {
-        self.coming -= 1;
+        self.in_transit -= 1;
         self.small.push_back(descriptor);
     }
 

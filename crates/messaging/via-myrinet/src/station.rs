@@ -48,7 +48,7 @@ pub struct ViQueues {
     /// Posted sends whose packets have not reached the peer's host.
     pub under_way: u32,
     /// Events for the host, each with the time from which it is visible.
-    pub news: VecDeque<(Time, HostEvent)>,
+    pub host_events: VecDeque<(Time, HostEvent)>,
 }
 
 impl ViQueues {
@@ -61,7 +61,7 @@ impl ViQueues {
             receives: Rings::new(capacity),
             rung: VecDeque::new(),
             under_way: 0,
-            news: VecDeque::new(),
+            host_events: VecDeque::new(),
         }
     }
 
@@ -83,17 +83,17 @@ pub enum Next {
     Idle(Duration),
 }
 
-/// A request of the firmware to the world.
+/// What the world does for the firmware.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum Action {
     /// The send engine starts with this packet.
     Transmit(Packet),
     /// The receive engine has a buffer.
     Armed,
     /// The host engine has started.
     HostDma,
-    /// An event for a VI of the host, visible after the latency of the bridge.
-    Tell(usize, HostEvent),
+    /// Notifies a VI of the host of an event, which is visible after the latency of the bus.
+    NotifyHost(usize, HostEvent),
     /// Interrupt the host to refill this ring.
     Refill(usize, Side),
     /// Wake the firmware at this time.
@@ -124,7 +124,7 @@ pub struct Station {
     /// Free send buffers (MyVIA).
     pub free_send_buffers: u32,
     /// The job that runs sequentially: all of BVIA's, and MyVIA's fast path.
-    pub linear: Option<Job>,
+    pub sequential: Option<Job>,
     /// MyVIA's state machines, the oldest first.
     pub machines: VecDeque<Job>,
     /// The machine being visited.
@@ -167,7 +167,7 @@ impl Station {
             free_receive_buffers: parameters.receive_buffers.max(1) - 1,
             armed: true,
             free_send_buffers: parameters.send_buffers.max(1),
-            linear: None,
+            sequential: None,
             machines: VecDeque::new(),
             cursor: 0,
             entered: false,
@@ -208,36 +208,36 @@ impl Station {
     }
 
     /// Performs a step other than computing: starts an engine or changes the state immediately.
-    pub fn perform(&mut self, now: Time, job: &mut Job, op: Op, orders: &mut Vec<Order>) {
+    pub fn perform(&mut self, now: Time, job: &mut Job, op: Op, actions: &mut Vec<Action>) {
         match op {
             Op::HostDma(bytes, direction) => {
                 let Self { card, bus, .. } = self;
                 card.begin_host(now, bytes, direction, bus);
                 job.waits = Some(Engine::Host);
-                orders.push(Order::HostDma);
+                actions.push(Action::HostDma);
             }
             Op::Send => {
                 self.card.set_link(Engine::Send, true);
                 job.waits = Some(Engine::Send);
                 if let Some(packet) = job.packet.take() {
-                    orders.push(Order::Transmit(packet));
+                    actions.push(Action::Transmit(packet));
                 }
             }
             Op::Complete(token, status) => {
-                orders.push(Order::Tell(job.vi, HostEvent::Completed(token, status)))
+                actions.push(Action::NotifyHost(job.vi, HostEvent::Completed(token, status)))
             }
             Op::Deliver => {
                 if let Some(packet) = job.packet.take() {
-                    orders.push(Order::Tell(job.vi, HostEvent::Packet(packet)));
+                    actions.push(Action::NotifyHost(job.vi, HostEvent::Packet(packet)));
                 }
             }
-            Op::Arm => self.arm(orders),
+            Op::Arm => self.arm(actions),
             Op::FreeReceiveBuffer => {
                 self.free_receive_buffers += 1;
-                self.arm(orders);
+                self.arm(actions);
             }
             Op::FreeSendBuffer => self.free_send_buffers += 1,
-            Op::NoteReceive => {
+            Op::TakeReceiveDoorbell => {
                 let vi = &mut self.vis[job.vi];
                 if let Some(work) = vi.rung.pop_front() {
                     vi.receives.write();
@@ -245,28 +245,33 @@ impl Station {
                 }
             }
             Op::Cycles(_) | Op::Lock(_) | Op::Unlock(_) | Op::TakeReceive => {
-                unreachable!("the firmware's own")
+                unreachable!("the firmware handles this step itself")
             }
         }
     }
 
-    fn arm(&mut self, orders: &mut Vec<Order>) {
+    fn arm(&mut self, actions: &mut Vec<Action>) {
         if !self.armed && self.free_receive_buffers > 0 {
             self.free_receive_buffers -= 1;
             self.armed = true;
-            orders.push(Order::Armed);
+            actions.push(Action::Armed);
         }
     }
 
     /// Continues the sequential job. Returns `None` when it is done.
-    pub fn go_on(&mut self, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Option<Next> {
-        let mut job = self.linear.take()?;
+    pub fn continue_sequential(
+        &mut self,
+        now: Time,
+        settings: &Settings,
+        actions: &mut Vec<Action>,
+    ) -> Option<Next> {
+        let mut job = self.sequential.take()?;
         loop {
             if let Some(engine) = job.waits {
                 if self.card.is_busy(engine) {
                     // The firmware polls the doorbells and the engine until the engine is done.
                     let round = self.card.cycles(self.waiting_round(settings));
-                    self.linear = Some(job);
+                    self.sequential = Some(job);
                     return Some(Next::Idle(round));
                 }
                 job.waits = None;
@@ -274,7 +279,7 @@ impl Station {
             match job.ops.pop_front() {
                 None => return None,
                 Some(Op::Cycles(cycles)) => {
-                    self.linear = Some(job);
+                    self.sequential = Some(job);
                     return Some(Next::After(self.card.compute(cycles)));
                 }
                 // There is no other job to lock an engine against.
@@ -285,7 +290,7 @@ impl Station {
                         steps.into_iter().rev().for_each(|op| job.ops.push_front(op));
                     }
                 }
-                Some(op) => self.perform(now, &mut job, op, orders),
+                Some(op) => self.perform(now, &mut job, op, actions),
             }
         }
     }

@@ -8,7 +8,7 @@ use super::job::{Content, PACKET_BYTES, Packet, Work};
 use super::lanai::{Engine, Parameters, Switch};
 use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
 use super::settings::Kind;
-use super::station::{HostEvent, Next, Order, Side, Station};
+use super::station::{Action, HostEvent, Next, Side, Station};
 use super::steps::host;
 use super::translation::Piece;
 use super::{bvia, myvia};
@@ -50,10 +50,11 @@ pub struct World {
     events: EventQueue<Event>,
     stations: Vec<Station>,
     switch: Switch,
-    /// Packets waiting for each station, the oldest first, with their sender and waiting time.
+    /// The packets that wait for each station, the oldest first: the time since which they wait, and their sender.
     offered: Vec<VecDeque<(Time, usize, Packet)>>,
-    news: u64,
-    orders: Vec<Order>,
+    /// The number of events that hosts have received.
+    host_events: u64,
+    actions: Vec<Action>,
 }
 
 /// Statistics of a station.
@@ -85,8 +86,8 @@ impl World {
             switch: Switch::new(&parameters),
             offered: vec![VecDeque::new(); stations.len()],
             stations,
-            news: 0,
-            orders: Vec::new(),
+            host_events: 0,
+            actions: Vec::new(),
             parameters,
             settings,
         }
@@ -225,7 +226,7 @@ impl World {
     pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<HostEvent> {
         let mut local = self.catch_up(station, host::POLL);
         loop {
-            if let Some((visible, _)) = self.stations[station].vis[slot].news.front() {
+            if let Some((visible, _)) = self.stations[station].vis[slot].host_events.front() {
                 if *visible <= local {
                     return self.collect(station, slot);
                 }
@@ -246,14 +247,14 @@ impl World {
         let spent = self.host_time(host::COLLECT).ps() + self.parameters.memory_latency.ps();
         let station = &mut self.stations[station];
         station.local = Time::from_ps(station.local.ps() + spent);
-        station.vis[slot].news.pop_front().map(|news| news.1)
+        station.vis[slot].host_events.pop_front().map(|event| event.1)
     }
 
     /// Advances the time until an event reaches some host, because all programs wait. Returns `false` if that will
     /// never happen.
     pub fn skip(&mut self) -> bool {
-        let before = self.news;
-        while self.news == before {
+        let before = self.host_events;
+        while self.host_events == before {
             if !self.step() {
                 return false;
             }
@@ -289,12 +290,12 @@ impl World {
         reason: EndReason,
     ) {
         let path = self.parameters.path_latency.ps();
-        let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
+        let last = self.stations[station].vis[slot].host_events.back().map_or(Time::ZERO, |event| event.0);
         let visible = plus(self.now, Duration::from_ps(path)).max(last);
-        let news = &mut self.stations[station].vis[slot].news;
-        news.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
-        news.push_back((visible, HostEvent::Gone(reason)));
-        self.news += 1;
+        let events = &mut self.stations[station].vis[slot].host_events;
+        events.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
+        events.push_back((visible, HostEvent::Gone(reason)));
+        self.host_events += 1;
     }
 
     // ---- time -------------------------------------------------------------------------------------------------------
@@ -407,39 +408,39 @@ impl World {
     }
 
     fn resume(&mut self, number: usize) {
-        let mut orders = std::mem::take(&mut self.orders);
+        let mut actions = std::mem::take(&mut self.actions);
         let station = &mut self.stations[number];
         station.planned = false;
         station.idle = None;
         let next = match self.settings.kind {
-            Kind::Bvia => bvia::resume(station, self.now, &self.settings, &mut orders),
-            Kind::Myvia => myvia::resume(station, self.now, &self.settings, &mut orders),
+            Kind::Bvia => bvia::resume(station, self.now, &self.settings, &mut actions),
+            Kind::Myvia => myvia::resume(station, self.now, &self.settings, &mut actions),
         };
         match next {
             Next::After(took) => self.plan(number, plus(self.now, took)),
             Next::Idle(round) => self.stations[number].idle = Some((self.now, round)),
         }
-        for order in orders.drain(..) {
-            self.carry_out(number, order);
+        for action in actions.drain(..) {
+            self.apply(number, action);
         }
-        self.orders = orders;
+        self.actions = actions;
     }
 
-    fn carry_out(&mut self, number: usize, order: Order) {
-        match order {
-            Order::Transmit(packet) => {
+    fn apply(&mut self, number: usize, action: Action) {
+        match action {
+            Action::Transmit(packet) => {
                 let to = packet.to.0;
                 self.offered[to].push_back((self.now, number, packet));
                 self.pass(to);
             }
-            Order::Armed => self.pass(number),
-            Order::HostDma => {
+            Action::Armed => self.pass(number),
+            Action::HostDma => {
                 let ends = self.stations[number].bus.dma_end();
                 self.events.push(ends, Event::HostDma(number));
             }
-            Order::Tell(slot, news) => {
+            Action::NotifyHost(slot, event) => {
                 let visible = plus(self.now, self.parameters.bus_latency);
-                if let HostEvent::Packet(packet) = &news
+                if let HostEvent::Packet(packet) = &event
                     && !matches!(packet.content, Content::ReadResponse { .. })
                 {
                     let (from, sender) = packet.from;
@@ -448,15 +449,15 @@ impl World {
                 }
                 let vi = &mut self.stations[number].vis[slot];
                 if vi.active {
-                    vi.news.push_back((visible, news));
-                    self.news += 1;
+                    vi.host_events.push_back((visible, event));
+                    self.host_events += 1;
                 }
             }
-            Order::Refill(slot, side) => {
+            Action::Refill(slot, side) => {
                 let at = plus(self.now, self.parameters.interrupt);
                 self.events.push(at, Event::Refill(number, slot, side, true));
             }
-            Order::WakeAt(at) => {
+            Action::WakeAt(at) => {
                 self.events.push(at, Event::Poke(number));
             }
         }

@@ -5,7 +5,7 @@ use longma_via::*;
 use std::process::Command;
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 const HALF: usize = 2048;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,16 +18,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let send = |text: &str| {
         memory.write(HALF, text.as_bytes());
         vi.post_send(&Descriptor::send(&[memory.segment(HALF, text.len())]))?;
-        vi.send_wait(SOON)
+        vi.send_wait(TIMEOUT)
     };
     let receive = || {
-        let message = vi.receive_wait(SOON)?;
+        let message = vi.receive_wait(TIMEOUT)?;
         let mut bytes = vec![0; message.length as usize];
         memory.read(0, &mut bytes);
         Ok::<_, Error>(String::from_utf8_lossy(&bytes).into_owned())
     };
     if let Some(name) = std::env::args().nth(1) {
-        vi.connect(&Address::local("client"), &Address::local(&name), SOON)?;
+        vi.connect(&Address::local("client"), &Address::local(&name), TIMEOUT)?;
         send("hello from another process")?;
         println!("client: {}", receive()?);
         return Ok(());
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = Address::local(format!("echo-{}", std::process::id()));
     let listener = nic.listen(&name)?;
     let mut client = Command::new(std::env::current_exe()?).arg(name.to_string()).spawn()?;
-    listener.wait(SOON)?.accept(&vi)?;
+    listener.wait(TIMEOUT)?.accept(&vi)?;
     let heard = receive()?;
     println!("server: {heard}");
     send(&heard.to_uppercase())?;

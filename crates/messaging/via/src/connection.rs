@@ -25,7 +25,8 @@ impl ConnectionRequest {
         self.incoming.remote_attributes()
     }
 
-    /// The credentials of the peer's process. `None` if the provider cannot determine them (networks).
+    /// The credentials of the peer's process. `None` if the provider cannot determine them, as
+    /// over a network.
     pub fn credentials(&self) -> Option<Credentials> {
         self.incoming.credentials()
     }

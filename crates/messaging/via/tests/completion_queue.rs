@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// Long enough for quiet VIs to be parked.
 const A_WHILE: Option<Duration> = Some(Duration::from_millis(30));
 
@@ -75,8 +75,8 @@ fn connect(server: (&Host, &Vi), client: &Vi) {
     let name = fresh_name();
     let _ = server.0.nic.connect_wait(&name, Some(Duration::ZERO));
     std::thread::scope(|scope| {
-        scope.spawn(|| server.0.nic.connect_wait(&name, SOON).unwrap().accept(server.1).unwrap());
-        client.connect(&Address::local("client"), &name, SOON).unwrap();
+        scope.spawn(|| server.0.nic.connect_wait(&name, TIMEOUT).unwrap().accept(server.1).unwrap());
+        client.connect(&Address::local("client"), &name, TIMEOUT).unwrap();
     });
 }
 
@@ -102,13 +102,13 @@ fn crowd_on([server, clients]: [Host; 2], count: usize) -> Crowd {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for vi in &at_server {
-                server.nic.connect_wait(&name, SOON).unwrap().accept(vi).unwrap();
+                server.nic.connect_wait(&name, TIMEOUT).unwrap().accept(vi).unwrap();
                 server.receive(vi, 64);
             }
         });
         let remote = Address::new(&server.nic.attributes().local_address, &name.discriminator);
         for vi in &at_clients {
-            vi.connect(&Address::local("client"), &remote, SOON).unwrap();
+            vi.connect(&Address::local("client"), &remote, TIMEOUT).unwrap();
         }
     });
     Crowd { server, clients, queue, vis: at_server.into_iter().zip(at_clients).collect() }
@@ -122,7 +122,7 @@ impl Crowd {
 
     /// Takes the next notification.
     fn heard(&self) -> u32 {
-        let (number, queue) = self.queue.wait(SOON).expect("a notification arrives");
+        let (number, queue) = self.queue.wait(TIMEOUT).expect("a notification arrives");
         assert_eq!(queue, Queue::Receive);
         number
     }
@@ -309,7 +309,7 @@ fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
             // The program uses the VI in all ways while another thread sleeps.
             vi.progress();
             crowd.server.send(vi, 8);
-            assert!(client.receive_wait(SOON).unwrap().is_success());
+            assert!(client.receive_wait(TIMEOUT).unwrap().is_success());
             std::thread::sleep(Duration::from_millis(5));
             crowd.clients.send(client, 8);
             assert_eq!(waits.recv().unwrap(), Some((vi.number(), Queue::Receive)));
@@ -388,7 +388,7 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
                         let (_, vi) = &crowd.vis[talker * mine + which];
                         crowd.clients.receive(vi, 64);
                         crowd.clients.send(vi, 8);
-                        let heard = vi.receive_wait(SOON);
+                        let heard = vi.receive_wait(TIMEOUT);
                         assert!(heard.is_ok_and(|heard| heard.is_success()), "VI {which} of {talker}");
                         answered.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(Duration::from_micros(random.below(1024)));
@@ -432,7 +432,7 @@ fn costs(hosts: [Host; 2], count: usize) -> [Duration; 3] {
     let exchange = |(vi, client): &(Vi, Vi), sleeps: bool| {
         crowd.clients.send(client, 8);
         let notification = if sleeps {
-            crowd.queue.wait(SOON).ok()
+            crowd.queue.wait(TIMEOUT).ok()
         } else {
             std::iter::repeat_with(|| crowd.queue.done()).find_map(|notification| notification)
         };

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// Much longer than any wait in this file takes.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
@@ -30,8 +30,8 @@ fn pair(client: &Nic, server: &Nic, name: &str) -> (Vi, Vi) {
     let _ = server.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let remote = Address::new(&server.attributes().local_address, &name);
     std::thread::scope(|scope| {
-        scope.spawn(|| server.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vis.1).unwrap());
-        vis.0.connect(&Address::local("client"), &remote, SOON).unwrap();
+        scope.spawn(|| server.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vis.1).unwrap());
+        vis.0.connect(&Address::local("client"), &remote, TIMEOUT).unwrap();
     });
     vis
 }
@@ -130,7 +130,7 @@ fn a_new_attempt_to_connect_forgets_the_reason() {
     client.disconnect().unwrap();
     assert_eq!(client.end_reason(), Some(EndReason::Disconnected));
     let nowhere = Address::local(format!("end-nowhere-{}", std::process::id()));
-    client.connect(&Address::local("client"), &nowhere, SOON).unwrap_err();
+    client.connect(&Address::local("client"), &nowhere, TIMEOUT).unwrap_err();
     assert_eq!(client.end_reason(), None);
 }
 
@@ -150,11 +150,11 @@ fn is_server() -> bool {
     let nic = Nic::open().unwrap();
     if role == "accepts" {
         let vi = vi(&nic);
-        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(name), TIMEOUT).unwrap().accept(&vi).unwrap();
         std::thread::sleep(LONG.unwrap());
     } else {
         // The request is taken and not answered.
-        let _request = nic.connect_wait(&Address::local(name), SOON).unwrap();
+        let _request = nic.connect_wait(&Address::local(name), TIMEOUT).unwrap();
         std::process::abort();
     }
     true
@@ -163,7 +163,7 @@ fn is_server() -> bool {
 fn connect_patiently(vi: &Vi, name: &str) -> Result<ViAttributes, Error> {
     let end = Instant::now() + LONG.unwrap();
     loop {
-        match vi.connect(&Address::local("client"), &Address::local(name), SOON) {
+        match vi.connect(&Address::local("client"), &Address::local(name), TIMEOUT) {
             Err(Error::NoMatch(_)) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
             other => return other,
         }
@@ -215,7 +215,7 @@ fn a_post_after_the_peers_end_does_not_discard_its_last_message() {
     blocker.0.post_receive(&receive).unwrap();
     tested.0.post_receive(&Descriptor::receive(&[])).unwrap();
     blocker.1.post_send(&Descriptor::send(&[])).unwrap();
-    receiver.recv_timeout(SOON.unwrap()).unwrap();
+    receiver.recv_timeout(TIMEOUT.unwrap()).unwrap();
     tested.1.post_send(&Descriptor::send(&[])).unwrap();
     tested.1.disconnect().unwrap();
     // Polling another VI of the NIC receives the packets of all its VIs.

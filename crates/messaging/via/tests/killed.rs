@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_ROLE";
 const TEST: &str = "the_survivor_gets_an_error_within_a_second_and_nothing_leaks";
-const SOON: Option<Duration> = Some(Duration::from_secs(30));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
 
 /// The numbers of open files and of mapped shared memory files of this process.
 fn holdings() -> (usize, usize) {
@@ -29,9 +29,9 @@ fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usi
         receive().unwrap();
     }
     if is_server {
-        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(name), TIMEOUT).unwrap().accept(&vi).unwrap();
     } else {
-        while vi.connect(&Address::local("client"), &Address::local(name), SOON).is_err() {
+        while vi.connect(&Address::local("client"), &Address::local(name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -42,7 +42,7 @@ fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usi
     while vi.state() == ViState::Connected {
         let received = match manner % 3 {
             0 => vi.receive_done(),
-            1 => vi.receive_wait(SOON).ok(),
+            1 => vi.receive_wait(TIMEOUT).ok(),
             _ => {
                 // The program does not look for completions; only the state shows the end.
                 std::thread::sleep(Duration::from_millis(1));

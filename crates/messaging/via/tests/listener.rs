@@ -4,7 +4,7 @@ use longma_via::provider::udp::Udp;
 use longma_via::*;
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 fn vi(nic: &Nic) -> Vi {
@@ -23,7 +23,7 @@ fn pairs(name: &str) -> [(Nic, Nic, Address); 2] {
 }
 
 fn connect(client: &Nic, address: &Address) -> Result<ViAttributes, Error> {
-    vi(client).connect(&Address::local("client"), address, SOON)
+    vi(client).connect(&Address::local("client"), address, TIMEOUT)
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn an_address_is_taken_from_listening_until_closing() {
         let here = Address::local(&address.discriminator);
         let listener = server.listen(&here).unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| listener.wait(SOON).unwrap().accept(&vi(&server)).unwrap());
+            scope.spawn(|| listener.wait(TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
             connect(&client, &address).unwrap();
         });
         drop(listener);
@@ -77,7 +77,7 @@ fn a_client_that_has_given_up_is_not_handed_out() {
     assert!(matches!(given_up, Err(Error::Timeout)));
     std::thread::scope(|scope| {
         // A server that ends on the first error serves the patient client.
-        scope.spawn(|| server.connect_wait(&here, SOON).unwrap().accept(&vi(&server)).unwrap());
+        scope.spawn(|| server.connect_wait(&here, TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
         connect(&client, &address).unwrap();
     });
 }

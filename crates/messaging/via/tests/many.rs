@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_MANY";
 const TEST: &str = "a_server_with_many_idle_clients_answers_each_message";
-const SOON: Option<Duration> = Some(Duration::from_secs(300));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(300));
 
 /// Raises the limit on open files as far as possible and returns it.
 fn raise_files() -> u64 {
@@ -37,7 +37,7 @@ fn be_clients(name: &str, count: usize) {
     let vis: Vec<Vi> = (0..count)
         .map(|_| {
             let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
-            vi.connect(&Address::local("client"), &Address::local(name), SOON).unwrap();
+            vi.connect(&Address::local("client"), &Address::local(name), TIMEOUT).unwrap();
             vi
         })
         .collect();
@@ -58,7 +58,7 @@ fn ask(vi: &Vi, memory: &MemoryRegion) -> Duration {
     vi.post_receive(&Descriptor::receive(&[memory.segment(64, 64)])).unwrap();
     let begin = Instant::now();
     vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
-    assert!(vi.receive_wait(SOON).unwrap().is_success());
+    assert!(vi.receive_wait(TIMEOUT).unwrap().is_success());
     let took = begin.elapsed();
     while vi.send_done().is_some() {}
     took
@@ -135,7 +135,7 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     for _ in 0..count {
         let vi = nic.create_vi(ViAttributes::new(tag), None, Some(&queue)).unwrap();
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
-        nic.connect_wait(&name, SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&name, TIMEOUT).unwrap().accept(&vi).unwrap();
         vis.insert(vi.number(), vi);
     }
     let mut lines = BufReader::new(clients.stdout.take().unwrap()).lines();
@@ -154,7 +154,7 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     let mut speak = |which: usize, times: usize| {
         writeln!(orders, "{which} {times}").unwrap();
         for _ in 0..times {
-            let (number, _) = queue.wait(SOON).map(|found| (found.0, found.1)).unwrap();
+            let (number, _) = queue.wait(TIMEOUT).map(|found| (found.0, found.1)).unwrap();
             let vi = &vis[&number];
             assert!(vi.receive_done().unwrap().is_success());
             vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();

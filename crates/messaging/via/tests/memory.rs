@@ -28,7 +28,7 @@ fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
 }
 
 #[test]
-fn a_new_region_has_another_handle_than_a_live_and_a_released_one() {
+fn a_new_region_has_a_different_handle_than_live_and_released_ones() {
     let (nic, tag) = open();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
     let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct Side {
     vi: Vi,
@@ -31,16 +31,16 @@ fn pair(client: &Nic, server: &Nic) -> (Side, Side) {
     let remote = Address::new(&server.attributes().local_address, &name);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            server.connect_wait(&Address::local(&name), SOON).unwrap().accept(&sides.1.vi).unwrap();
+            server.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&sides.1.vi).unwrap();
         });
-        sides.0.vi.connect(&Address::local("client"), &remote, SOON).unwrap();
+        sides.0.vi.connect(&Address::local("client"), &remote, TIMEOUT).unwrap();
     });
     sides
 }
 
 fn say(from: &Side) {
     from.vi.post_send(&Descriptor::send(&[from.memory.segment(0, 8)])).unwrap();
-    from.vi.send_wait(SOON).unwrap();
+    from.vi.send_wait(TIMEOUT).unwrap();
 }
 
 fn nics() -> [[Nic; 2]; 2] {
@@ -68,13 +68,13 @@ fn a_panicking_completion_callback_does_not_affect_other_vis() {
             }
             say(client);
             if std::ptr::eq(server, &bad.1) {
-                has_panicked.recv_timeout(SOON.unwrap()).unwrap();
+                has_panicked.recv_timeout(TIMEOUT.unwrap()).unwrap();
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        assert!(receiver.recv_timeout(SOON.unwrap()).is_ok_and(|receiver| receiver.is_success()));
+        assert!(receiver.recv_timeout(TIMEOUT.unwrap()).is_ok_and(|receiver| receiver.is_success()));
         // The message whose callback panicked is received exactly once.
-        assert!(bad.1.vi.receive_wait(SOON).unwrap().is_success());
+        assert!(bad.1.vi.receive_wait(TIMEOUT).unwrap().is_success());
         assert!(bad.1.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
         // The second receive is flushed, which panics too, and the VI is dropped nevertheless.
         let tag = bad.1.vi.attributes().tag;
@@ -115,7 +115,7 @@ fn a_panicking_waker_does_not_affect_other_futures() {
         say(&bad.0);
         std::thread::sleep(Duration::from_millis(50));
         say(&good.0);
-        assert!(receiver.recv_timeout(SOON.unwrap()).is_ok());
+        assert!(receiver.recv_timeout(TIMEOUT.unwrap()).is_ok());
     }
 }
 
@@ -133,6 +133,6 @@ fn errors_are_reported_after_a_callback_has_panicked() {
         let (client, server) = pair(&client, &server);
         client.vi.disconnect().unwrap();
         assert!(server.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
-        assert_eq!(receiver.recv_timeout(SOON.unwrap()), Ok(Some(server.vi.number())));
+        assert_eq!(receiver.recv_timeout(TIMEOUT.unwrap()), Ok(Some(server.vi.number())));
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_ROLE";
-const SOON: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// Exit codes of a process that allocated, that woke or waited for a thread, or that made another system call.
 const ALLOCATED: i32 = 3;
@@ -80,9 +80,9 @@ fn forbid_system_calls() {
 
 fn connect(nic: &Nic, vi: &Vi, is_server: bool, name: &str) {
     if is_server {
-        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(vi).unwrap();
+        nic.connect_wait(&Address::local(name), TIMEOUT).unwrap().accept(vi).unwrap();
     } else {
-        while vi.connect(&Address::local("client"), &Address::local(name), SOON).is_err() {
+        while vi.connect(&Address::local("client"), &Address::local(name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

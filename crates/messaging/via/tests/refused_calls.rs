@@ -6,7 +6,7 @@
 use longma_via::*;
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// Makes system call `number` fail with EPERM in the calling thread.
 fn refuse(number: libc::c_long) {
@@ -41,11 +41,11 @@ fn a_server_that_may_not_make_a_system_call_refuses_once_with_the_reason() {
             let serving = scope.spawn(|| {
                 let vi = vi(&server);
                 refuse(number);
-                server.connect_wait(&here, SOON).unwrap().accept(&vi).unwrap_err();
+                server.connect_wait(&here, TIMEOUT).unwrap().accept(&vi).unwrap_err();
                 // The client must not ask again.
                 server.connect_wait(&here, Some(Duration::from_secs(1))).map(drop).unwrap_err()
             });
-            let refusal = vi(&client).connect(&Address::local("client"), &here, SOON).unwrap_err();
+            let refusal = vi(&client).connect(&Address::local("client"), &here, TIMEOUT).unwrap_err();
             assert!(refusal.to_string().contains("Operation not permitted"), "{number}: {refusal}");
             assert!(matches!(refusal, Error::Refused(_)), "{number}: {refusal:?}");
             assert!(matches!(serving.join().unwrap(), Error::Timeout), "{number}");

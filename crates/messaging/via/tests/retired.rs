@@ -5,7 +5,7 @@
 use longma_via::*;
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 const LENGTH: usize = 1 << 15;
 
 struct End {
@@ -24,8 +24,8 @@ fn pair(name: &str) -> [End; 2] {
     let name = Address::local(format!("{name}-{}", std::process::id()));
     let _ = ends[0].nic.connect_wait(&name, Some(Duration::ZERO));
     std::thread::scope(|scope| {
-        scope.spawn(|| ends[0].nic.connect_wait(&name, SOON).unwrap().accept(&ends[0].vi).unwrap());
-        ends[1].vi.connect(&Address::local("client"), &name, SOON).unwrap();
+        scope.spawn(|| ends[0].nic.connect_wait(&name, TIMEOUT).unwrap().accept(&ends[0].vi).unwrap());
+        ends[1].vi.connect(&Address::local("client"), &name, TIMEOUT).unwrap();
     });
     ends
 }
@@ -45,7 +45,7 @@ fn filled(end: &End, attributes: MemoryAttributes, byte: u8) -> MemoryRegion {
 /// Receives the next message, which consists of `byte` throughout.
 fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
     receiver.vi.post_receive(&Descriptor::receive(&[into.segment(0, LENGTH)])).unwrap();
-    let got = receiver.vi.receive_wait(SOON).unwrap();
+    let got = receiver.vi.receive_wait(TIMEOUT).unwrap();
     assert!(got.is_success() && got.length as usize == LENGTH, "{got:?}");
     let mut bytes = vec![0; LENGTH];
     into.read(0, &mut bytes);
@@ -61,11 +61,11 @@ fn a_message_from_deregistered_memory_arrives_though_another_region_reuses_its_s
     drop(old);
     let next = filled(&sender, MemoryAttributes::remote(sender.tag), 2);
     arrives(&receiver, &into, 1);
-    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
     settle();
     sender.vi.post_send(&Descriptor::send(&[next.segment(0, LENGTH)])).unwrap();
     arrives(&receiver, &into, 2);
-    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
 }
 
 #[test]
@@ -77,13 +77,13 @@ fn memory_whose_attributes_change_during_a_message_still_carries_messages() {
     memory.set_attributes(MemoryAttributes::remote(sender.tag)).unwrap();
     settle();
     arrives(&receiver, &into, 3);
-    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
     settle();
     for byte in 4..7 {
         memory.write(0, &vec![byte; LENGTH]);
         sender.vi.post_send(&Descriptor::send(&[memory.segment(0, LENGTH)])).unwrap();
         arrives(&receiver, &into, byte);
-        assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+        assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
     }
 }
 
@@ -104,19 +104,19 @@ fn memory_deregistered_during_constant_traffic_frees_its_slot() {
         drop(sender.nic.allocate(LENGTH, MemoryAttributes::local(sender.tag)).unwrap());
         post(&kept);
         arrives(&receiver, &into, 7);
-        assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+        assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
     }
     // Another message is still pending. If the other side is slow to handle control messages, a region is not lent.
     let several = [(); 5].map(|()| filled(&sender, MemoryAttributes::local(sender.tag), 8));
     arrives(&receiver, &into, 7);
-    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success());
     let lies_there = several.iter().any(|next| {
         sender.vi.post_send(&Descriptor::send(&[next.segment(0, 12 << 10)])).unwrap();
         let sent = sender.vi.send_done();
         receiver.vi.post_receive(&Descriptor::receive(&[into.segment(0, LENGTH)])).unwrap();
-        assert!(receiver.vi.receive_wait(SOON).unwrap().is_success());
+        assert!(receiver.vi.receive_wait(TIMEOUT).unwrap().is_success());
         let lies_there = sent.is_none();
-        assert!(sent.or_else(|| sender.vi.send_wait(SOON).ok()).unwrap().is_success());
+        assert!(sent.or_else(|| sender.vi.send_wait(TIMEOUT).ok()).unwrap().is_success());
         lies_there
     });
     assert!(lies_there, "there was no place to lend one at");
@@ -141,7 +141,7 @@ fn memory_whose_attributes_change_repeatedly_during_messages_loses_none() {
             });
             memory.set_attributes(both[turn % 2]).unwrap();
         });
-        assert!(sender.vi.send_wait(SOON).unwrap().is_success(), "turn {turn}");
+        assert!(sender.vi.send_wait(TIMEOUT).unwrap().is_success(), "turn {turn}");
         if turn % 2 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

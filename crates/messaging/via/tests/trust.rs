@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct Side {
     provider: Arc<SharedMemory>,
@@ -36,7 +36,7 @@ fn name(what: &str) -> Address {
 fn connect(server: &Side, client: &Side, name: &Address) -> Result<(), Error> {
     let _ = server.nic.connect_wait(name, Some(Duration::ZERO));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| client.vi.connect(&Address::local("client"), name, SOON).map(|_| ()));
+        let asking = scope.spawn(|| client.vi.connect(&Address::local("client"), name, TIMEOUT).map(|_| ()));
         while !asking.is_finished() {
             if let Ok(asked) = server.nic.connect_wait(name, Some(Duration::from_millis(20))) {
                 asked.accept(&server.vi).unwrap();
@@ -54,12 +54,12 @@ fn each_side_learns_the_other_sides_process_and_user() {
     assert!(client.vi.peer_credentials().is_none(), "there is no peer yet");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let asked = server.nic.connect_wait(&name, SOON).unwrap();
+            let asked = server.nic.connect_wait(&name, TIMEOUT).unwrap();
             let credentials = asked.credentials().unwrap();
             assert_eq!(credentials.uid, own_uid());
             asked.accept(&server.vi).unwrap();
         });
-        client.vi.connect(&Address::local("client"), &name, SOON).unwrap();
+        client.vi.connect(&Address::local("client"), &name, TIMEOUT).unwrap();
     });
     for vi in [&server.vi, &client.vi] {
         let credentials = vi.peer_credentials().unwrap();
@@ -102,7 +102,7 @@ fn a_name_in_a_directory_is_found_only_there() {
     let elsewhere = side(Settings::default());
     let name = name("directory");
     let _ = server.nic.connect_wait(&name, Some(Duration::ZERO));
-    let other = elsewhere.vi.connect(&Address::local("client"), &name, SOON);
+    let other = elsewhere.vi.connect(&Address::local("client"), &name, TIMEOUT);
     assert!(matches!(other, Err(Error::NoMatch(_))));
     connect(&server, &client, &name).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -176,12 +176,12 @@ fn lies_in_memory(server: &Side, client: &Side) -> bool {
         client.vi.post_send(&Descriptor::send(&[from.segment(0, 12 << 10)])).unwrap();
         let sent = client.vi.send_done();
         in_memory = sent.is_none();
-        let received = server.vi.receive_wait(SOON).unwrap();
+        let received = server.vi.receive_wait(TIMEOUT).unwrap();
         assert!(received.is_success() && received.length == 12 << 10, "{received:?}");
         let mut got = vec![0; 12 << 10];
         to.read(0, &mut got);
         assert!(got.iter().all(|byte| *byte == turns as u8));
-        assert!(sent.or_else(|| client.vi.send_wait(SOON).ok()).unwrap().is_success());
+        assert!(sent.or_else(|| client.vi.send_wait(TIMEOUT).ok()).unwrap().is_success());
         turns += 1;
         std::thread::sleep(Duration::from_millis(5));
     }

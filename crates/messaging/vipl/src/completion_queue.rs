@@ -23,18 +23,18 @@ pub(crate) struct CqObject {
     destroyed: AtomicBool,
     /// The number of the program's threads waiting for a notification.
     waiting: AtomicU32,
-    /// Held by the notification thread that waits; the others wait for the lock.
+    /// Held by the notification thread that waits for a completion. The other ones wait for the lock.
     turn: Mutex<()>,
 }
 
 static QUEUES: Table<CqObject> = Table::new(3);
 
 impl CqObject {
-    /// The completion queue for a VI of `nic`. A null handle means none.
+    /// The completion queue that a program passes for a VI of `nic`. A null handle means none.
     ///
     /// # Errors
     /// If the handle is not a completion queue of that NIC.
-    pub(crate) fn tied_to(handle: Handle, nic: &Arc<NicObject>) -> Result<Option<Arc<CqObject>>, Return> {
+    pub(crate) fn for_vi(handle: Handle, nic: &Arc<NicObject>) -> Result<Option<Arc<CqObject>>, Return> {
         if handle.is_null() {
             return Ok(None);
         }
@@ -69,11 +69,11 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
 // SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
-    let free = |object: &CqObject| {
+    let may_destroy = |object: &CqObject| {
         let used = object.cq.has_vis() || object.waiting.load(Ordering::Acquire) > 0;
         if used { Err(Return::ErrorResource) } else { Ok(()) }
     };
-    match QUEUES.remove(handle, free) {
+    match QUEUES.remove(handle, may_destroy) {
         Ok(object) => {
             object.destroyed.store(true, Ordering::Release);
             Return::Success

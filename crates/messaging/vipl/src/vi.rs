@@ -45,7 +45,7 @@ unsafe extern "C" fn VipCreateVi(
         Ok(_) => return Return::InvalidParameter,
         Err(error) => return error,
     };
-    let (Ok(send), Ok(receive)) = (CqObject::tied_to(send, &nic), CqObject::tied_to(receive, &nic)) else {
+    let (Ok(send), Ok(receive)) = (CqObject::for_vi(send, &nic), CqObject::for_vi(receive, &nic)) else {
         return Return::InvalidParameter;
     };
     let (send, receive) = (send.as_ref().map(|object| &object.cq), receive.as_ref().map(|object| &object.cq));
@@ -64,10 +64,10 @@ unsafe extern "C" fn VipCreateVi(
         waiting: AtomicU32::new(0),
         connecting: Mutex::default(),
     });
-    let Some(made) = VIS.insert(object) else { return Return::ErrorResource };
-    nic.vis.lock().ignore_poison().insert(number, made.addr());
+    let Some(new_handle) = VIS.insert(object) else { return Return::ErrorResource };
+    nic.vis.lock().ignore_poison().insert(number, new_handle.addr());
     // SAFETY: not null, and points to writable memory of the caller.
-    unsafe { handle.write(made) };
+    unsafe { handle.write(new_handle) };
     Return::Success
 }
 

@@ -1,7 +1,7 @@
 //! Timing model of one host's memory: caches, coherence, interconnect, DRAM and TLBs. It tracks which caches hold each
 //! line and when each access completes, but no data: guest programs run functionally on host memory.
 //!
-//! Parameters come from the machine file; the book's chapter on the models describes the models.
+//! Parameters come from the machine file. The book's page on timing describes the models.
 
 mod build_error;
 mod cache;

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_belongs_to_the_interface_it_is_named_after_and_to_no_longer_name() {
+    fn an_interrupt_belongs_to_the_interface_after_which_it_is_named_and_not_to_longer_names() {
         let nic = read(&host(), &"eth1".parse().unwrap()).unwrap();
         assert_eq!(nic.irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [50]);
         assert_eq!((nic.node, nic.speed_mbps), (Some(1), Some(40_000)));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_has_one_number_and_one_name_and_this_sys_is_this_namespaces() {
+    fn the_loopback_has_one_index_and_one_name_and_sys_belongs_to_this_namespace() {
         assert_eq!(name_of(index_of("lo").unwrap()).unwrap(), "lo");
         assert_eq!(index_of("nosuch0").unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(name_of(u32::MAX >> 1).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_or_a_cut_report_is_no_rate() {
+    fn an_error_or_a_truncated_report_has_no_rate() {
         let load = Load::Iperf(tcp());
         let refused =
             load.rate(r#"{"start":{},"end":{},"error":"unable to connect to server"}"#).unwrap_err();

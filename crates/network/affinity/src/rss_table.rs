@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_with_another_function_or_other_fields_is_not_believed_to_hash_so() {
+    fn a_driver_with_another_hash_function_or_other_fields_has_no_prediction() {
         let words = |function: u8, transformed: u8| {
             let mut words =
                 vec![GET_HASH, 0, 2, 8, u32::from_ne_bytes([function, transformed, 0, 0]), 0, 7, 9];

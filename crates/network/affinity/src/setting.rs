@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_would_leave_its_folder_is_no_interface() {
+    fn a_name_that_would_leave_its_folder_is_not_an_interface() {
         for name in ["", ".", "..", "../../etc", "a/b", "a b", "sixteen-letters-"] {
             assert!(name.parse::<Interface>().is_err(), "{name}");
         }

@@ -161,7 +161,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_connection_of_ones_own_is_found_with_its_inode_and_bytes() {
+    fn a_connection_of_this_process_is_found_with_its_inode_and_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();

@@ -72,7 +72,7 @@ fn the_best_pair_is_on_the_nics_socket_without_the_cpu_that_is_offline() {
 }
 
 #[test]
-fn steering_is_written_into_the_tree_and_taken_back() {
+fn steering_is_written_into_the_tree_and_undone() {
     let folder = host();
     let host = Tree::recorded(folder.path());
     let nic = interface::read(&host, &"eth2".parse().unwrap()).unwrap();

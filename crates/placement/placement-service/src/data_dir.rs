@@ -219,7 +219,7 @@ mod tests {
         assert!(restore(&old, &copy).unwrap_err().contains("exists"));
         let restored = SqlStore::open_file(&restore(&new, &copy).unwrap()).unwrap();
         assert_eq!(restored.identity().unwrap(), identity);
-        assert!(restore(&folder.path().join("third"), &old.join("lock")).is_err(), "it is no database");
+        assert!(restore(&folder.path().join("third"), &old.join("lock")).is_err(), "it is not a database");
         assert!(!folder.path().join("third").join(DATABASE).exists());
     }
 }

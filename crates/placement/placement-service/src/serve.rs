@@ -149,8 +149,8 @@ fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<
         return Ok(None);
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-    let heard = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
-    if shared && heard.is_some_and(|at| now.saturating_sub(at) < SILENCE_TIMEOUT.as_secs() as i64) {
+    let last_report = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
+    if shared && last_report.is_some_and(|at| now.saturating_sub(at) < SILENCE_TIMEOUT.as_secs() as i64) {
         let what = format!(
             "other services use this database with {before}: start with --overcommit {before}, or stop \
                 them all and wait {} s",

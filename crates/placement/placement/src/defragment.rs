@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_shun_each_other_are_not_packed_together() {
+    fn members_of_an_anti_affinity_group_are_not_packed_together() {
         let (scheduler, vms) = scattered(true);
         assert_eq!(super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20).moves, []);
     }

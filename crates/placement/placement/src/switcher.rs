@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_node_is_relieved_seldom_and_not_to_and_fro() {
+    fn a_crowded_node_is_relieved_rarely_and_without_oscillation() {
         let (host, vms, scheduler) = crowded(&[CpuPolicy::Range; 3]);
         let busy: BTreeMap<VmId, f64> = [(1, 4.0), (2, 4.0), (3, 1.0)].into();
         let mut switcher = Switcher::new(SwitchPolicy::default());

@@ -235,7 +235,7 @@ fn a_transaction_that_cannot_be_serialized_is_retried_as_a_whole() {
 }
 
 #[test]
-fn one_that_never_can_is_given_up_in_time_and_leaves_nothing() {
+fn a_transaction_that_can_never_be_serialized_is_given_up_and_leaves_nothing() {
     on_server(|database, _| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();

@@ -188,7 +188,7 @@ fn with_each_fault(arm: impl Fn(&House, u64), came: impl Fn(&House) -> bool, at_
 }
 
 #[test]
-fn a_crash_before_or_after_any_call_of_the_hypervisor_is_mended() {
+fn a_crash_before_or_after_any_call_of_the_hypervisor_is_repaired() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         let came = |h: &House| h.hypervisor.clone().list_is_refused();
         with_each_fault(|h, at| h.hypervisor.fail_after(at, fault), came, 30);
@@ -196,7 +196,7 @@ fn a_crash_before_or_after_any_call_of_the_hypervisor_is_mended() {
 }
 
 #[test]
-fn a_crash_before_or_after_any_change_of_the_store_is_mended() {
+fn a_crash_before_or_after_any_change_of_the_store_is_repaired() {
     for after in [false, true] {
         let came = |h: &House| h.store.vms(&VmQuery::default()).is_err();
         with_each_fault(|h, at| h.store.die_after(at, after), came, 15);
@@ -506,7 +506,7 @@ fn restart(house: &mut House, name: &str) {
 }
 
 #[test]
-fn a_thread_for_input_and_output_on_anothers_cpu_is_found_and_pinned_back() {
+fn an_io_thread_on_an_exclusive_cpu_is_found_and_pinned_back() {
     let (mut house, own, shared) = neighbours(1);
     let domains = house.hypervisor.domains();
     let (others, emulator) = (&domains[&own].pins.vcpus[0], &domains[&shared].pins.emulator);
@@ -542,7 +542,7 @@ fn changed_memory_is_found_with_a_remedy_and_is_right_after_a_restart() {
 }
 
 #[test]
-fn a_start_that_finds_its_domain_taken_away_is_made_again() {
+fn a_start_whose_domain_was_removed_is_repeated() {
     // The domain disappears during the start, and right after it.
     for at in 1..3 {
         let mut house = house();

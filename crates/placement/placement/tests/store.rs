@@ -22,7 +22,7 @@ fn exclusive(name: &str, vcpus: u32, mib: u64) -> Request {
 }
 
 #[test]
-fn two_schedulers_on_one_file_promise_nothing_twice() {
+fn two_schedulers_on_one_file_reserve_nothing_twice() {
     on_each(|database| {
         let first = database.open();
         for h in 0..3 {
@@ -304,7 +304,7 @@ fn a_database_has_a_permanent_identity() {
 }
 
 #[test]
-fn alarms_stand_once_and_are_cleared_once() {
+fn alarms_are_raised_once_and_cleared_once() {
     on_each(|database| {
         let store = database.open();
         assert!(store.raise_alarm("h", Some(3), "cpu", 0.97).unwrap());
@@ -318,7 +318,7 @@ fn alarms_stand_once_and_are_cleared_once() {
 }
 
 #[test]
-fn files_of_others_and_of_later_versions_are_refused_with_a_sentence() {
+fn foreign_files_and_those_of_later_versions_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     rusqlite::Connection::open(path("other.db")).unwrap().execute_batch("CREATE TABLE x (a)").unwrap();

@@ -1,5 +1,5 @@
-//! Writes a Perfetto trace: the thread on each core, the program's marks, device activity, and the load of components.
-//! Single accesses are left out because a minute of them would fill a disk.
+//! Writes a Perfetto trace: the thread on each core, the program's markers, device activity, and the load of
+//! components. Single accesses are left out because a minute of them would fill a disk.
 
 use std::{
     collections::HashMap,
@@ -197,7 +197,7 @@ impl Timeline {
         }
     }
 
-    /// Records a mark of the program.
+    /// Records a marker of the program.
     pub(super) fn mark(&mut self, slot: ThreadSlot, magic: Magic, at: Time) {
         let name = match magic {
             Magic::RegionBegin => "region of interest begins".into(),

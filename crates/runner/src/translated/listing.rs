@@ -14,7 +14,7 @@ use crate::cores::Cores;
 pub struct ListedUnit {
     /// The number of LoongArch instructions of the unit that were executed.
     pub executed: u64,
-    /// The source instructions, in the order of their code.
+    /// The source instructions, in the order of their translations.
     pub lines: Vec<Line>,
 }
 
@@ -27,9 +27,10 @@ pub struct Line {
     pub text: String,
     /// Its kind: the mnemonic and the types of its operands.
     pub kind: String,
-    /// How often this copy was executed.
+    /// How often it was executed. An instruction may be translated several times, for example in an unrolled loop; each
+    /// translation has its own line.
     pub runs: u64,
-    /// The LoongArch code. It may be empty if the instruction is fused with a neighbour.
+    /// The LoongArch code. Empty if the instruction is fused with a neighbour.
     pub words: Vec<Word>,
 }
 

@@ -23,7 +23,7 @@ pub enum Error {
         held: u64,
     },
     /// The key length is outside the range that this map supports.
-    #[error("a key of {bytes} bytes: keys of this map have {shortest} to {longest} bytes")]
+    #[error("the key has {bytes} bytes: keys of this map have {shortest} to {longest} bytes")]
     KeyLength {
         /// The length of the key, bytes.
         bytes: usize,
@@ -33,7 +33,7 @@ pub enum Error {
         longest: usize,
     },
     /// The value length is outside the range that this map supports.
-    #[error("a value of {bytes} bytes: values of this map have {shortest} to {longest} bytes")]
+    #[error("the value has {bytes} bytes: values of this map have {shortest} to {longest} bytes")]
     ValueLength {
         /// The length of the value, bytes.
         bytes: usize,
@@ -43,7 +43,7 @@ pub enum Error {
         longest: usize,
     },
     /// A block is corrupt.
-    #[error("{block} is damaged: {what}; run a check, and a repair if it finds more")]
+    #[error("{block} is damaged: {what}; run a check, and a repair if the check finds more damage")]
     Damaged {
         /// The corrupt block.
         block: Block,
@@ -74,7 +74,7 @@ pub enum Error {
         /// The number of the first record out of order, from 1.
         record: u64,
     },
-    /// The map was closed through one handle, and others keep it open.
+    /// The map was closed through one handle, but other handles keep it open.
     #[error(
         "{device} is checkpointed but still open: {handles} other handles (maps, snapshots or iterators) use it; drop them first"
     )]
@@ -84,14 +84,14 @@ pub enum Error {
         /// The number of other handles.
         handles: usize,
     },
-    /// The map was opened by a process of which this one is a forked child.
+    /// The map was opened before a fork, and this process is the child.
     #[error(
-        "process {process} has opened {device}, and its forked child cannot write to it: open it after the fork"
+        "process {process} opened {device} and then forked; the child cannot write to it: open it after the fork"
     )]
     Forked {
         /// The device's name.
         device: String,
-        /// The process that opened the map.
+        /// The process that opened the map, the parent.
         process: u32,
     },
     /// The map is open for reading only.
@@ -158,9 +158,9 @@ impl fmt::Display for LostBatches {
 
 fn full_remedy(held: u64) -> String {
     match held {
-        0 => "delete something, or load into a larger device".into(),
+        0 => "delete records, or load the map into a larger device".into(),
         _ => format!(
-            "snapshots and iterators hold {held} blocks: drop them, delete something, or load into a larger device"
+            "snapshots and iterators hold {held} blocks: drop them, delete records, or load the map into a larger device"
         ),
     }
 }
@@ -168,8 +168,8 @@ fn full_remedy(held: u64) -> String {
 fn journal_damaged(block: Block, what: &str, lost: &[LostBatches], later: u64) -> String {
     let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
     format!(
-        "{block} of the journal is damaged: {what}. It had been written completely, so batches are lost: {}; {later} batches after the damage \
-         are intact. Nothing was changed. A check lists all damage; a repair continues without the lost batches",
+        "{block} of the journal is damaged: {what}. The block had been written completely, so this is not the effect of a power cut. Lost: {}; {later} batches \
+         after the damage are intact. Nothing was changed. A check lists all damage; a repair continues without the lost batches",
         lost.join(", ")
     )
 }

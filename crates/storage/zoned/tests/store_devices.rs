@@ -112,7 +112,7 @@ fn garbage_is_collected_on_every_device() {
 }
 
 #[test]
-fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
+fn the_published_trees_run_the_papers_workloads_on_every_device() {
     let pairs = std::env::var("LONGMA_ZONED_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
     on_every_device(|device| {
         for name in ["W1", "W2", "W3", "W4", "W5"] {

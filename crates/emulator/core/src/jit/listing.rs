@@ -119,7 +119,7 @@ const GENERAL: &str = "";
 fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     let state = |offset| offset_of!(Cpu, state) + offset;
     let signs = |offset| offset_of!(Cpu, sign_masks) + offset;
-    let vectors = |offset| offset_of!(Cpu, shift_count_masks) + offset;
+    let counts = |offset| offset_of!(Cpu, shift_count_masks) + offset;
     let reservation = |offset| state(offset_of!(State, reservation)) + offset;
     let jump = |offset| offset_of!(Cpu, jump_cache) + offset;
     let scratch = state(offset_of!(State, lbt)) + offset_of!(ExtendedFlags, scratch);
@@ -144,8 +144,8 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
         (signs(offset_of!(SignMasks, single)), "sign_single", 16, 1),
         (signs(offset_of!(SignMasks, one_double)), "one_double", 16, 1),
         (signs(offset_of!(SignMasks, one_single)), "one_single", 16, 1),
-        (vectors(offset_of!(ShiftCountMasks, word)), "word_counts", 32, 1),
-        (vectors(offset_of!(ShiftCountMasks, doubleword)), "doubleword_counts", 32, 1),
+        (counts(offset_of!(ShiftCountMasks, word)), "word_counts", 32, 1),
+        (counts(offset_of!(ShiftCountMasks, doubleword)), "doubleword_counts", 32, 1),
         (offset_of!(Cpu, crc_constants), "crc_constants", 16, 1),
         (jump(offset_of!(JumpCacheEntry, guest)), "jumps.guest", 8, 1),
         (jump(offset_of!(JumpCacheEntry, host)), "jumps.host", 8, 1),

@@ -1,7 +1,7 @@
-//! A protection key of the host. Pages with the key are writable only while a thread enables writing, which needs no
-//! system call. Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2) (SEGV_PKUERR); Intel's
-//! manual, volume 1, chapter 13 (XSAVE: 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state), volume 3A, section
-//! 4.6.2.
+//! A protection key of the host. A thread can write to pages with the key only while it permits this in its PKRU
+//! register, which takes no system call. Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2)
+//! (SEGV_PKUERR); Intel's manual, volume 1, chapter 13 (XSAVE: 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state),
+//! volume 3A, section 4.6.2.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -81,22 +81,24 @@ fn read_rights() -> u32 {
     rights
 }
 
-/// Sets PKRU. The compiler moves no memory access across it.
+/// Sets PKRU of this thread. Without `nomem`, the compiler moves no memory access across the instruction.
 fn set_rights(rights: u32) {
-    // SAFETY: as above. The rights of this thread do not affect memory safety, since a refused access faults.
+    // SAFETY: a key exists, as in `read_rights`. The rights of this thread do not affect memory safety, since a refused
+    // access faults.
     unsafe { asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
 }
 
 /// The number of PKRU among the components of the extended state.
 const PKRU_COMPONENT: u32 = 9;
-/// The offset of the word in the frame's floating-point state that is [`EXTENDED_MAGIC`] if extended state follows (the
-/// kernel's `asm/sigcontext.h`).
+/// The offset, in the frame's floating-point state, of the word that is [`EXTENDED_MAGIC`] if extended state follows
+/// (the kernel's `asm/sigcontext.h`). The mask of saved components is 8 bytes after it.
 const SOFTWARE_BYTES: usize = 464;
 const EXTENDED_MAGIC: u32 = 0x4650_5853;
 /// The offset of the mask of components that are not in their initial state.
 const PRESENT_COMPONENTS: usize = 512;
 
-/// A fault recovery: if a thread older than the key was refused a read, permits reading from now on. Async-signal-safe.
+/// Recovers from a read fault of a thread that is older than the key: permits the thread to read from now on. Returns
+/// whether it did. Async-signal-safe.
 pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     let Some(number) = NUMBER.load(Ordering::Acquire).checked_sub(1) else { return false };
     if signal != libc::SIGSEGV || info.si_code != SEGV_PKUERR {
@@ -107,15 +109,15 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
     // SAFETY: the kernel's frame has the 512 bytes of the legacy region. If the magic word is present and the mask
     // contains PKRU, it also has the header and that component in the standard format.
     unsafe {
-        let word = |at: usize| state.wrapping_add(at);
+        let field = |at: usize| state.wrapping_add(at);
         if state.is_null()
-            || word(SOFTWARE_BYTES).cast::<u32>().read_unaligned() != EXTENDED_MAGIC
-            || word(SOFTWARE_BYTES + 8).cast::<u64>().read_unaligned() & component == 0
-            || word(PRESENT_COMPONENTS).cast::<u64>().read_unaligned() & component == 0
+            || field(SOFTWARE_BYTES).cast::<u32>().read_unaligned() != EXTENDED_MAGIC
+            || field(SOFTWARE_BYTES + 8).cast::<u64>().read_unaligned() & component == 0
+            || field(PRESENT_COMPONENTS).cast::<u64>().read_unaligned() & component == 0
         {
             return false;
         }
-        let rights = word(PKRU_OFFSET.load(Ordering::Relaxed) as usize).cast::<u32>();
+        let rights = field(PKRU_OFFSET.load(Ordering::Relaxed) as usize).cast::<u32>();
         let key = WriteKey(number);
         let before = rights.read_unaligned();
         if before & key.bits(ACCESS_DISABLED) == 0 {
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn engine_ranges_are_readable_by_all_threads_and_writable_by_the_engine_only() {
         let (begin, begun) = mpsc::channel::<GuestMemory>();
-        // Older than the key, unless another test has allocated it already.
+        // This thread is older than the key, unless another test has already allocated the key.
         let old = std::thread::spawn(move || {
             let memory = begun.recv().unwrap();
             let seen = memory.load::<u32>(START);
@@ -164,19 +166,22 @@ mod tests {
         assert_eq!(young(space.memory().clone()).join().unwrap(), (Ok(2), true));
         begin.send(space.memory().clone()).unwrap();
         assert_eq!(old.join().unwrap(), (Ok(1), true));
-        assert!(space.memory().store::<u32>(START, 3).is_err(), "the engine's thread, outside its writes");
-        assert!(space.memory().write(START, &[0; 8]).is_err(), "a system call's result");
+        assert!(
+            space.memory().store::<u32>(START, 3).is_err(),
+            "the engine's thread, outside of `write_engine_range`"
+        );
+        assert!(space.memory().write(START, &[0; 8]).is_err(), "the result of a system call");
         assert_eq!(space.memory().load::<u32>(START), Ok(1));
     }
 
     #[test]
-    fn pages_that_have_lost_the_key_are_still_written() {
+    fn the_engine_writes_to_pages_that_mprotect_made_read_only() {
         let space = space();
         // SAFETY: the page belongs to this space.
-        let taken = unsafe {
+        let result = unsafe {
             libc::mprotect(space.memory().base().wrapping_add(START as usize).cast(), 4096, libc::PROT_READ)
         };
-        assert_eq!(taken, 0);
+        assert_eq!(result, 0);
         space.write_engine_range(&[(START + 4, 7)]).unwrap();
         assert_eq!(space.memory().load::<u32>(START + 4), Ok(7));
         assert!(space.memory().store::<u32>(START + 4, 3).is_err());

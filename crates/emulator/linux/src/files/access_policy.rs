@@ -7,43 +7,43 @@ use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::Process;
-use crate::root::{OpenHow, access_of, c_path, kernels_name, open_how};
+use crate::root::{OpenHow, access_of, c_path, kernel_name, open_how};
 
 /// A host file that a guest may open by its own name although it is outside the root. Such files contain no user data.
 #[derive(Debug)]
 struct Shared {
     name: &'static str,
-    /// Whether it may be opened for writing, which affects only the terminal.
-    written: bool,
+    /// Whether it may be opened for writing. Writing affects nothing but the terminal.
+    writable: bool,
 }
 
-const fn device(name: &'static str) -> Shared {
-    Shared { name, written: true }
+const fn read_write(name: &'static str) -> Shared {
+    Shared { name, writable: true }
 }
 
-const fn fact(name: &'static str) -> Shared {
-    Shared { name, written: false }
+const fn read_only(name: &'static str) -> Shared {
+    Shared { name, writable: false }
 }
 
 const SHARED: [Shared; 18] = [
-    device("/dev/null"),
-    device("/dev/zero"),
-    device("/dev/full"),
-    device("/dev/random"),
-    device("/dev/urandom"),
-    device("/dev/tty"),
-    fact("/proc/filesystems"),
-    fact("/proc/loadavg"),
-    fact("/proc/meminfo"),
-    fact("/proc/stat"),
-    fact("/proc/uptime"),
-    fact("/proc/sys/kernel/random/uuid"),
-    fact("/proc/sys/net/core/somaxconn"),
-    fact("/proc/sys/vm/overcommit_memory"),
-    fact("/sys/devices/system/cpu/online"),
-    fact("/sys/devices/system/cpu/possible"),
-    fact("/sys/kernel/mm/transparent_hugepage/enabled"),
-    fact("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
+    read_write("/dev/null"),
+    read_write("/dev/zero"),
+    read_write("/dev/full"),
+    read_write("/dev/random"),
+    read_write("/dev/urandom"),
+    read_write("/dev/tty"),
+    read_only("/proc/filesystems"),
+    read_only("/proc/loadavg"),
+    read_only("/proc/meminfo"),
+    read_only("/proc/stat"),
+    read_only("/proc/uptime"),
+    read_only("/proc/sys/kernel/random/uuid"),
+    read_only("/proc/sys/net/core/somaxconn"),
+    read_only("/proc/sys/vm/overcommit_memory"),
+    read_only("/sys/devices/system/cpu/online"),
+    read_only("/sys/devices/system/cpu/possible"),
+    read_only("/sys/kernel/mm/transparent_hugepage/enabled"),
+    read_only("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
 ];
 
 fn shared(path: &[u8]) -> Option<&'static Shared> {
@@ -104,7 +104,7 @@ impl Changeable {
 pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, Errno>> {
     let shared = shared(path)?;
     let (_, writes) = access_of(how.flags as i32);
-    if writes && !shared.written {
+    if writes && !shared.writable {
         return Some(Err(Errno(libc::EACCES)));
     }
     if how.flags as i32 & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
@@ -117,14 +117,14 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
 
 /// Opens the file of a confined guest's descriptor again. A file that is not the guest's own gets no additional access.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
-    let held = PinnedFile::of(descriptor).map_err(not_there)?;
+    let held = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
     // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
     let gains = (wants.0 && !has.0, wants.1 && !has.1);
     if gains != (false, false) && !process.root.owns(&held)? {
-        let name = kernels_name(&held)?;
-        if !shared(&name).is_some_and(|shared| shared.written || !wants.1) {
+        let name = kernel_name(&held)?;
+        if !shared(&name).is_some_and(|shared| shared.writable || !wants.1) {
             return Err(Errno(libc::EACCES));
         }
     }
@@ -133,7 +133,7 @@ pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Resu
 }
 
 /// The error for a path whose descriptor is not open.
-pub(super) fn not_there(error: Errno) -> Errno {
+pub(super) fn bad_descriptor_to_not_found(error: Errno) -> Errno {
     if error == Errno(libc::EBADF) { Errno(libc::ENOENT) } else { error }
 }
 

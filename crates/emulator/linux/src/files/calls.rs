@@ -15,7 +15,7 @@ use super::resolved_path::{absolute, library_path};
 use super::{Follow, ProcFile, ResolvedPath, guest_path};
 use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::devices::CHILD_OPENS;
-use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
+use crate::root::{OpenHow, PathInRoot, c_path, is_in_control_fs, name_at, open_how};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Process, Thread};
 
@@ -65,9 +65,9 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
         // manual path walk.
         let resolve = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
         let process = &thread.process;
-        let base = process.root.hold(&absolute(process, directory as RawFd, b".")?, 0)?;
+        let base = process.root.open_pinned(&absolute(process, directory as RawFd, b".")?, 0)?;
         let (directory, path) = (base.number(), &c_path(&path)?);
-        let inside = Inside { directory, path, resolve, begins_at_switch: is_switch(&base) };
+        let inside = PathInRoot { directory, path, resolve, base_is_in_control_fs: is_in_control_fs(&base) };
         return given(inside.open(how));
     }
     open(&thread.process, directory, &path, how)
@@ -105,7 +105,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
     // A /proc file about this process must show the guest, regardless of the path used.
-    match ProcFile::behind(process, &opened) {
+    match ProcFile::of_open_file(process, &opened) {
         Some(file) => {
             drop(opened);
             given(file.open(process, how.flags as i32))

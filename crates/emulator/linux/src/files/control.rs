@@ -201,7 +201,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 /// the thread's core, or to run deferred work.
 fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned {
     let process = &thread.process;
-    let found = DeviceFile::behind(&process.config.devices, descriptor);
+    let found = DeviceFile::of_descriptor(&process.config.devices, descriptor);
     let (Some(file), Some(simulation)) = (found, process.simulation()) else {
         return Err(Errno(libc::ENOTTY));
     };

@@ -16,7 +16,7 @@ use super::{Follow, ResolvedPath, memory_usage, simulated_proc};
 use crate::Process;
 use crate::fixed_identity::USER;
 use crate::process::is_own_task;
-use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
+use crate::root::{OpenHow, PROC_MEMORY_FILES, c_path, is_in_proc, kernel_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
 
@@ -96,7 +96,7 @@ pub(crate) enum ProcFile {
 impl ProcFile {
     /// The generated file at a path, if there is one.
     pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
-        let found = Self::of(path).filter(|file| file.is_there(process));
+        let found = Self::of(path).filter(|file| file.is_generated_for(process));
         found.or_else(|| Self::under_another_name(process, directory, path))
     }
 
@@ -114,7 +114,7 @@ impl ProcFile {
     }
 
     /// Whether the file is generated for this process. Files about the machine are the host's without simulated time.
-    fn is_there(self, process: &Process) -> bool {
+    fn is_generated_for(self, process: &Process) -> bool {
         !matches!(self, Self::Modelled(_)) || process.simulation().is_some()
     }
 
@@ -142,7 +142,7 @@ impl ProcFile {
             b"stat" if !is_thread => Self::Statistics,
             b"status" if !is_thread => Self::Status,
             b"statm" => Self::Sizes,
-            _ if MEMORY.contains(&name) => Self::Refused,
+            _ if PROC_MEMORY_FILES.contains(&name) => Self::Refused,
             _ => return None,
         })
     }
@@ -159,15 +159,15 @@ impl ProcFile {
         let flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let link = open_how(directory, &c_path(path).ok()?, &how).ok()?;
-        Self::behind(process, &link)
+        Self::of_open_file(process, &link)
     }
 
     /// The generated file that replaces the open host file `file`, if there is one. The path used to open it is irrelevant.
-    pub fn behind(process: &Process, file: &impl AsFd) -> Option<Self> {
+    pub fn of_open_file(process: &Process, file: &impl AsFd) -> Option<Self> {
         if !is_in_proc(file) {
             return None;
         }
-        let name = kernels_name(file).ok()?;
+        let name = kernel_name(file).ok()?;
         // The name starts with the mount point of /proc.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
         let found = parts
@@ -178,7 +178,7 @@ impl ProcFile {
             None => match parts[..] {
                 [.., b"cpuinfo"] => Some(Self::Processors),
                 [.., b"proc", name] => {
-                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_there(process))
+                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_generated_for(process))
                 }
                 _ => None,
             },
@@ -227,7 +227,7 @@ impl ProcFile {
     pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
-                let file = process.root.hold(process.executable.as_os_str().as_bytes(), 0)?;
+                let file = process.root.open_pinned(process.executable.as_os_str().as_bytes(), 0)?;
                 Ok(ResolvedPath::of_held(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),

@@ -8,8 +8,8 @@ use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
 use super::ProcFile;
-use super::access_policy::{self, not_there};
-use crate::root::{Inside, c_path, name_at};
+use super::access_policy::{self, bad_descriptor_to_not_found};
+use crate::root::{PathInRoot, c_path, name_at};
 use crate::{DeviceFile, Process, Thread};
 
 /// PATH_MAX, including the final zero.
@@ -112,7 +112,7 @@ impl ResolvedPath {
         }
         if path.is_empty() {
             let held = match directory {
-                libc::AT_FDCWD => process.root.hold(&process.root.working_directory()?, 0)?,
+                libc::AT_FDCWD => process.root.open_pinned(&process.root.working_directory()?, 0)?,
                 directory => PinnedFile::of(directory)?,
             };
             check(process, &held, used == Use::Change)?;
@@ -120,7 +120,7 @@ impl ResolvedPath {
         }
         match access_policy::descriptor_named(path).filter(|_| used != Use::Name) {
             Some(descriptor) => {
-                let held = PinnedFile::of(descriptor).map_err(not_there)?;
+                let held = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
                 check(process, &held, used == Use::Change)?;
                 Ok(Self::of_held(held))
             }
@@ -160,7 +160,7 @@ impl ResolvedPath {
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
         let hold = |path: &[u8], flags: i32| {
-            let held = process.root.hold(path, flags)?;
+            let held = process.root.open_pinned(path, flags)?;
             check(process, &held, used != Use::Look)?;
             Ok::<_, Errno>(held)
         };
@@ -169,8 +169,8 @@ impl ResolvedPath {
             if used == Use::Change {
                 // Another file system may be mounted at the path. A mount point cannot be replaced with another file.
                 let (directory, path) = (held.number(), &c_path(name)?);
-                let named = Inside { directory, path, resolve: 0, begins_at_switch: false };
-                check(process, &named.hold(libc::O_NOFOLLOW)?, true)?;
+                let named = PathInRoot { directory, path, resolve: 0, base_is_in_control_fs: false };
+                check(process, &named.open_pinned(libc::O_NOFOLLOW)?, true)?;
             }
             return Ok(Self { directory: held.number(), path: c_path(name)?, _held: Some(held) });
         }
@@ -238,7 +238,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
     Ok([&start, &b"/"[..], path].concat())
 }
 
-/// A confined guest's name of the directory behind a descriptor.
+/// A confined guest's name of the directory to which a descriptor refers.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
     let name = name_at(directory)?;
     if !name.starts_with(b"/") {
@@ -256,6 +256,6 @@ pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Er
     };
     let inside = c_path(&[library_root.as_os_str().as_bytes(), path].concat())?;
     // SAFETY: the path is live.
-    let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
-    Ok(if is_there { inside } else { host })
+    let exists = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
+    Ok(if exists { inside } else { host })
 }

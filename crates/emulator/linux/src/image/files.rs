@@ -83,7 +83,7 @@ pub(super) fn capture(
     let open = open_files::all().map_err(|error| ImageError::host("list open files", error))?;
     let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
     for descriptor in open.into_iter().filter(of_guest) {
-        if let Some(device) = DeviceFile::behind(devices, descriptor) {
+        if let Some(device) = DeviceFile::of_descriptor(devices, descriptor) {
             return Err(ImageError::Device {
                 name: device.path(),
                 use_of: format!("open as descriptor {descriptor}"),

@@ -1,7 +1,7 @@
 //! The directory that a guest sees as `/`. Paths are resolved by openat2 within it. Source: openat2(2)
 //! (RESOLVE_IN_ROOT), path_resolution(7).
 
-mod inside;
+mod path_in_root;
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -18,7 +18,9 @@ use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::simulated::waits::{WaitsFor, interruptible};
 
-pub(crate) use inside::{Inside, MEMORY, access_of, is_in_proc, is_switch, kernels_name, last_part, name_at};
+pub(crate) use path_in_root::{
+    PROC_MEMORY_FILES, PathInRoot, access_of, is_in_control_fs, is_in_proc, kernel_name, last_part, name_at,
+};
 
 const RESOLVE_BENEATH: u64 = 0x08;
 const RESOLVE_IN_ROOT: u64 = 0x10;
@@ -67,8 +69,11 @@ impl Root {
             return Ok(Self::default());
         };
         let directory = descriptors::move_to_reserved(open_path(&host)?)?;
-        if is_switch(&directory) {
-            let problem = format!("{} is the kernel's, and programs would change the host", host.display());
+        if is_in_control_fs(&directory) {
+            let problem = format!(
+                "{} is in a control file system of the kernel, with which programs could change the host",
+                host.display()
+            );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
         Ok(Self { confined: Some(Arc::new(Confined { host, directory })) })
@@ -96,20 +101,20 @@ impl Root {
         if self.is_confined() { inside.open(how) } else { inside.resolve(how) }
     }
 
-    /// Opens such a path with O_PATH and these flags.
+    /// Opens a path like [`Root::open`], but with O_PATH and these flags.
     ///
     /// # Errors
     /// As openat2(2).
-    pub fn hold(&self, path: &[u8], flags: i32) -> Result<PinnedFile, Errno> {
-        self.inside(&c_path(path)?).hold(flags)
+    pub fn open_pinned(&self, path: &[u8], flags: i32) -> Result<PinnedFile, Errno> {
+        self.inside(&c_path(path)?).open_pinned(flags)
     }
 
-    fn inside<'a>(&self, path: &'a CString) -> Inside<'a> {
+    fn inside<'a>(&self, path: &'a CString) -> PathInRoot<'a> {
         let (directory, resolve) = match &self.confined {
             Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT),
             None => (libc::AT_FDCWD, 0),
         };
-        Inside { directory, path, resolve, begins_at_switch: false }
+        PathInRoot { directory, path, resolve, base_is_in_control_fs: false }
     }
 
     /// Opens a path for reading, for the loader.
@@ -155,10 +160,10 @@ impl Root {
     /// Whether an open file is the guest's own: it is inside the root and not in a kernel control file system, or it
     /// has no name (pipes, sockets, memory).
     pub fn owns(&self, file: &PinnedFile) -> Result<bool, Errno> {
-        if is_switch(file) {
+        if is_in_control_fs(file) {
             return Ok(false);
         }
-        let name = kernels_name(file)?;
+        let name = kernel_name(file)?;
         Ok(!name.starts_with(b"/") || is_memory(file, &name) || self.guest_name(&name).is_some())
     }
 

@@ -34,9 +34,9 @@ pub fn snapshots() -> BTreeMap<&'static str, String> {
     let kill_flags = bytes(&KILL_FLAGS);
     for row in TABLE.lines().filter(|line| !line.starts_with('#')) {
         let [pattern, name, operands] = row.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("three columns: {row}")
+            panic!("a row needs three columns: {row}")
         };
-        // Fields that do not change the text (of hints and barriers) give duplicates.
+        // Fields that do not change the code, as in hints and barriers, give duplicates.
         let mut seen = BTreeSet::new();
         for instruction in encodings(pattern, operands).into_iter().filter_map(decode) {
             let shown = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &kill_flags);
@@ -87,7 +87,7 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         (b'i', 6) if has("#shift") => vec![0, 3],
         // UXTW, UXTX and SXTW.
         (b'o', 3) => vec![2, 3, 6],
-        // Conditions; GT needs most flags.
+        // Conditions. GT (12) reads three flags; no condition reads more.
         (b'c', 4) if has("#modified0") || has("#modified1") => vec![0, 8, 12, 14, 15],
         (b'c', 4) if has("#to19") => (0..15).collect(),
         (b'c', 4) => vec![12],

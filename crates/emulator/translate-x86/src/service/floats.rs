@@ -1,6 +1,6 @@
 //! MXCSR, and the results of invalid SSE operations, which differ from LoongArch's: the default NaN is negative, and
-//! numbers that do not fit an integer become the smallest one. LoongArch raises a trap for each invalid operation, which
-//! is always enabled for this purpose. The engine executes the instruction again without the trap and corrects the
+//! numbers that do not fit an integer become the smallest one. The LoongArch trap for invalid operations is always enabled
+//! for this purpose: when it occurs, the engine executes the instruction again without the trap and corrects the
 //! result. Source: Intel SDM, volume 1, sections 4.8.3.4 (NaNs), 10.2.3 (MXCSR), 11.5.2 (exceptions), appendix E.4.
 
 use longma_loongarch::{Fcsr, Instruction, State};

@@ -138,7 +138,7 @@ impl Machine<'_> {
             Crc32 => self.checksum(),
             Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => self.segment_bases(),
             Rdrand | Rdseed => self.draw(),
-            _ if x87::is_known(&i) => x87::execute(self),
+            _ if x87::is_x87(&i) => x87::execute(self),
             _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
             _ => {
                 let found = self.mmx().or_else(|| self.cryptography()).or_else(|| self.vectors());

@@ -87,7 +87,7 @@ pub fn translated_with(
             state.pc = engine.code_of(position.pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
         }
         let word = Environment::fetch(&memory, state.pc).map_err(|fault| format!("{fault}"))?;
-        let instruction = decode_word(word).ok_or(format!("{word:#010x} is no instruction"))?;
+        let instruction = decode_word(word).ok_or(format!("{word:#010x} is not an instruction"))?;
         executed += 1;
         if executed > 10_000 {
             return Err("it does not end".into());

@@ -71,7 +71,7 @@ pub(super) fn run_all(
 ) -> Result<Done, RunError> {
     let writer = store.writer()?;
     let claims = Claims::open(store);
-    let unclaimed = claims.why_none.as_ref().map(ToString::to_string);
+    let unclaimed = claims.unavailable.as_ref().map(ToString::to_string);
     let done = Done { unclaimed, ..Done::default() };
     let work = Work {
         workload,

@@ -21,7 +21,8 @@ enum Cells {
     Number(Vec<Option<f64>>),
 }
 
-/// Values of the parameter at `index`: as integers or numbers if all are, otherwise as text.
+/// The values of the parameter at `index`: as integers if all are integers, as numbers if all are numbers, otherwise as
+/// text.
 fn settings(rows: &[&Row], index: usize) -> Cells {
     let values: Vec<_> = rows.iter().map(|row| &row.settings[index]).collect();
     let whole = |s: &&Setting| if let Setting::Integer(n) = s { Some(*n) } else { None };
@@ -49,7 +50,7 @@ fn columns(table: &Table, rows: &[&Row]) -> Vec<(String, Cells)> {
     columns
 }
 
-/// Encodes rows of a table as a Parquet file. Units of metrics are key-value metadata, `unit:METRIC`.
+/// Encodes rows of a table as a Parquet file. The key-value metadata `unit:METRIC` is the unit of a metric.
 pub fn encode(table: &Table, rows: &[&Row]) -> Result<Vec<u8>, ParquetError> {
     let columns = columns(table, rows);
     let fields = columns.iter().map(|(name, cells)| {
@@ -73,10 +74,10 @@ pub fn encode(table: &Table, rows: &[&Row]) -> Result<Vec<u8>, ParquetError> {
         match cells {
             Cells::Text(cells) => {
                 let arrays: Vec<_> = cells.iter().map(|c| c.as_deref().map(ByteArray::from)).collect();
-                put::<ByteArrayType, _>(&mut group, &arrays)?;
+                write_column::<ByteArrayType, _>(&mut group, &arrays)?;
             }
-            Cells::Integer(cells) => put::<Int64Type, _>(&mut group, cells)?,
-            Cells::Number(cells) => put::<DoubleType, _>(&mut group, cells)?,
+            Cells::Integer(cells) => write_column::<Int64Type, _>(&mut group, cells)?,
+            Cells::Number(cells) => write_column::<DoubleType, _>(&mut group, cells)?,
         }
     }
     group.close()?;
@@ -86,7 +87,7 @@ pub fn encode(table: &Table, rows: &[&Row]) -> Result<Vec<u8>, ParquetError> {
 
 type Group<'a, W> = ::parquet::file::writer::SerializedRowGroupWriter<'a, W>;
 
-fn put<T: DataType, W: Write + Send>(
+fn write_column<T: DataType, W: Write + Send>(
     group: &mut Group<'_, W>,
     cells: &[Option<T::T>],
 ) -> Result<(), ParquetError> {

@@ -40,7 +40,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
         let end = |is_part: &dyn Fn(char) -> bool| rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let length = if first.is_ascii_digit() {
             let length = number_length(rest);
-            let number = rest[..length].parse().map_err(|_| format!("`{}` is no number", &rest[..length]))?;
+            let number =
+                rest[..length].parse().map_err(|_| format!("`{}` is not a number", &rest[..length]))?;
             tokens.push(Token::Number(number));
             length
         } else if first.is_ascii_alphabetic() || first == '_' {

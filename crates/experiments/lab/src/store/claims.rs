@@ -1,6 +1,7 @@
-//! Claims: a lock per point, so that concurrent campaigns on one store share the work. A claim ends with its holder.
+//! Claims: a lock per point, so that concurrent campaigns on one store share the work. The kernel ends the claims of a
+//! process that dies.
 //!
-//! Source: fcntl(2), open file description locks: the kernel releases them when the holder ends for any reason, and
+//! Source: fcntl(2), open file description locks: the kernel releases them when the last descriptor is closed, and
 //! network file systems propagate them between hosts.
 
 use super::Store;
@@ -11,14 +12,14 @@ use std::os::fd::AsRawFd;
 
 /// The file whose byte ranges are locked. It stays empty.
 const CLAIMS: &str = "claims";
-/// Byte that represents the whole store. Points use lower ones.
+/// The byte that represents the whole store. Points are represented by lower ones.
 const WHOLE: i64 = i64::MAX - 1;
 
 /// Claims on the points of a store.
 pub(crate) struct Claims {
     file: Option<File>,
     /// Why claims are unavailable.
-    pub(crate) why_none: Option<io::Error>,
+    pub(crate) unavailable: Option<io::Error>,
 }
 
 /// Result of a claim.
@@ -45,8 +46,8 @@ impl Claims {
             lock(&file, libc::F_OFD_SETLK, libc::F_UNLCK, WHOLE).map(|()| file)
         });
         match opened {
-            Ok(file) => Self { file: Some(file), why_none: None },
-            Err(error) => Self { file: None, why_none: Some(error) },
+            Ok(file) => Self { file: Some(file), unavailable: None },
+            Err(error) => Self { file: None, unavailable: Some(error) },
         }
     }
 
@@ -65,7 +66,7 @@ impl Claims {
     }
 
     /// Claims the whole store, waiting if necessary.
-    pub(super) fn hold(&self) -> Claim<'_> {
+    pub(super) fn claim_store(&self) -> Claim<'_> {
         let held = self.file.as_ref().filter(|file| {
             loop {
                 match lock(file, libc::F_OFD_SETLKW, libc::F_WRLCK, WHOLE) {
@@ -87,7 +88,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The byte that represents a point. If two points collide, which is unlikely with 60 bits, one waits for the other.
+/// The byte that represents a point, from 60 bits of its key's digest. In the unlikely case that two points have the same
+/// byte, campaigns run one after the other.
 fn byte(key: &Key) -> i64 {
     i64::from_str_radix(&digest(key.as_str().as_bytes())[..15], 16).unwrap_or(0)
 }
@@ -119,17 +121,17 @@ mod tests {
         assert!(matches!(other.claim(&b), ClaimResult::Claimed(_)));
         drop(held);
         assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
-        let ClaimResult::Claimed(_held) = one.claim(&a) else { panic!("its claim ended") };
-        // The kernel closes the files of a killed process.
-        drop(_held);
+        let ClaimResult::Claimed(held) = one.claim(&a) else { panic!("its claim ended") };
+        // When a process is killed, the kernel closes its files.
+        drop(held);
         drop(one);
         assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
     }
 
     #[test]
-    fn where_there_can_be_no_claims_every_point_may_be_run_and_why_is_known() {
+    fn without_locks_every_claim_succeeds_and_the_reason_is_known() {
         let claims = Claims::open(&Store::new("/proc/longma"));
-        assert!(claims.why_none.is_some());
+        assert!(claims.unavailable.is_some());
         assert!(matches!(claims.claim(&Key::from("a")), ClaimResult::Claimed(_)));
     }
 }

@@ -162,7 +162,7 @@ impl Store {
     /// locking is unavailable, runs it without.
     pub fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let claims = Claims::open(self);
-        let _held = claims.hold();
+        let _held = claims.claim_store();
         work()
     }
 
@@ -425,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_host_did_to_a_point_is_no_result_of_it() {
+    fn a_host_failure_is_not_a_result_of_the_point() {
         // In the older format, which does not mark failures caused by the host.
         let late = serde_json::json!({ "kind": "late", "message": "took longer than 1 s" });
         let failure = Some(serde_json::from_value(late).unwrap());
@@ -435,7 +435,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_merge_tells_every_contradiction_with_both_values_and_keeps_both() {
+    fn a_merge_reports_every_contradiction_with_both_values_and_keeps_both() {
         let ((_a, mine), (_b, theirs)) = (store(), store());
         let with =
             |value: f64| Record { metrics: BTreeMap::from([("value".to_string(), value)]), ..record(1) };

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_cpus_of_their_own_are_not_crowded_and_those_without_binding_run_remote() {
+    fn exclusive_virtual_machines_stay_local_and_unbound_ones_run_remotely() {
         let exclusive = story(CpuPolicy::Exclusive, true, 10.0);
         let none = story(CpuPolicy::None, false, 10.0);
         assert!(exclusive["moves"] == 0.0 && exclusive["remote"] == 0.0, "{exclusive:?}");

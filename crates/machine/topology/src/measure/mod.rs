@@ -6,8 +6,8 @@ mod writing;
 
 use crate::parts::{CacheKind, Core, MachineFile};
 use longma_cpu_set::CpuSet;
+pub use longma_host_probe::{Bandwidths, MeasureError, Thoroughness};
 use longma_host_probe::{Effort, bandwidth, branches, chase, clock, memory, pin, pingpong};
-pub use longma_host_probe::{MeasureError, Thoroughness, Transfer};
 use serde::Serialize;
 
 /// Called with the current measurement and the fraction done (0 to 1).
@@ -56,7 +56,7 @@ pub struct Measured {
     /// The cost of a page walk, if it could be determined.
     pub walk: Option<Walk>,
     /// Bandwidths of one thread, then of all threads.
-    pub bandwidths: Vec<Transfer>,
+    pub bandwidths: Vec<Bandwidths>,
     /// CPUs of the rows and columns of `core_to_core_ps`.
     pub cpus: Vec<u32>,
     /// One-way transfer of a cache line between two cores in picoseconds.
@@ -222,18 +222,18 @@ fn bandwidths(
     array: usize,
     effort: &Effort,
     step: &mut impl FnMut(&str),
-) -> Result<Vec<Transfer>, MeasureError> {
+) -> Result<Vec<Bandwidths>, MeasureError> {
     step("memory bandwidth of one thread");
-    let mut found = vec![bandwidth::transfer(array, &cpus[..cpus.len().min(1)], 1, effort)?];
+    let mut found = vec![bandwidth::measure(array, &cpus[..cpus.len().min(1)], 1, effort)?];
     let threads = cpus.len().max(1);
     step(&format!("memory bandwidth of {threads} threads"));
     if threads > 1 {
-        found.push(bandwidth::transfer(array, cpus, threads, effort)?);
+        found.push(bandwidth::measure(array, cpus, threads, effort)?);
     }
     Ok(found)
 }
 
-/// The CPUs chosen, and the transfer time of a line between each two of them.
+/// The chosen CPUs, and the transfer time of a line between each pair of them.
 fn core_to_core(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
     let chosen = spread(cpus, effort.max_cpus);
     if chosen.len() < cpus.len() {

@@ -1,6 +1,6 @@
 //! Writes the results of a measurement into the description of the measured host.
 
-use super::{Measured, Transfer};
+use super::{Bandwidths, Measured};
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Matrix};
 use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};
@@ -22,8 +22,8 @@ impl Measured {
         let reasoning = format!(
             "Clock: a chain of one-cycle operations. Misprediction: a branch on random bits compared with one on zeros, without the load and \
              the comparison before it. Latencies: a random pointer chase ({pages} huge pages), minimum of many short runs, \
-             through {} MiB for memory; those of a core's own caches in cycles of the measured clock. Bandwidths as STREAM counts \
-             them. A cache line passed between two pinned threads. {}",
+             over {} MiB for memory; latencies of a core's own caches are in cycles of the measured clock. Bandwidths: bytes as \
+             STREAM counts them. Core to core: a cache line passed between two pinned threads. {}",
             self.memory_bytes >> 20,
             self.notes.join("; ")
         );
@@ -63,40 +63,40 @@ impl Measured {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        // Disturbances only lengthen a measurement, so a latency above that of the next level is limited to it. No
-        // level answers within a cycle.
+        // Disturbances only lengthen a measurement, so a latency above that of the next level is reduced to it, but not
+        // below a cycle.
         let cycle_ps = self.written_clock().ps_of_cycles(1);
-        let last_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
-        let mut behind_ps = self.local_memory_ps().map_or(u64::MAX, last_ps);
+        let max_last_level_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
+        let mut limit_ps = self.local_memory_ps().map_or(u64::MAX, max_last_level_ps);
         for measured in self.caches.iter().rev() {
             let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
-            let ps = measured.latency_ps.min(behind_ps);
+            let ps = measured.latency_ps.min(limit_ps);
             // A core's private caches run at its clock, so their latencies are whole cycles. The latency of a shared
             // cache is a time.
             let latency = match own.contains(&measured.cache) {
                 true => {
                     let cycles = clock.measured_cycles(ps);
-                    let beyond = self.written_clock().ps_of_cycles(cycles) > behind_ps;
-                    Latency::Cycles(Cycles::new(cycles - u64::from(beyond && cycles > 1)))
+                    let exceeds = self.written_clock().ps_of_cycles(cycles) > limit_ps;
+                    Latency::Cycles(Cycles::new(cycles - u64::from(exceeds && cycles > 1)))
                 }
                 false => Latency::Time(Time::new(ps)),
             };
-            behind_ps = latency.ps(self.written_clock());
+            limit_ps = latency.ps(self.written_clock());
             cache.latency = Some(latency);
             cache.source_of.insert("latency".into(), Cited::one("measured"));
-            self.bound_instructions(file, &measured.cache, latency);
+            self.limit_instruction_caches(file, &measured.cache, latency);
         }
     }
 
-    /// Limits the latency of an instruction cache that misses into `cache` to the measured latency `below` of `cache`.
-    /// Latencies of instruction caches are not measured but come from other sources.
-    fn bound_instructions(&self, file: &mut MachineFile, cache: &str, below: Latency) {
+    /// Limits the latency of the instruction caches whose next level is `cache` to the measured `latency` of `cache`. The
+    /// latencies of instruction caches are not measured but come from other sources.
+    fn limit_instruction_caches(&self, file: &mut MachineFile, cache: &str, latency: Latency) {
         let clock = self.written_clock();
-        let in_front =
+        let caches =
             file.caches.values_mut().filter(|c| c.kind == CacheKind::Instruction && &*c.next == cache);
-        for front in in_front.filter(|c| c.latency.is_some_and(|own| own.ps(clock) > below.ps(clock))) {
-            front.latency = Some(below);
-            front.source_of.insert("latency".into(), Cited::one("measured"));
+        for cache in caches.filter(|c| c.latency.is_some_and(|own| own.ps(clock) > latency.ps(clock))) {
+            cache.latency = Some(latency);
+            cache.source_of.insert("latency".into(), Cited::one("measured"));
         }
     }
 
@@ -125,7 +125,7 @@ impl Measured {
 
     fn write_host(&self, file: &mut MachineFile) {
         let Some(host) = file.hosts.first_mut() else { return };
-        let with = |t: &Transfer| MeasuredBandwidth {
+        let with = |t: &Bandwidths| MeasuredBandwidth {
             threads: t.threads,
             read: rate(t.read),
             copy: rate(t.copy),
@@ -149,7 +149,7 @@ impl Measured {
             self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
         let nodes: usize =
             host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
-        // On a busy host remote memory may seem nearer than local memory; such a table would mislead.
+        // On a busy host, remote memory may seem nearer than local memory. Such a table would mislead, so it is omitted.
         if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
             let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let slit = host.distances.take();
@@ -172,7 +172,7 @@ impl Measured {
 }
 
 /// The time of a read in the DRAM itself, rounded up: CL, tRCD and tRP are 13 to 15 ns each in JEDEC's tables of DDR3
-/// to DDR5, and refreshes add to them. The last cache is faster than memory by at least that.
+/// to DDR5, and refreshes add to them. The last-level cache is faster than memory by at least this time.
 const DRAM_PS: u64 = 60_000;
 
 /// Stages between fetch and branch execution in the shortest pipelines: a smaller result is not a misprediction
@@ -211,7 +211,7 @@ mod tests {
             memory_bytes: 1 << 28,
             memory_ps: vec![vec![120_000]],
             walk: Some(Walk { bytes: 1 << 27, small_ps: 150_000, huge_ps: 120_000, walk_ps: 32_000 }),
-            bandwidths: vec![Transfer {
+            bandwidths: vec![Bandwidths {
                 threads: 1,
                 read: 10_000_000_000,
                 copy: 14_000_000_000,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_results_make_a_machine_without_errors_and_warnings() {
+    fn measured_results_make_a_machine_without_errors_or_warnings() {
         let mut file = discover(&Sysfs::live()).unwrap();
         measured(&file).write_into(&mut file);
         let checked = crate::machine::check("measured", &file.to_toml());
@@ -252,7 +252,7 @@ mod tests {
             }
             measured.memory_ps = vec![vec![memory_ps]];
             measured.clock_hz = clock_hz;
-            measured.bandwidths[0] = Transfer { threads: 1, read: rates[0], copy: rates[1], triad: rates[2] };
+            measured.bandwidths[0] = Bandwidths { threads: 1, read: rates[0], copy: rates[1], triad: rates[2] };
             measured.mispredict_ps = times_ps[0];
             measured.walk = Some(Walk { bytes: 1 << 27, small_ps: 0, huge_ps: 0, walk_ps: times_ps[1] });
             measured.write_into(&mut file);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout of every operation.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
-pub const SOON: Option<Duration> = Some(TIME_LIMIT);
+pub const TIMEOUT: Option<Duration> = Some(TIME_LIMIT);
 
 type Open = Arc<dyn Fn() -> Nic + Send + Sync>;
 type AddressOf = Arc<dyn Fn(&Nic, &str) -> Address + Send + Sync>;
@@ -109,7 +109,7 @@ impl Bed {
         let (local, remote) = (Address::local(&name), self.address(server.0, &name));
         std::thread::scope(|scope| {
             let accept =
-                scope.spawn(|| server.0.connect_wait(&local, SOON).unwrap().accept(server.1).unwrap());
+                scope.spawn(|| server.0.connect_wait(&local, TIMEOUT).unwrap().accept(server.1).unwrap());
             connect_patiently(client, &remote).unwrap();
             accept.join().unwrap();
         });
@@ -132,7 +132,7 @@ impl Bed {
 pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Error> {
     let end = Instant::now() + TIME_LIMIT;
     loop {
-        match vi.connect(&Address::local("client"), remote, SOON) {
+        match vi.connect(&Address::local("client"), remote, TIMEOUT) {
             Err(Error::NoMatch(_)) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
             outcome => return outcome,
         }

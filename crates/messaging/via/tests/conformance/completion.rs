@@ -62,10 +62,10 @@ pub const CASES: &[Case] = &[
             for _ in 0..3 {
                 server.receive_into(0, 8);
                 std::thread::scope(|scope| {
-                    scope.spawn(|| assert!(server.vi.receive_wait(SOON).unwrap().is_success()));
+                    scope.spawn(|| assert!(server.vi.receive_wait(TIMEOUT).unwrap().is_success()));
                     std::thread::sleep(Duration::from_millis(10));
                     client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 8)])).unwrap();
-                    assert!(client.vi.send_wait(SOON).unwrap().is_success());
+                    assert!(client.vi.send_wait(TIMEOUT).unwrap().is_success());
                 });
             }
         },
@@ -78,7 +78,7 @@ pub const CASES: &[Case] = &[
             let (server, client) = bed.pair();
             server.receive_into(0, 8);
             std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| server.vi.receive_wait(SOON).unwrap());
+                let waiting = scope.spawn(|| server.vi.receive_wait(TIMEOUT).unwrap());
                 std::thread::sleep(Duration::from_millis(10));
                 client.vi.disconnect().unwrap();
                 assert!(waiting.join().unwrap().status.contains(Status::FLUSHED));
@@ -154,7 +154,7 @@ pub const CASES: &[Case] = &[
                 let (vi, client) = (&vis[round % 2], &clients[round % 2]);
                 std::thread::scope(|scope| {
                     let notification = scope.spawn(|| match round {
-                        0 | 1 => queue.wait(SOON).unwrap(),
+                        0 | 1 => queue.wait(TIMEOUT).unwrap(),
                         _ => block_on(queue.notification()),
                     });
                     std::thread::sleep(Duration::from_millis(10));

@@ -82,7 +82,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             assert_eq!((server.vi.state(), client.vi.state()), (ViState::Connected, ViState::Connected));
-            let again = client.vi.connect(&Address::local("x"), &bed.address(&server.nic, "y"), SOON);
+            let again = client.vi.connect(&Address::local("x"), &bed.address(&server.nic, "y"), TIMEOUT);
             assert!(matches!(again, Err(Error::InvalidState(_))));
             assert_eq!(client.vi.state(), ViState::Connected);
         },
@@ -119,7 +119,7 @@ pub const CASES: &[Case] = &[
             let remote = bed.address(&server.nic, &name);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let request = server.nic.connect_wait(&Address::local(&name), SOON).unwrap();
+                    let request = server.nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap();
                     assert_eq!(request.remote().discriminator, b"client");
                     assert_eq!(request.remote_attributes().max_transfer_bytes, 16384);
                     assert_eq!(request.remote_attributes().reliability, bed.level);
@@ -138,7 +138,7 @@ pub const CASES: &[Case] = &[
             let name = bed.fresh();
             let remote = bed.address(&server.nic, &name);
             std::thread::scope(|scope| {
-                scope.spawn(|| server.nic.connect_wait(&Address::local(&name), SOON).unwrap().reject());
+                scope.spawn(|| server.nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().reject());
                 assert!(matches!(connect_patiently(&client.vi, &remote), Err(Error::Rejected)));
             });
             assert_eq!((server.vi.state(), client.vi.state()), (ViState::Idle, ViState::Idle));
@@ -189,7 +189,7 @@ pub const CASES: &[Case] = &[
             let remote = bed.address(&server.nic, &name);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let request = server.nic.connect_wait(&Address::local(&name), SOON).unwrap();
+                    let request = server.nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap();
                     assert!(matches!(request.accept(&server.vi), Err(Error::InvalidReliability(_))));
                 });
                 assert!(connect_patiently(&client.vi, &remote).is_err());
@@ -206,9 +206,9 @@ pub const CASES: &[Case] = &[
             let (first, second) = (bed.fresh(), bed.fresh());
             let (to_one, to_two) = (bed.address(&one.nic, &first), bed.address(&two.nic, &second));
             std::thread::scope(|scope| {
-                scope.spawn(|| one.vi.connect_peer(&Address::local(&first), &to_two, SOON).unwrap());
+                scope.spawn(|| one.vi.connect_peer(&Address::local(&first), &to_two, TIMEOUT).unwrap());
                 std::thread::sleep(Duration::from_millis(5));
-                two.vi.connect_peer(&Address::local(&second), &to_one, SOON).unwrap();
+                two.vi.connect_peer(&Address::local(&second), &to_one, TIMEOUT).unwrap();
             });
             one.receive_into(0, 64);
             two.vi.post_send(&Descriptor::send(&[two.memory.segment(0, 3)])).unwrap();
@@ -230,10 +230,10 @@ pub const CASES: &[Case] = &[
             let again = one.vi.request_peer(&Address::local(&first), &to_two);
             assert!(matches!(again.map(|_| ()), Err(Error::InvalidState(_))));
             std::thread::scope(|scope| {
-                let waiting = scope.spawn(move || waiting.finish(SOON));
+                let waiting = scope.spawn(move || waiting.finish(TIMEOUT));
                 assert!(matches!(connect_patiently(&stranger_vi, &to_one), Err(Error::Rejected)));
                 assert_eq!(one.vi.state(), ViState::ConnectPending);
-                two.vi.connect_peer(&Address::local(&second), &to_one, SOON).unwrap();
+                two.vi.connect_peer(&Address::local(&second), &to_one, TIMEOUT).unwrap();
                 waiting.join().unwrap().unwrap();
             });
             assert_eq!((one.vi.state(), two.vi.state()), (ViState::Connected, ViState::Connected));

@@ -1,15 +1,17 @@
-//! Duration of transfers, compared with the configuration.
+//! Transfers take the number of cycles that follows from the configuration.
 //!
 //! Source: Su et al., 2012: one beat in and one beat out per cycle, no cost to switch between channels.
 
 use crate::machine::*;
 
-fn quick() -> Machine {
+/// A machine whose memory answers immediately.
+fn machine_with_fast_memory() -> Machine {
     let mut machine = Machine::new(1 << 14, 3);
     machine.bus.areas.iter_mut().for_each(|area| area.latency_ps = 0);
     machine
 }
 
+/// Starts a transfer from memory to the in-core store.
 fn read(machine: &mut Machine, channel: usize, source: u64, store: u64, length: u64, tags: (u64, u64)) {
     for (register, value) in [
         ("SOURCE", source),
@@ -22,13 +24,14 @@ fn read(machine: &mut Machine, channel: usize, source: u64, store: u64, length: 
     }
 }
 
+/// The cycles since a time.
 fn cycles(machine: &Machine, since: longma_sim::Time) -> u64 {
     machine.now.checked_since(since).unwrap().ps() / CYCLE_PS
 }
 
 #[test]
 fn one_beat_per_cycle_with_fast_memory() {
-    let mut machine = quick();
+    let mut machine = machine_with_fast_memory();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
     machine.run();
@@ -38,8 +41,8 @@ fn one_beat_per_cycle_with_fast_memory() {
 }
 
 #[test]
-fn three_channels_share_the_beats_without_loss() {
-    let mut machine = quick();
+fn three_channels_share_the_full_rate() {
+    let mut machine = machine_with_fast_memory();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 1024, (0, 32));
     read(&mut machine, 1, MEMORY, STORE + 1024, 1024, (0, 32));
@@ -50,8 +53,8 @@ fn three_channels_share_the_beats_without_loss() {
 }
 
 #[test]
-fn unaligned_pieces_take_one_additional_beat() {
-    let mut machine = quick();
+fn each_piece_of_an_unaligned_transfer_takes_one_additional_beat() {
+    let mut machine = machine_with_fast_memory();
     let since = machine.now;
     read(&mut machine, 0, MEMORY + 1, STORE, 4096, (0, 0));
     machine.run();
@@ -61,8 +64,8 @@ fn unaligned_pieces_take_one_additional_beat() {
 
 #[test]
 fn requests_in_flight_bound_the_rate_when_memory_is_slow() {
-    let mut machine = quick();
-    // The bus takes between half and one and a half times the latency; 64 cycles on average.
+    let mut machine = machine_with_fast_memory();
+    // A request takes 0.5 to 1.5 times the latency, 64 cycles on average.
     machine.bus.areas[0].latency_ps = 64 * CYCLE_PS;
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
@@ -74,7 +77,7 @@ fn requests_in_flight_bound_the_rate_when_memory_is_slow() {
 
 #[test]
 fn reads_and_writes_overlap() {
-    let mut machine = quick();
+    let mut machine = machine_with_fast_memory();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
     let start = field("CONTROL", "START").mask() | field("CONTROL", "FEED").with(1);

@@ -88,7 +88,7 @@ impl MemorySystem {
             fixed_latencies: Vec::new(),
             memory_ps: Vec::new(),
             hop_ps: Vec::new(),
-            newest_ps: 0,
+            latest_end_ps: 0,
         };
         let cores =
             (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
@@ -96,7 +96,7 @@ impl MemorySystem {
             (0..stacks.len()).map(|core| plan.fixed_latencies(core, &stacks[core], &mut path)).collect();
         plan.distances(&stacks, &mut path, &domains)?;
         for domain in &mut domains {
-            domain.look_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
+            domain.lookup_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
         }
         let home = (domains.len() > 1).then(LineTable::default);
         let line_bits = plan.line_bits;
@@ -312,7 +312,15 @@ impl<'a> Plan<'a> {
         let snoops = first.caches.iter().any(|i| coherence(i) == Coherence::Snoop);
         let sharers = if inclusive { cores.len() } else { 0 };
         let built = shared.map(|i| self.shared(i, &cores, sharers)).transpose()?;
-        Ok(Domain { node: first.node, chip: first.chip, look_ps: 0, shared: built, directory, snoops, cores })
+        Ok(Domain {
+            node: first.node,
+            chip: first.chip,
+            lookup_ps: 0,
+            shared: built,
+            directory,
+            snoops,
+            cores,
+        })
     }
 
     fn shared(&self, instance: usize, cores: &[usize], sharers: usize) -> Result<Shared, BuildError> {

@@ -238,7 +238,7 @@ impl MemorySystem {
             }
         }
         self.clean_cores(domain, line, at);
-        let (node, look_ps) =
+        let (node, lookup_ps) =
             (self.domains[domain].node, self.path.fixed_latencies[self.domains[domain].cores[0]].after_ps);
         let Some(shared) = &mut self.domains[domain].shared else {
             self.messages.memory_reads += 1;
@@ -253,7 +253,7 @@ impl MemorySystem {
         shared.tags.touch(slot);
         let instance = shared.instance;
         let at = self.path.device_to_shared(to, shared, line, REQUEST_BYTES, at);
-        self.path.send(Endpoint::Cache(instance), to, bytes, at) + look_ps
+        self.path.send(Endpoint::Cache(instance), to, bytes, at) + lookup_ps
     }
 
     /// Writes a dirty copy of a core in `domain` back to the shared cache or to memory. The core keeps a clean copy.

@@ -52,7 +52,7 @@ pub(crate) struct Domain {
     pub node: usize,
     pub chip: usize,
     /// Time that a probe from outside takes to look up a line, picoseconds.
-    pub look_ps: u64,
+    pub lookup_ps: u64,
     pub shared: Option<Shared>,
     pub directory: Directory,
     /// Whether a miss is broadcast to every core's caches (a bus) instead of only to those in the directory.

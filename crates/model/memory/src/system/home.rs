@@ -26,10 +26,10 @@ impl MemorySystem {
         let mut supplied = None;
         let (mut acknowledged, mut waited) = (at, 0);
         for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
-            let held_ps = self.prepare_transfers(other, request, probe, at);
+            let received_ps = self.prepare_transfers(other, request, probe, at);
             let found = self.probe_domain(other, line, probe);
             let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
-            let (end, until) = self.probe_from_home(request, other, (dirty, held_ps), at);
+            let (end, until) = self.probe_from_home(request, other, (dirty, received_ps), at);
             (acknowledged, waited) = (acknowledged.max(end), waited.max(until));
             if Some(other) == owner && found.is_some() {
                 supplied = Some((end, dirty));
@@ -66,11 +66,11 @@ impl MemorySystem {
             return (at, 0);
         }
         self.messages.home_lookups += 1;
-        let (mut end, mut waited) = (self.path.ask_home(&self.domains[domain], request.core, line, at), 0);
+        let (mut end, mut waited) = (self.path.query_home(&self.domains[domain], request.core, line, at), 0);
         for other in bits(holders.mask() & !(1 << domain)) {
-            let held_ps = self.prepare_transfers(other, request, Probe::Invalidate, at);
+            let received_ps = self.prepare_transfers(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
-            let (answered, until) = self.probe_from_home(request, other, (false, held_ps), at);
+            let (answered, until) = self.probe_from_home(request, other, (false, received_ps), at);
             (end, waited) = (end.max(answered), waited.max(until));
         }
         if let Some(home) = &mut self.home {
@@ -79,30 +79,29 @@ impl MemorySystem {
         (end, waited)
     }
 
-    /// Sends a probe from the requester through the home node to another domain and back. `data` tells whether the
-    /// answer carries the line, and `held_ps` when the other domain has it. Returns when the answer arrives, and the
-    /// time before which the probe only waited.
+    /// Sends a probe from the requester through the home node to another domain, and its response back. See
+    /// [`Path::probe_remote`](super::path::Path::probe_remote).
     fn probe_from_home(
         &mut self,
         request: Request,
         other: usize,
-        (data, held_ps): (bool, u64),
+        (data, received_ps): (bool, u64),
         at: u64,
     ) -> (u64, u64) {
         let (from, to) = (&self.domains[request.domain], &self.domains[other]);
-        self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
+        self.path.probe_remote((from, to), request.core, request.line, (data, received_ps), at)
     }
 
     /// Like [`prepare_transfer`](Self::prepare_transfer), for every core of `domain` that may hold the line.
     fn prepare_transfers(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(request.line));
         let sharers = self.domains[domain].sharers(request.line, slot);
-        let mut held_ps = 0;
+        let mut received_ps = 0;
         for bit in bits(sharers) {
             let core = self.domains[domain].cores[bit];
-            held_ps = held_ps.max(self.prepare_transfer(core, request, probe, at));
+            received_ps = received_ps.max(self.prepare_transfer(core, request, probe, at));
         }
-        held_ps
+        received_ps
     }
 
     fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Progress {

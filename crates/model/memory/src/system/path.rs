@@ -20,11 +20,11 @@ pub enum Detail {
     Timing,
 }
 
-/// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with address (HyperTransport
+/// Bytes of a request, a probe or a response without data: a HyperTransport command packet with address (HyperTransport
 /// I/O Link Specification 3.10, section 3.2).
 pub(super) const REQUEST_BYTES: u32 = 8;
 
-/// Fixed times between one core and its shared cache, picoseconds.
+/// The fixed parts of the time between a core and its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FixedLatencies {
     /// Before the request leaves the core: lookups in the private caches.
@@ -41,7 +41,7 @@ pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
 
 /// Returns `free_at` if a request at `at` has to wait until then, otherwise 0.
 #[inline]
-pub(super) fn waited(at: u64, free_at: u64) -> u64 {
+pub(super) fn waits_until(at: u64, free_at: u64) -> u64 {
     if free_at > at { free_at } else { 0 }
 }
 
@@ -60,8 +60,8 @@ pub(super) struct Path {
     pub memory_ps: Vec<Vec<i64>>,
     /// Fixed part of one crossing between two nodes, in addition to the interconnect. Picoseconds.
     pub hop_ps: Vec<Vec<u64>>,
-    /// Latest end of any core's request, ps.
-    pub newest_ps: u64,
+    /// The latest end of all requests of cores so far, ps.
+    pub latest_end_ps: u64,
 }
 
 impl Path {
@@ -78,7 +78,7 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle at which a request ends that began at cycle `at` (time `start`) and ends at time `end`.
+    /// The cycle of the time `end`, at which a request ends. The request began at cycle `at`, which is the time `start`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
@@ -92,7 +92,8 @@ impl Path {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// Transfers `bytes` through a bank and returns the end. `acquire` charges only the time of these bytes.
+    /// Transfers `bytes` through a bank. Returns when the last byte has passed. `acquire` charges only the time of these
+    /// bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);
@@ -169,14 +170,14 @@ impl Path {
         (back, self.controllers.node_of(controller))
     }
 
-    /// Sends a probe from `endpoint` to `core` and its answer back. The lookup takes `look_ps` and begins no earlier than
-    /// `held_ps`, when the core itself has received the line. The answer carries the line if `data`. Returns when the
-    /// answer arrives, and until when the probe waited.
+    /// Sends a probe from `endpoint` to `core`, and its response back. The lookup takes `lookup_ps` and begins no earlier
+    /// than `received_ps`, the time at which the core itself receives the line. The response carries the line if `data` is
+    /// true. Returns when the response arrives, and the time until which the probe waited for the line (0 if it did not).
     pub fn probe(
         &mut self,
         endpoint: Endpoint,
         core: usize,
-        (look_ps, held_ps): (u64, u64),
+        (lookup_ps, received_ps): (u64, u64),
         data: bool,
         at: u64,
     ) -> (u64, u64) {
@@ -185,18 +186,18 @@ impl Path {
         }
         let arrival = self.cross(endpoint, Endpoint::Core(core), REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        let end = self.cross(Endpoint::Core(core), endpoint, bytes, arrival.max(held_ps) + look_ps);
-        (end, waited(arrival, held_ps))
+        let end = self.cross(Endpoint::Core(core), endpoint, bytes, arrival.max(received_ps) + lookup_ps);
+        (end, waits_until(arrival, received_ps))
     }
 
-    /// Sends a probe from one domain through the line's home node to another domain, and its answer back. The lookup
-    /// begins no earlier than `held_ps`. Returns when the answer arrives, and until when the probe waited.
+    /// Sends a probe from one domain through the line's home node to another domain, and its response back. Like
+    /// [`probe`](Self::probe) otherwise.
     pub fn probe_remote(
         &mut self,
         (from, to): (&Domain, &Domain),
         core: usize,
         line: Line,
-        (data, held_ps): (bool, u64),
+        (data, received_ps): (bool, u64),
         at: u64,
     ) -> (u64, u64) {
         if !self.timing {
@@ -210,11 +211,14 @@ impl Path {
         let at = self.cross(source, Endpoint::Controller(controller), REQUEST_BYTES, at);
         let at = self.cross(Endpoint::Controller(controller), target, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        (self.cross(target, source, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
+        (
+            self.cross(target, source, bytes, at.max(received_ps) + to.lookup_ps) + hops,
+            waits_until(at, received_ps),
+        )
     }
 
-    /// Sends a request to the line's home node and its answer back.
-    pub fn ask_home(&mut self, from: &Domain, core: usize, line: Line, at: u64) -> u64 {
+    /// Sends a request to the line's home node, and its response back. Returns when the response arrives.
+    pub fn query_home(&mut self, from: &Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
@@ -226,7 +230,7 @@ impl Path {
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
-    /// Sends `bytes` from a device at `from` to a shared cache and through its bank.
+    /// Sends `bytes` from a device at `from` to a shared cache and through its bank. Returns when the last byte has passed.
     pub fn device_to_shared(
         &mut self,
         from: Endpoint,
@@ -242,7 +246,7 @@ impl Path {
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// Sends `bytes` from one endpoint to another.
+    /// Sends `bytes` from one endpoint to another. Returns when they arrive.
     pub fn send(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -251,7 +255,7 @@ impl Path {
     }
 
     /// Reads `bytes` of a line from memory for a device at `to`, through `node`. The fixed part of a core's read from
-    /// that node belongs to the memory, so it applies to devices too.
+    /// `node` is a property of the memory, so it applies to devices too. Returns when the bytes arrive.
     pub fn device_read_memory(&mut self, to: Endpoint, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;

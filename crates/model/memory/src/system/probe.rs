@@ -110,11 +110,11 @@ impl MemorySystem {
         if !flags.has(Flags::WRITABLE) {
             return 0;
         }
-        let held_ps = self.path.time(private.clock, ready);
-        if held_ps > at {
+        let received_ps = self.path.time(private.clock, ready);
+        if received_ps > at {
             private.promised.record(request.line, ready);
         }
-        held_ps
+        received_ps
     }
 
     /// Probes the private caches of `core`.

@@ -64,7 +64,7 @@ impl MemorySystem {
     /// `origin` on. Discards earlier records.
     pub fn watch_traffic(&mut self, origin: Time, length: Duration) {
         let origin = Time::from_ps(self.by_cores(origin));
-        self.watched().flat_map(|part| part.1).for_each(|part| part.watch(origin, length));
+        self.watched().flat_map(|part| part.1).for_each(|part| part.record_windows(origin, length));
     }
 
     /// Takes the recorded windows that are complete at `now` and were not taken before, of all components with any

@@ -7,7 +7,7 @@
 use super::MemorySystem;
 use super::access::LineResult;
 use super::domain::{Directory, Shared};
-use super::path::waited;
+use super::path::waits_until;
 use super::private::Unit;
 use super::probe::{Probe, bits};
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
@@ -63,9 +63,9 @@ impl MemorySystem {
         let ready = self.path.cycles_after(clock, at, start, end);
         // A calendar moves a request older than its window to the start of the window; until then, the request only
         // waits.
-        let remembered = self.path.newest_ps.saturating_sub(MAX_SKEW.ps());
-        self.path.newest_ps = self.path.newest_ps.max(end);
-        let until = progress.waited.max(waited(start, remembered)).min(end);
+        let oldest_ps = self.path.latest_end_ps.saturating_sub(MAX_SKEW.ps());
+        self.path.latest_end_ps = self.path.latest_end_ps.max(end);
+        let until = progress.waited.max(waits_until(start, oldest_ps)).min(end);
         let begun = self.path.cycles_after(clock, at, start, until);
         LineResult { ready, begun, source: progress.source, flags: progress.flags }
     }
@@ -79,7 +79,7 @@ impl MemorySystem {
         if let Some(slot) = slot {
             let usable_at = shared.used(slot, line, at, line_bits);
             let progress = self.hit_inclusive(request, slot, usable_at);
-            return Progress { waited: progress.waited.max(waited(at, usable_at)), ..progress };
+            return Progress { waited: progress.waited.max(waits_until(at, usable_at)), ..progress };
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
@@ -151,14 +151,14 @@ impl MemorySystem {
         let (mut end, mut waited, mut dirty, mut kept) = (at, 0, false, 0);
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
-            let held_ps = self.prepare_transfer(core, request, probe, at);
+            let received_ps = self.prepare_transfer(core, request, probe, at);
             let found = self.probe_core(core, line, probe);
             let was_dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
             dirty |= was_dirty;
             kept |= u64::from(found.is_some() && probe == Probe::Share) << bit;
             self.messages.transfers += u64::from(was_dirty);
             let endpoint = self.domains[domain].endpoint_for(request.core);
-            let look = (self.cores[core].probe_ps, held_ps);
+            let look = (self.cores[core].probe_ps, received_ps);
             let (answered, until) = self.path.probe(endpoint, core, look, was_dirty, at);
             (end, waited) = (end.max(answered), waited.max(until));
         }
@@ -197,7 +197,7 @@ impl MemorySystem {
         } else {
             self.miss_separate(request, at)
         };
-        let progress = Progress { waited: progress.waited.max(waited(asked_at, at)), ..progress };
+        let progress = Progress { waited: progress.waited.max(waits_until(asked_at, at)), ..progress };
         let progress = self.rights_separate(request, progress);
         let others = holders.mask() & !own;
         let kept = if kind.writes() { 0 } else { others };
@@ -391,7 +391,7 @@ impl Shared {
         let begun = progress.waited.max(start);
         let later = registers.hold(start, begun, progress.at);
         progress.at += later;
-        progress.waited = waited(at, begun + later);
+        progress.waited = waits_until(at, begun + later);
     }
 
     /// Locks the line in `slot` if it is in an open lock window and its set has enough unlocked ways.

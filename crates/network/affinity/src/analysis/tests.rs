@@ -166,7 +166,7 @@ fn a_limit_that_no_counter_shows_is_not_named_and_a_full_link_is() {
 }
 
 #[test]
-fn full_cpus_on_a_crowded_host_are_other_loads_doing() {
+fn full_cpus_on_a_crowded_host_are_attributed_to_other_load() {
     let mut results = results(|_| 5.0, |_| (0.6, 0.4));
     results.samples.iter_mut().for_each(|sample| sample.kernel.running_before = 20);
     let analysis = Analysis::of(&results);

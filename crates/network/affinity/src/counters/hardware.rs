@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
 
-/// Number of events per CPU. The most important ones come first: on AMD Zen 4 under KVM, the sixth simultaneous event
-/// reads 0 although it claims to run all the time. If there are fewer counters than events, the kernel multiplexes
-/// them.
+/// Number of events per CPU. The most important ones come first, because the last ones may not be counted: on AMD Zen 4
+/// under KVM, the sixth simultaneous event reads 0, although the kernel reports that it ran all the time. If there are
+/// fewer counters than events, the kernel multiplexes them.
 pub const MAX_EVENTS: usize = 7;
 
 /// Running counters of one CPU.
@@ -49,8 +49,8 @@ enum Event {
     Cycles,
     CacheReferences,
     CacheMisses,
-    FirstMisses,
-    SecondMisses,
+    L1dMisses,
+    L2Misses,
 }
 
 const EVENTS: [Event; MAX_EVENTS] = [
@@ -59,8 +59,8 @@ const EVENTS: [Event; MAX_EVENTS] = [
     Event::Cycles,
     Event::CacheReferences,
     Event::CacheMisses,
-    Event::FirstMisses,
-    Event::SecondMisses,
+    Event::L1dMisses,
+    Event::L2Misses,
 ];
 
 /// L1 data cache load misses, as the kernel defines them for the processor.
@@ -77,14 +77,14 @@ impl Hardware {
     /// If no event can be counted: EACCES without permission, ENOENT if the processor or hypervisor has no counters.
     pub fn begin(cpu: u32) -> io::Result<Self> {
         let mut counters = Vec::new();
-        let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+        let mut last_error = io::Error::from(io::ErrorKind::Unsupported);
         for event in EVENTS {
             match event.build(cpu).and_then(|mut counter| counter.enable().map(|()| counter)) {
                 Ok(counter) => counters.push((event, counter)),
-                Err(error) => refused = error,
+                Err(error) => last_error = error,
             }
         }
-        if counters.is_empty() { Err(refused) } else { Ok(Self { cpu, counters }) }
+        if counters.is_empty() { Err(last_error) } else { Ok(Self { cpu, counters }) }
     }
 
     /// The counted CPU.
@@ -99,7 +99,7 @@ impl Hardware {
             let read = counter.disable().and_then(|()| counter.read_full());
             let value =
                 read.ok().and_then(|data| scaled(data.count(), data.time_enabled(), data.time_running()));
-            *event.place(&mut counts) = value;
+            *event.count_mut(&mut counts) = value;
         }
         counts
     }
@@ -112,8 +112,8 @@ impl Event {
             Self::Cycles => Builder::new(events::Hardware::CPU_CYCLES),
             Self::CacheReferences => Builder::new(events::Hardware::CACHE_REFERENCES),
             Self::CacheMisses => Builder::new(events::Hardware::CACHE_MISSES),
-            Self::FirstMisses => Builder::new(L1D_MISSES),
-            Self::SecondMisses => {
+            Self::L1dMisses => Builder::new(L1D_MISSES),
+            Self::L2Misses => {
                 Builder::new(events::Raw::new(second_level::misses().ok_or(io::ErrorKind::Unsupported)?))
             }
         };
@@ -121,21 +121,22 @@ impl Event {
         builder.build()
     }
 
-    fn place(self, counts: &mut HardwareCounts) -> &mut Option<f64> {
+    /// The count of this event.
+    fn count_mut(self, counts: &mut HardwareCounts) -> &mut Option<f64> {
         match self {
             Self::Instructions => &mut counts.instructions,
             Self::UserInstructions => &mut counts.user_instructions,
             Self::Cycles => &mut counts.cycles,
             Self::CacheReferences => &mut counts.cache_references,
             Self::CacheMisses => &mut counts.cache_misses,
-            Self::FirstMisses => &mut counts.first_misses,
-            Self::SecondMisses => &mut counts.second_misses,
+            Self::L1dMisses => &mut counts.first_misses,
+            Self::L2Misses => &mut counts.second_misses,
         }
     }
 }
 
-/// Scales a count to the time that its event was enabled, to compensate for multiplexing. `None` if the count is 0,
-/// which is impossible for these events under load.
+/// Scales a count to the time for which its event was enabled, to compensate for multiplexing. `None` if the count is 0,
+/// which is impossible for these events under load, or if the event never ran.
 fn scaled(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<f64> {
     let (enabled, running) = (enabled?.as_secs_f64(), running?.as_secs_f64());
     (count > 0 && running > 0.0).then(|| count as f64 * (enabled / running).max(1.0))
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_zero_is_no_count_and_a_shared_counter_is_scaled() {
+    fn a_zero_count_is_discarded_and_a_multiplexed_one_is_scaled() {
         let second = Some(Duration::from_secs(1));
         assert_eq!(scaled(0, second, second), None);
         assert_eq!(scaled(10, second, second), Some(10.0));

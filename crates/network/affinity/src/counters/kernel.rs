@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_proc_counts_nothing_and_does_not_fall() {
+    fn a_host_without_proc_has_no_counts() {
         let counts = Reading::now(&FakeHost::default()).until(&Reading::now(&FakeHost::default()));
         assert!(counts.cpus.is_empty() && counts.context_switches == 0);
     }

@@ -182,7 +182,7 @@ fn a_file_of_another_kind_is_not_overwritten() {
 }
 
 #[test]
-fn a_rival_in_the_middle_of_a_run_ends_the_sweep_and_keeps_its_value() {
+fn a_competing_change_during_a_run_ends_the_sweep_and_is_kept() {
     let bench = Bench::new();
     let error = bench
         .run("echo 1", 3, &mut |_, done, _| {
@@ -262,7 +262,7 @@ fn varied_settings_are_restored_and_rejected_ones_are_named() {
 }
 
 #[test]
-fn a_run_that_cannot_be_of_its_sweep_is_named() {
+fn a_run_that_does_not_belong_to_its_sweep_is_named() {
     let bench = Bench::new();
     bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read_to_string(bench.file()).unwrap();
@@ -289,7 +289,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
 }
 
 #[test]
-fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
+fn an_impossible_number_is_refused_with_its_line_field_and_range() {
     let bench = Bench::new();
     bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read_to_string(bench.file()).unwrap();
@@ -489,7 +489,7 @@ fn settings_refused_in_one_order_are_undone_and_applied_in_the_other() {
 
 /// Threaded NAPI with large packets is reachable only through small packets, where every combination starts.
 #[test]
-fn a_combination_begins_where_the_host_was_and_not_where_the_one_before_has_left_it() {
+fn a_combination_starts_from_the_original_settings() {
     let variations: Vec<_> =
         ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
     for seed in 1..=8 {

@@ -219,7 +219,7 @@ fn threads_started_by_a_bound_one_are_restored_with_it() {
 }
 
 #[test]
-fn a_load_that_swings_makes_nothing_flap() {
+fn an_oscillating_load_causes_no_oscillating_changes() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());
@@ -245,7 +245,7 @@ fn a_load_that_swings_makes_nothing_flap() {
 }
 
 #[test]
-fn looks_are_rarer_where_they_cost_much_and_a_change_is_still_followed_in_two_seconds() {
+fn expensive_observations_are_rarer_and_changes_are_still_followed_within_two_seconds() {
     let of = |micros| pause(Duration::from_micros(micros));
     assert_eq!((of(0), of(1000), of(1_000_000)), (MIN_INTERVAL, MIN_INTERVAL, MAX_INTERVAL));
     // 5 ms in 1.25 s are 0.4 %.

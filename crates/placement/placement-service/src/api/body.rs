@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_object_at_any_depth() {
+    fn a_list_is_not_an_object_at_any_depth() {
         let with = |key: &str, value: Value| {
             let mut body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64 });
             body[key] = value;

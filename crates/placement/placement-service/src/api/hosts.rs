@@ -35,7 +35,7 @@ pub(super) async fn views(
         state.host(&name, |h| HostView {
             name: name.clone(),
             status: stored.status,
-            heard_s: h.heard.map(|at| at.elapsed().as_secs()),
+            heard_s: h.last_report.map(|at| at.elapsed().as_secs()),
             vms: usage.as_ref().map_or(0, |u| u.vms),
             nodes: usage.map(|u| u.nodes).unwrap_or_default(),
             distances: stored.host.distances.clone(),

@@ -37,7 +37,7 @@ pub(crate) async fn alarms(
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let limit = which.limit.unwrap_or(100).clamp(1, 1000);
     let mut items = state.with(move |d| d.store.alarms(!which.all, limit)).await?;
-    if let Some(alarm) = state.displaced() {
+    if let Some(alarm) = state.database_moved_alarm() {
         // This alarm is not in the store, because the database cannot be written.
         items.insert(0, alarm);
         items.truncate(limit);
@@ -136,7 +136,7 @@ pub(crate) async fn metrics(
 #[utoipa::path(get, path = "/healthz", operation_id = "check_health", tag = "operation", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = Problem)))]
 pub(crate) async fn health(State(state): State<Arc<ServiceState>>) -> Result<&'static str, HttpProblem> {
-    match state.displaced() {
+    match state.database_moved_alarm() {
         Some(_) => {
             Err(HttpProblem::new(ProblemKind::DatabaseMoved, "see the service's log for what to do".into()))
         }

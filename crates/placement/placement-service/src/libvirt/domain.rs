@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_to_the_letter() {
+    fn a_name_is_read_exactly() {
         for name in
             ["longma-1 ", " longma-1", "copied too", "it's \"x\" & <y>", "-x", "--all", "Größe 2", "3"]
         {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn one_behind_a_link_in_the_middle_of_its_path_is_refused() {
+    fn an_image_behind_a_link_in_its_path_is_refused() {
         let (folder, path) = image(|_| {});
         let other = tempfile::tempdir().unwrap();
         let link = other.path().join("link");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leads_to_another_file_is_refused() {
+    fn an_image_that_refers_to_another_file_is_refused() {
         let backed = image(|bytes| bytes[15] = 104);
         let external = image(|bytes| bytes[79] = 4);
         let none = image(|bytes| bytes[0] = b'X');

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_found_behind_a_name_with_spaces() {
+    fn ticks_are_found_after_a_name_with_spaces() {
         let stat = "12 (CPU 0) KVM) S 1 2 3 4 5 6 7 8 9 10 100 50 0 0 20 0";
         assert_eq!(ticks(stat), Some(150.0));
         assert_eq!(ticks("12 (x"), None);

@@ -8,11 +8,12 @@ use longma_placement::monitor::{Change, Threshold};
 use longma_placement::store::{Alarm, StoreError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Samples arrive about every two seconds, so an alarm takes ten seconds.
+/// Samples arrive about every two seconds, so an overload raises an alarm after ten seconds.
 pub(super) const CPU_THRESHOLD: Threshold = Threshold { raise: 0.95, clear: 0.85, samples: 5 };
 pub(super) const MEMORY_THRESHOLD: Threshold = Threshold { raise: 0.95, clear: 0.90, samples: 5 };
 
 impl ServiceState {
+    /// Records the load of a host's nodes: raises and clears their alarms, and informs the scheduler.
     pub(super) fn record_load(&self, host: &str, load: Vec<NodeLoad>) -> Result<(), StoreError> {
         let nodes = self.store.host(host)?.host.nodes;
         let mut changes = Vec::new();
@@ -40,21 +41,21 @@ impl ServiceState {
     pub fn detect_silent_agents(&self) -> Result<(), StoreError> {
         for (name, seen_at) in &self.store.seen()? {
             self.forget_second_agent(name)?;
-            let (heard, elsewhere) = self.host(name, |h| (h.heard, h.seen(*seen_at)));
-            let heard = heard.map_or(elsewhere, |heard| heard.max(elsewhere));
-            if heard.elapsed() < SILENCE_TIMEOUT {
+            let (last_report, elsewhere) = self.host(name, |h| (h.last_report, h.seen(*seen_at)));
+            let last_report = last_report.map_or(elsewhere, |last_report| last_report.max(elsewhere));
+            if last_report.elapsed() < SILENCE_TIMEOUT {
                 continue;
             }
             self.set_down(name)?;
-            self.store.raise_alarm(name, None, "agent-silent", heard.elapsed().as_secs_f64())?;
-            self.host(name, |h| h.noted = None);
+            self.store.raise_alarm(name, None, "agent-silent", last_report.elapsed().as_secs_f64())?;
+            self.host(name, |h| h.contact_stored = None);
         }
         Ok(())
     }
 
-    /// Checks that the database file is in place, and logs a change.
+    /// Checks that the database file is in its place, and logs when it was moved or is back.
     pub fn check_database_file(&self) {
-        let mut since = self.displaced.lock().ignore_poison();
+        let mut since = self.database_moved_at.lock().ignore_poison();
         match (self.store.is_in_place(), *since) {
             (Err(error), None) => {
                 (self.log)(&error.to_string());
@@ -62,7 +63,7 @@ impl ServiceState {
                 *since = Some(now.map_or(0, |now| now.as_secs() as i64));
             }
             (Ok(()), Some(_)) => {
-                (self.log)("the database file is back in its place: writing resumes");
+                (self.log)("the database file is back in its place; the service writes to it again");
                 *since = None;
             }
             _ => {}
@@ -70,8 +71,8 @@ impl ServiceState {
     }
 
     /// An alarm if the database file was moved.
-    pub fn displaced(&self) -> Option<Alarm> {
-        let raised_at = (*self.displaced.lock().ignore_poison())?;
+    pub fn database_moved_alarm(&self) -> Option<Alarm> {
+        let raised_at = (*self.database_moved_at.lock().ignore_poison())?;
         let (host, kind) = ("-".into(), "database-moved".into());
         Some(Alarm { host, node: None, kind, value: 1.0, raised_at, cleared_at: None })
     }

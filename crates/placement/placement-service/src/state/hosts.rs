@@ -34,9 +34,9 @@ pub(crate) struct LostResources {
 pub(crate) struct ManagingAgent {
     pub machine: String,
     /// When the agent last reported here.
-    pub heard: Instant,
+    pub last_report: Instant,
     /// When the store last confirmed that this machine manages the host.
-    pub asked: Instant,
+    pub confirmed: Instant,
 }
 
 /// In-memory state of a host.
@@ -44,8 +44,10 @@ pub(crate) struct ManagingAgent {
 pub(crate) struct HostState {
     pub(super) generation: watch::Sender<u64>,
     pub(super) orders: Vec<Order>,
-    pub heard: Option<Instant>,
-    pub(super) noted: Option<Instant>,
+    /// When its agent last reported here.
+    pub last_report: Option<Instant>,
+    /// When that contact was last written to the store.
+    pub(super) contact_stored: Option<Instant>,
     /// Last contact time in the store, and when that value was first seen here: the agent may report to another
     /// service. Time stamps of other machines are compared only with each other.
     pub elsewhere: Option<(i64, Instant)>,
@@ -75,13 +77,13 @@ impl HostState {
 
     /// Makes the next report update the host's status.
     pub fn expire_contact(&mut self) {
-        self.noted = None;
+        self.contact_stored = None;
     }
 
     /// All problems of the host: those that the agent reports, lost resources, an unusable description, and a silent
     /// agent.
     pub fn all_problems(&self) -> Vec<String> {
-        let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE_TIMEOUT);
+        let silent = self.last_report.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE_TIMEOUT);
         let silent = silent.map(|silent| {
             format!(
                 "its agent has not reported here for {} s: the virtual machines there are not supervised",
@@ -97,8 +99,8 @@ impl HostState {
         Self {
             generation: watch::Sender::new(1),
             orders: Vec::new(),
-            heard: None,
-            noted: None,
+            last_report: None,
+            contact_stored: None,
             elsewhere: None,
             findings: Vec::new(),
             audited: None,
@@ -125,7 +127,7 @@ impl ServiceState {
 
     /// Returns whether a host's agent reports to this service. Only then can it receive orders.
     pub fn is_connected(&self, host: &str) -> bool {
-        self.host(host, |h| h.heard.is_some_and(|at| at.elapsed() < SILENCE_TIMEOUT))
+        self.host(host, |h| h.last_report.is_some_and(|at| at.elapsed() < SILENCE_TIMEOUT))
     }
 
     /// Returns whether a host's agent may still run: it has reported here lately or, if other services use the database,
@@ -135,7 +137,7 @@ impl ServiceState {
         self.host(host, |h| {
             let elsewhere = h.seen(seen_at);
             let lately = |at: Instant| at.elapsed() < SILENCE_TIMEOUT;
-            h.heard.is_some_and(lately) || is_shared && lately(elsewhere)
+            h.last_report.is_some_and(lately) || is_shared && lately(elsewhere)
         })
     }
 
@@ -148,10 +150,10 @@ impl ServiceState {
     pub fn record_contact(&self, host: &str) -> Result<(), StoreError> {
         let due = self.host(host, |h| {
             let now = Instant::now();
-            h.heard = Some(now);
-            let due = h.noted.is_none_or(|at| at.elapsed() > CONTACT_INTERVAL);
+            h.last_report = Some(now);
+            let due = h.contact_stored.is_none_or(|at| at.elapsed() > CONTACT_INTERVAL);
             if due {
-                h.noted = Some(now);
+                h.contact_stored = Some(now);
             }
             due
         });
@@ -205,8 +207,8 @@ impl ServiceState {
         let seen_at = self.store.host(host)?.seen_at;
         let is_fit = self.host(host, |h| {
             let elsewhere = h.seen(seen_at);
-            let heard = h.heard.map_or(elsewhere, |heard| heard.max(elsewhere));
-            h.undescribed.is_none() && heard.elapsed() < SILENCE_TIMEOUT
+            let last_report = h.last_report.map_or(elsewhere, |last_report| last_report.max(elsewhere));
+            h.undescribed.is_none() && last_report.elapsed() < SILENCE_TIMEOUT
         });
         let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
         self.store.set_host_status(host, status, false)

@@ -10,7 +10,7 @@ use longma_placement::store::{Event, StoreError, Vm, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often to retry a description while concurrent reservations interfere.
+/// The number of attempts to store a description while concurrent reservations interfere.
 const MAX_ATTEMPTS: u32 = 8;
 /// Minimum interval between attempts to move a virtual machine off a lost CPU.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -50,8 +50,8 @@ impl ServiceState {
         let why = format!(
             "its new description contradicts its reservations, so it accepts no virtual machines: {what}"
         );
-        let noted = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
-        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
+        let undescribed = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
+        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, undescribed));
         self.set_down(name)?;
         self.store.raise_alarm(name, None, UNDESCRIBED_ALARM, 1.0)?;
         if before.is_none_or(|(_, reason, _)| reason != why) {
@@ -135,11 +135,13 @@ impl ServiceState {
     pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
         let now = Instant::now();
         let is_holder = self.host(host, |h| match &mut h.manager {
-            Some(manager) if manager.machine == machine && manager.asked.elapsed() < CONTACT_INTERVAL => {
-                manager.heard = now;
+            Some(manager) if manager.machine == machine && manager.confirmed.elapsed() < CONTACT_INTERVAL => {
+                manager.last_report = now;
                 Some(true)
             }
-            Some(manager) if manager.machine != machine && manager.heard.elapsed() < SILENCE_TIMEOUT => {
+            Some(manager)
+                if manager.machine != machine && manager.last_report.elapsed() < SILENCE_TIMEOUT =>
+            {
                 Some(false)
             }
             _ => None,
@@ -155,10 +157,10 @@ impl ServiceState {
         let since = self.host(host, |h| h.seen(stored.seen_at));
         // A service that has the database for itself knows of all reports, so silence here is conclusive.
         let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE_TIMEOUT);
-        let speaks = self.store.claim_host(host, machine, silent)?;
-        let is_this = speaks == machine;
+        let holder = self.store.claim_host(host, machine, silent)?;
+        let is_this = holder == machine;
         if is_this {
-            let manager = Some(ManagingAgent { machine: speaks, heard: now, asked: now });
+            let manager = Some(ManagingAgent { machine: holder, last_report: now, confirmed: now });
             self.host(host, |h| h.manager = manager);
         }
         Ok(is_this)
@@ -272,8 +274,8 @@ mod tests {
         two.host("h", |h| (h.manager, h.elsewhere) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
         // The first service's knowledge is outdated.
-        one.host("h", |h| h.manager.as_mut().unwrap().asked = long_ago());
-        assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
+        one.host("h", |h| h.manager.as_mut().unwrap().confirmed = long_ago());
+        assert!(!one.claim("h", "a").unwrap(), "b holder for the host now");
     }
 
     #[test]
@@ -287,7 +289,7 @@ mod tests {
             state.set_status("h", HostStatus::Up).unwrap();
             store.host("h").unwrap().status
         };
-        assert_eq!(undrained(&|h| h.heard = Some(Instant::now())), HostStatus::Up);
+        assert_eq!(undrained(&|h| h.last_report = Some(Instant::now())), HostStatus::Up);
         assert_eq!(state.host("h", |h| h.all_problems()), Vec::<String>::new());
         let found = Arc::new(store.host("h").unwrap().host);
         let undescribed =
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(undrained(&undescribed), HostStatus::Down);
         let seen = store.host("h").unwrap().seen_at;
         let silent = |h: &mut HostState| {
-            (h.undescribed, h.heard, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
+            (h.undescribed, h.last_report, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
         };
         assert_eq!(undrained(&silent), HostStatus::Down);
         let problems = state.host("h", |h| h.all_problems());

@@ -57,7 +57,7 @@ pub(crate) struct ServiceState {
     pub token_changes: watch::Sender<u64>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
     /// The time since which the database file has been missing from its path, in seconds since 1970.
-    displaced: Mutex<Option<i64>>,
+    database_moved_at: Mutex<Option<i64>>,
     /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
     statuses: Mutex<()>,
 }
@@ -97,7 +97,7 @@ impl ServiceState {
             tokens: RwLock::default(),
             token_changes: watch::Sender::new(0),
             monitors: Mutex::new(monitors),
-            displaced: Mutex::default(),
+            database_moved_at: Mutex::default(),
             statuses: Mutex::default(),
         })
     }

@@ -119,7 +119,7 @@ fn spoil(value: &mut Value, chance: &mut Rng) {
 }
 
 #[test]
-fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
+fn no_json_body_causes_an_internal_error_or_ends_the_service() {
     let service = service();
     let agent = service.token("g", "agent", Some("h2"));
     let document = serde_json::to_value(openapi()).unwrap();

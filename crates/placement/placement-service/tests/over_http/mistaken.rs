@@ -63,7 +63,7 @@ fn a_repeated_request_is_recognized_by_its_key_even_if_it_took_the_last_resource
 }
 
 #[test]
-fn a_number_is_no_name_and_a_tenant_that_is_named_is_held_to() {
+fn a_number_is_not_a_name_and_a_named_tenant_must_own_the_virtual_machine() {
     let service = service();
     let ask = |name: &str, tenant: &str| {
         let body = json!({ "name": name, "tenant": tenant, "vcpus": 1, "memory_mib": 16 });

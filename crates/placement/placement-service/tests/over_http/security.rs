@@ -183,7 +183,7 @@ fn an_agent_may_access_only_its_own_host() {
 }
 
 #[test]
-fn bodies_that_are_no_requests_are_refused_with_the_reason() {
+fn bodies_that_are_not_requests_are_refused_with_the_reason() {
     let service = service();
     let post = |body: &str| service.admin_status("POST", "/v1/vms", body);
     for bad in ["", "{", "nonsense", "\u{0}", "{}{}", "{\"name\":\"a\"} x"] {

@@ -112,7 +112,7 @@ fn an_expired_certificate_is_reported_at_start_and_to_clients() {
 }
 
 #[test]
-fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
+fn the_certificate_of_an_authority_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &authority("127.0.0.1")));
     let options = Options {

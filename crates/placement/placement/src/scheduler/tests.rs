@@ -77,7 +77,7 @@ fn a_request_without_virtual_nodes_gets_the_fewest_that_suffice() {
 }
 
 #[test]
-fn siblings_are_sought_shunned_or_required() {
+fn hardware_threads_of_a_core_are_used_avoided_or_required_together() {
     let mut scheduler = scheduler(&[small("h", 1, 4)]);
     let cpus = |p: &Placement| (p.cells[0].cpus.clone(), p.cells[0].idle.clone());
     // CPU 0 is reserved, so the core with CPUs 0 and 4 is not whole.
@@ -411,7 +411,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_promised_twice_nothing_that_fits_is_refused_and_the_index_is_right(
+    fn nothing_is_reserved_twice_nothing_that_fits_is_refused_and_the_index_is_right(
         steps in prop::collection::vec(any_step(), 1..60),
         rankings in 1usize..20,
     ) {

@@ -1,7 +1,8 @@
-//! A leaf or an interior node, which have the same layout (n keys, n values or addresses), and its log.
+//! Leaves and interior nodes, and their logs. Both kinds of nodes have the same layout: n keys, and n values or
+//! addresses.
 //!
-//! Source: the paper's layouts. Entry i of a log belongs to entry i of its node, so that a full log can replace the
-//! node.
+//! Source: the layouts of the ZB+-tree paper. Entry i of a log belongs to entry i of its node, so that a full log can
+//! replace the node.
 
 /// The keys and values of a leaf, or the keys and addresses of an interior node, in ascending order. The first key of
 /// an interior node acts as minus infinity, regardless of its value.
@@ -13,8 +14,8 @@ pub(super) struct Body {
 /// A logged change of one entry of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The new key and value of the entry.
-    To(u64, u64),
+    /// The entry has this key and value now.
+    Set(u64, u64),
     /// The entry with this key is deleted.
     Deleted(u64),
 }
@@ -36,12 +37,12 @@ impl Clone for Body {
 }
 
 impl Body {
-    /// Searches for `key`. The error is the index at which it would be inserted.
+    /// The index of the entry with `key`, or as the error the index at which it would be inserted.
     pub fn find(&self, key: u64) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |entry| entry.0)
     }
 
-    /// The index of the entry whose range contains `key`, with the entries as separators.
+    /// The index of the child whose range of keys contains `key`. The range of a child extends from its key to the next.
     pub fn child(&self, key: u64) -> usize {
         self.entries[1..].partition_point(|entry| entry.0 <= key)
     }
@@ -64,10 +65,10 @@ impl Log {
     }
 }
 
-/// The entries that are not deleted.
-pub(super) fn alive(changes: impl Iterator<Item = Change>) -> Body {
+/// A node with the entries that are not deleted.
+pub(super) fn live_entries(changes: impl Iterator<Item = Change>) -> Body {
     let entries = changes.filter_map(|change| match change {
-        Change::To(key, payload) => Some((key, payload)),
+        Change::Set(key, payload) => Some((key, payload)),
         Change::Deleted(_) => None,
     });
     Body { entries: entries.collect() }

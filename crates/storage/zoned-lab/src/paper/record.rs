@@ -3,7 +3,7 @@
 //!
 //! Source: the paper's layouts. The header (kind, level, count) is not in the paper.
 
-use super::body::{Body, Change, Log, alive};
+use super::body::{Body, Change, Log, live_entries};
 use super::fanout::{Fanout, HEAD_ENTRY_BYTES, HEADER_BYTES};
 use super::head::{Head, Ptr};
 use super::zb::State;
@@ -98,7 +98,7 @@ impl Record for Body {
     fn of(node: &Node) -> Result<Arc<Self>, String> {
         match node {
             Node::Body(body) => Ok(body.clone()),
-            Node::Log(log) => Ok(Arc::new(alive(log.changes.iter().flatten().copied()))),
+            Node::Log(log) => Ok(Arc::new(live_entries(log.changes.iter().flatten().copied()))),
             Node::Head(_) => unexpected("a leaf or an interior node"),
         }
     }
@@ -112,7 +112,7 @@ impl Record for Log {
             let bit = 1u8 << (index % 8);
             match *change {
                 None => continue,
-                Some(Change::To(key, payload)) => {
+                Some(Change::Set(key, payload)) => {
                     put(block, keys + 8 * index, key);
                     put(block, payloads + 8 * index, payload);
                 }
@@ -133,7 +133,7 @@ impl Record for Log {
             let key = u64_at(block, keys + 8 * index);
             is(present, index).then(|| match is(deleted, index) {
                 true => Change::Deleted(key),
-                false => Change::To(key, u64_at(block, payloads + 8 * index)),
+                false => Change::Set(key, u64_at(block, payloads + 8 * index)),
             })
         };
         Ok(Log { changes: (0..count).map(change).collect() })
@@ -196,7 +196,7 @@ mod tests {
 
     fn change() -> impl Strategy<Value = Change> {
         prop_oneof![
-            any::<(u64, u64)>().prop_map(|(key, payload)| Change::To(key, payload)),
+            any::<(u64, u64)>().prop_map(|(key, payload)| Change::Set(key, payload)),
             any::<u64>().prop_map(Change::Deleted)
         ]
     }

@@ -1,8 +1,8 @@
 //! The on-device encoding of heads and interior nodes: for each child its smallest key, its address, the address of its
-//! log, and a checksum.
+//! log if it is a leaf with a log, and a checksum.
 //!
 //! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}). Unlike in the paper, interior nodes have no
-//! logs; see the design page of the book.
+//! logs; the book's page on the design explains why.
 
 use super::header::{HEADER_BYTES, Header, Kind, LARGEST, read_u48, u48_bytes};
 
@@ -18,9 +18,11 @@ pub struct Pointer {
     pub checksum: u32,
 }
 
-/// The size of an entry without its key, bytes: key length, addresses, checksum.
-const LEAF_ENTRY_BYTES: usize = 2 + 6 + 6 + 4;
+/// The size of an entry of a leaf head without its key, bytes: key length, addresses of child and log, checksum.
+const LEAF_HEAD_ENTRY_BYTES: usize = 2 + 6 + 6 + 4;
+/// The size of an entry of another node without its key, bytes: key length, address, checksum.
 const INNER_ENTRY_BYTES: usize = 2 + 6 + 4;
+/// The address of the log of a leaf that has none.
 const NO_LOG: u64 = LARGEST;
 
 /// The maximum level. A tree with at least two children per node cannot be higher if block numbers have 64 bits.
@@ -31,14 +33,14 @@ const MAX_LEVEL: u16 = 64;
 pub struct InnerRecord {
     /// The level: 1 for leaf heads, increasing by one towards the root.
     pub level: u16,
-    /// The keys and children in order. The first key acts as minus infinity whatever its bytes are.
+    /// The keys and children in order. The first key acts as minus infinity, whatever its bytes are.
     pub entries: Vec<(Vec<u8>, Pointer)>,
 }
 
 impl InnerRecord {
-    /// The size of an entry without its key, bytes.
+    /// The size of an entry without its key at a level, bytes.
     pub const fn entry_bytes(level: u16) -> usize {
-        if level == 1 { LEAF_ENTRY_BYTES } else { INNER_ENTRY_BYTES }
+        if level == 1 { LEAF_HEAD_ENTRY_BYTES } else { INNER_ENTRY_BYTES }
     }
 
     /// The space for entries in a node of `bytes` bytes.
@@ -94,7 +96,7 @@ impl InnerRecord {
     fn of(node: &[u8], header: &Header) -> Result<Self, String> {
         let [count, level, _] = header.small;
         if count == 0 || level == 0 || level > MAX_LEVEL {
-            return Err(format!("it has {count} children on level {level}"));
+            return Err(format!("its header states {count} children and level {level}"));
         }
         let mut rest = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let mut take = |bytes: usize| -> Result<&[u8], String> {

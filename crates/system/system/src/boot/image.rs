@@ -38,7 +38,7 @@ pub enum ImageError {
     #[error("the kernel needs more than {} MiB", LARGEST >> 20)]
     TooLarge,
     /// The ELF file is damaged or for another machine.
-    #[error("the kernel is no LoongArch64 ELF executable: {0}")]
+    #[error("the kernel is not a LoongArch64 ELF executable: {0}")]
     Elf(String),
 }
 

@@ -30,7 +30,7 @@ pub enum BootError {
     #[error(transparent)]
     Image(#[from] ImageError),
     /// The command line is too long or contains a zero byte.
-    #[error("the command line has {0} bytes; the kernel reads up to {limit} and none of them 0", limit = COMMAND_LINE_BYTES - 1)]
+    #[error("the command line has {0} bytes; the kernel reads up to {limit} bytes, none of which may be 0", limit = COMMAND_LINE_BYTES - 1)]
     CommandLine(usize),
     /// A part of the kernel or the RAM disk does not fit in memory.
     #[error("kernel and RAM disk do not fit: {0}; give the machine more memory")]

@@ -1,4 +1,4 @@
-//! Lowers table lookups in one or two vectors. The engine executes those in three or four. Source: Arm Architecture
+//! Lowers table lookups in one or two vectors. The engine executes lookups in three or four. Source: Arm Architecture
 //! Reference Manual (Arm DDI 0487), sections C7.2 (TBL, TBX); LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
@@ -18,18 +18,18 @@ impl Lowering<'_> {
         let (d, is_whole) = (i.rd(), i.is_whole());
         let first = self.lanes(i.rn(), true);
         let second = if vectors == 2 { self.lanes((i.rn() + 1) & 31, true) } else { first };
-        let numbers = self.lanes(i.rm(), is_whole);
-        let used = [d, first, second, numbers];
-        let is_there = self.borrow_vector(&used);
+        let indices = self.lanes(i.rm(), is_whole);
+        let used = [d, first, second, indices];
+        let is_in_range = self.borrow_vector(&used);
         // Out-of-range indices yield zero or keep the destination byte. The LSX result for them is undefined.
-        self.assembler.immediate(La::VsleiBu, is_there, numbers, 16 * vectors - 1);
+        self.assembler.immediate(La::VsleiBu, is_in_range, indices, 16 * vectors - 1);
         let found = if keeps { self.borrow_vector(&used) } else { d };
-        self.four(La::VshufB, [found, second, first, numbers]);
+        self.four(La::VshufB, [found, second, first, indices]);
         if keeps {
             self.lanes(d, is_whole);
-            self.four(La::VbitselV, [d, d, found, is_there]);
+            self.four(La::VbitselV, [d, d, found, is_in_range]);
         } else {
-            self.assembler.three(La::VandV, d, found, is_there);
+            self.assembler.three(La::VandV, d, found, is_in_range);
         }
         self.put_lanes(d, is_whole);
         true

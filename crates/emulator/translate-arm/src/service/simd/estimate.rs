@@ -10,7 +10,7 @@ pub(super) fn reciprocal(a: u32) -> u32 {
     ((1 << 19) / (2 * a + 1)).div_ceil(2)
 }
 
-/// An estimate of the reciprocal square root of `a` in 128..512, a number from 0.25 to 1. The result is in 256..512.
+/// An estimate of the reciprocal square root of `a` / 512, times 256, for `a` in 128..512. The result is in 256..512.
 pub(super) fn reciprocal_root(a: u32) -> u32 {
     let a = if a < 256 { 2 * a + 1 } else { ((a >> 1 << 1) + 1) * 2 };
     let fits = |b: &u32| u64::from(a) * u64::from(b + 1) * u64::from(b + 1) < 1 << 28;
@@ -18,17 +18,18 @@ pub(super) fn reciprocal_root(a: u32) -> u32 {
     b.div_ceil(2)
 }
 
-/// The fraction as 52 bits, and the biased exponent.
+/// Splits a number into its fraction, as 52 bits, and its biased exponent.
 fn parts<F: Format>(bits: u64) -> (u64, i64) {
     let fraction = (bits & ((1 << F::FRACTION_BITS) - 1)) << (52 - F::FRACTION_BITS);
     (fraction, ((bits & F::INFINITY) >> F::FRACTION_BITS) as i64)
 }
 
+/// The inverse of [`parts`]. `sign` is the sign bit in its position.
 fn number<F: Format>(sign: u64, exponent: i64, fraction: u64) -> u64 {
     sign | (exponent as u64) << F::FRACTION_BITS | fraction >> (52 - F::FRACTION_BITS)
 }
 
-/// FRECPE.
+/// FRECPE: an estimate of the reciprocal.
 pub(super) fn frecpe<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     let value = e.operand::<F>(operand);
     if let Some(nan) = e.first_nan::<F>(&[value]) {
@@ -42,7 +43,7 @@ pub(super) fn frecpe<F: Format>(e: &mut Environment, operand: u64) -> u64 {
         e.raised |= DIVISION_BY_ZERO;
         return sign | F::INFINITY;
     }
-    // Below a quarter of the least normal number, the reciprocal overflows.
+    // The reciprocal of a number below a quarter of the least normal number overflows.
     if magnitude < 1 << (F::FRACTION_BITS - 2) {
         e.raised |= OVERFLOW | INEXACT;
         let to_infinity = match e.mode {
@@ -54,7 +55,7 @@ pub(super) fn frecpe<F: Format>(e: &mut Environment, operand: u64) -> u64 {
         return sign | if to_infinity { F::INFINITY } else { F::INFINITY - 1 };
     }
     let (mut fraction, mut exponent) = parts::<F>(magnitude);
-    // From 2^(bias - 1) on, the result is subnormal.
+    // The reciprocal of a number of at least 2^(bias - 1) is subnormal.
     if e.flushes::<F>() && exponent >= i64::from(2 * F::BIAS - 1) {
         e.raised |= UNDERFLOW;
         return sign;
@@ -76,7 +77,8 @@ pub(super) fn frecpe<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     number::<F>(sign, exponent, fraction)
 }
 
-/// FRECPX.
+/// FRECPX: a number with the same sign and the inverted bits of the exponent. For zero and subnormal numbers, it has the
+/// greatest exponent of a finite number.
 pub(super) fn frecpx<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     let value = e.operand::<F>(operand);
     if let Some(nan) = e.first_nan::<F>(&[value]) {
@@ -89,7 +91,7 @@ pub(super) fn frecpx<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     }
 }
 
-/// FRSQRTE.
+/// FRSQRTE: an estimate of the reciprocal square root.
 pub(super) fn frsqrte<F: Format>(e: &mut Environment, operand: u64) -> u64 {
     let value = e.operand::<F>(operand);
     if let Some(nan) = e.first_nan::<F>(&[value]) {

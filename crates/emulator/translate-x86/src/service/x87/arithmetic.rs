@@ -36,9 +36,14 @@ fn quieted(value: Extended) -> Extended {
     from_bits((mantissa | QUIET, exponent))
 }
 
-/// A result that was rounded toward zero, and possibly inexact, rounded to `precision` bits of mantissa. Also whether it
-/// is inexact and whether its magnitude was rounded up.
-fn shortened(down: Extended, is_inexact: bool, precision: u32, round: Round) -> (Extended, bool, bool) {
+/// Rounds a result to `precision` bits of mantissa. `down` is the result rounded toward zero, and `is_inexact` tells
+/// whether that lost bits. Returns the rounded result, whether it is inexact, and whether its magnitude was rounded up.
+fn round_to_precision(
+    down: Extended,
+    is_inexact: bool,
+    precision: u32,
+    round: Round,
+) -> (Extended, bool, bool) {
     let (mantissa, exponent) = to_bits(down);
     if !down.is_finite_non_zero() || exponent & 0x7fff == 0 {
         return (down, is_inexact, false);
@@ -77,18 +82,18 @@ impl Stack<'_, '_> {
         let down = operation(Round::TowardZero);
         if precision < 64 {
             let inexact = down.status.contains(Status::INEXACT);
-            let (value, is_inexact, is_up) = shortened(down.value, inexact, precision, round);
+            let (value, is_inexact, is_up) = round_to_precision(down.value, inexact, precision, round);
             self.raised |= exceptions_of(down.status) as u16 & !INEXACT;
             self.raised |= if is_inexact { INEXACT } else { 0 };
             self.raised |= if value.is_infinite() && is_inexact { OVERFLOW } else { 0 };
-            self.rounded_up = Some(is_up);
+            self.c1 = Some(is_up);
             return value;
         }
         let result = operation(round);
         self.raised |= exceptions_of(result.status) as u16;
         let is_up =
             result.status.contains(Status::INEXACT) && magnitude(result.value) > magnitude(down.value);
-        self.rounded_up = Some(is_up);
+        self.c1 = Some(is_up);
         result.value
     }
 
@@ -111,11 +116,11 @@ impl Stack<'_, '_> {
                 Ordering::Equal => a,
             },
         };
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         Some(quieted(chosen))
     }
 
-    /// Records a subnormal operand.
+    /// Raises the exception for a denormal operand if there is one.
     pub(super) fn note_denormals(&mut self, operands: &[Extended]) {
         if operands.iter().any(|value| value.is_denormal()) {
             self.raised |= DENORMAL;
@@ -124,7 +129,7 @@ impl Stack<'_, '_> {
 
     pub(super) fn invalid(&mut self) -> Extended {
         self.raised |= INVALID;
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         from_bits(INDEFINITE)
     }
 
@@ -148,7 +153,7 @@ impl Stack<'_, '_> {
         match kind {
             // A sum of zeros depends on the rounding direction.
             "ADD" | "SUB" if a.is_zero() && b.is_zero() => {
-                self.rounded_up = Some(false);
+                self.c1 = Some(false);
                 let b = if kind == "SUB" { -b } else { b };
                 a.add_r(b, self.round()).value
             }
@@ -175,7 +180,7 @@ impl Stack<'_, '_> {
         if let Some(nan) = self.nan_of(value, value) {
             return nan;
         }
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         if value.is_zero() || value.is_infinite() && !value.is_negative() {
             return value;
         }
@@ -204,10 +209,10 @@ impl Stack<'_, '_> {
         };
         let (result, is_inexact, is_up) = match precision {
             64 => (scaled(low + u128::from(is_up)), rest != 0, is_up),
-            _ => shortened(scaled(low), rest != 0, precision, round),
+            _ => round_to_precision(scaled(low), rest != 0, precision, round),
         };
         self.raised |= if is_inexact { INEXACT } else { 0 };
-        self.rounded_up = Some(is_up);
+        self.c1 = Some(is_up);
         result
     }
 
@@ -220,7 +225,7 @@ impl Stack<'_, '_> {
         let result = value.round_to_integral(self.round()).value;
         let differs = result != value;
         self.raised |= if differs { INEXACT } else { 0 };
-        self.rounded_up = Some(differs && magnitude(result) > magnitude(value));
+        self.c1 = Some(differs && magnitude(result) > magnitude(value));
         if result.is_zero() && value.is_negative() { -double(0.0) } else { result }
     }
 
@@ -229,7 +234,7 @@ impl Stack<'_, '_> {
         if let Some(nan) = self.nan_of(x, y) {
             return nan;
         }
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         if y.is_infinite() {
             let is_invalid = if y.is_negative() { x.is_infinite() } else { x.is_zero() };
             let limit = if y.is_negative() { double(0.0) } else { Extended::INFINITY };
@@ -243,11 +248,11 @@ impl Stack<'_, '_> {
         let result = x.scalbn_r(by, self.round());
         if x.is_finite_non_zero() && by >= 0 && x.ilogb() + by > MAX_EXPONENT {
             self.raised |= OVERFLOW | INEXACT;
-            self.rounded_up = Some(result.is_infinite());
+            self.c1 = Some(result.is_infinite());
         } else if (result.is_denormal() || result.is_zero()) && result.scalbn(-by) != x {
             self.raised |= UNDERFLOW | INEXACT;
             let down = x.scalbn_r(by, Round::TowardZero);
-            self.rounded_up = Some(magnitude(result) > magnitude(down));
+            self.c1 = Some(magnitude(result) > magnitude(down));
         }
         result
     }
@@ -265,7 +270,7 @@ impl Stack<'_, '_> {
             return self.conditions(0);
         }
         self.note_denormals(&[x, y]);
-        self.rounded_up = None;
+        self.c1 = None;
         if x.is_zero() || y.is_infinite() {
             return self.conditions(0);
         }
@@ -286,7 +291,7 @@ impl Stack<'_, '_> {
 
     /// FXTRACT.
     fn extract(&mut self, x: Extended) {
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         let (exponent, significand) = match x.category() {
             Category::Zero => {
                 self.raised |= ZERO_DIVIDE;
@@ -345,7 +350,7 @@ impl Stack<'_, '_> {
             let (mantissa, exponent) = bits(self.m.state, 0);
             let exponent = if name == "FCHS" { exponent ^ 0x8000 } else { exponent & 0x7fff };
             set_bits(self.m.state, 0, (mantissa, exponent));
-            self.rounded_up = Some(false);
+            self.c1 = Some(false);
             return true;
         }
         let x = self.get(0);
@@ -377,7 +382,7 @@ impl Stack<'_, '_> {
         let down: Extended = value.convert_r(Round::TowardZero, &mut false).value;
         self.raised |= exceptions_of(result.status) as u16;
         self.raised |= if result.value.is_zero() { 0 } else { INEXACT };
-        self.rounded_up = Some(magnitude(result.value) > magnitude(down));
+        self.c1 = Some(magnitude(result.value) > magnitude(down));
         result.value
     }
 

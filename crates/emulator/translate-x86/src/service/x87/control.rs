@@ -25,13 +25,13 @@ impl Stack<'_, '_> {
                 set_words(self.m.state, words);
             }
             "FNINIT" | "FINIT" => initialise(self.m.state),
-            "FFREE" => self.mark(self.number(0), true),
+            "FFREE" => self.set_tag(self.number(0), true),
             "FFREEP" => {
-                self.mark(self.number(0), true);
-                self.turn(1);
+                self.set_tag(self.number(0), true);
+                self.move_top(1);
             }
-            "FINCSTP" => self.turn(1),
-            "FDECSTP" => self.turn(-1),
+            "FINCSTP" => self.move_top(1),
+            "FDECSTP" => self.move_top(-1),
             "FNSTENV" | "FSTENV" => {
                 let environment = self.environment();
                 self.m.store_bytes(self.m.address(), &environment)?;

@@ -1,11 +1,11 @@
 //! The transcendental functions of x87. They are computed with 113 bits of mantissa and rounded to 64, which is what
 //! processors return for all but a few operands. Source: Intel SDM, volume 1, section 8.3.10 (accuracy, and the
-//! 66-bit pi that arguments are reduced by); Taylor series.
+//! 66-bit pi by which arguments are reduced); Taylor series.
 
 use rustc_apfloat::ieee::{Double, Quad, X87DoubleExtended as Extended};
 use rustc_apfloat::{Float, FloatConvert, Round};
 
-use super::by_double;
+use super::to_host_double;
 
 /// ln 2 and pi/2 to 113 bits, in the encoding of Quad.
 const LN_2: u128 = 0x3ffe_62e4_2fef_a39e_f357_93c7_6730_07e6;
@@ -161,7 +161,7 @@ pub(super) fn partial_arc_tangent(y: Extended, x: Extended) -> Quad {
         return arc_tangent(quad(y), quad(x));
     }
     // Zeros and infinities: multiples of pi/4.
-    let angle = by_double(y).atan2(by_double(x));
+    let angle = to_host_double(y).atan2(to_host_double(x));
     let quarters = (angle / std::f64::consts::FRAC_PI_4).round() as i128;
     if quarters == 0 {
         return number_of(angle);

@@ -42,11 +42,12 @@ pub(super) fn set_words(state: &mut State, words: Words) {
         kept | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
 }
 
-/// ID and AC of RFLAGS. Programs test whether they can be changed to detect CPUID. They have no effect, and are stored
-/// in free bits of the x87 words.
-const UNCOMPUTED: u64 = 1 << 21 | 1 << 18;
+/// ID and AC of RFLAGS. Programs detect the CPUID instruction by changing them, so their values are kept, in free bits of
+/// the x87 words. They have no effect.
+const ID_AND_AC: u64 = 1 << 21 | 1 << 18;
+/// The position of these flags in the x87 words, in addition to their position in RFLAGS.
 const KEPT_SHIFT: u32 = 40;
-const KEPT_FLAGS: u64 = UNCOMPUTED << KEPT_SHIFT;
+const KEPT_FLAGS: u64 = ID_AND_AC << KEPT_SHIFT;
 
 /// Reads ID and AC.
 pub(crate) fn kept_flags(state: &State) -> u64 {
@@ -56,7 +57,7 @@ pub(crate) fn kept_flags(state: &State) -> u64 {
 /// Sets ID and AC from RFLAGS.
 pub(crate) fn keep_flags(state: &mut State, flags: u64) {
     let words = &mut state.lbt.scratch[usize::from(X87_WORDS)];
-    *words = *words & !KEPT_FLAGS | (flags & UNCOMPUTED) << KEPT_SHIFT;
+    *words = *words & !KEPT_FLAGS | (flags & ID_AND_AC) << KEPT_SHIFT;
 }
 
 /// FNINIT: sets the initial state.
@@ -68,7 +69,7 @@ fn physical(state: &State, number: u8) -> usize {
     usize::from(state.lbt.top.wrapping_add(number) & 7)
 }
 
-/// Mantissa, and sign with exponent, of stack register `number`.
+/// The mantissa, and the word of sign and exponent, of stack register `number`.
 pub(super) fn bits(state: &State, number: u8) -> (u64, u16) {
     let at = physical(state, number);
     let mantissa = state.v[usize::from(X87_MANTISSAS) + at / 4].0[at % 4];
@@ -85,7 +86,7 @@ pub(super) fn set_bits(state: &mut State, number: u8, (mantissa, exponent): (u64
 }
 
 /// Whether an instruction belongs to x87.
-pub(super) fn is_known(i: &Instruction) -> bool {
+pub(super) fn is_x87(i: &Instruction) -> bool {
     let code = format_mnemonic(i);
     code.starts_with('F') && !code.starts_with("FX")
         || i.mnemonic() == Mnemonic::Wait
@@ -112,12 +113,12 @@ fn double(value: f64) -> Extended {
 }
 
 /// Converts a value for the host's double-precision functions.
-fn by_double(value: Extended) -> f64 {
+fn to_host_double(value: Extended) -> f64 {
     let near: Double = value.convert(&mut false).value;
     f64::from_bits(near.to_bits() as u64)
 }
 
-/// Exception flags of the status word: invalid operation, subnormal operand, division by zero, overflow, underflow,
+/// Exception flags of the status word: invalid operation, denormal operand, division by zero, overflow, underflow,
 /// inexact result, stack fault.
 const INVALID: u16 = 1;
 const DENORMAL: u16 = 1 << 1;
@@ -126,7 +127,7 @@ const OVERFLOW: u16 = 1 << 3;
 const UNDERFLOW: u16 = 1 << 4;
 const INEXACT: u16 = 1 << 5;
 const STACK_FAULT: u16 = 1 << 6;
-/// The summary of unmasked exceptions, and its copy.
+/// ES, the summary of unmasked exceptions, and B, which is a copy of it.
 const SUMMARY: u16 = 1 << 7 | 1 << 15;
 const C1: u16 = 1 << 9;
 
@@ -135,13 +136,14 @@ struct Stack<'a, 'b> {
     m: &'a mut Machine<'b>,
     /// The exceptions that the instruction raises.
     raised: u16,
-    /// C1, if the instruction defines it by the direction of rounding or of a stack fault.
-    rounded_up: Option<bool>,
+    /// The value of C1, if the instruction sets it: whether the result was rounded up or, after a stack fault, whether the
+    /// stack overflowed.
+    c1: Option<bool>,
 }
 
 /// Executes an x87 instruction.
 pub(super) fn execute(machine: &mut Machine) -> Done {
-    Stack { m: machine, raised: 0, rounded_up: None }.execute()
+    Stack { m: machine, raised: 0, c1: None }.execute()
 }
 
 /// The status word with the summary of exceptions that `control` does not mask.
@@ -164,11 +166,11 @@ impl Stack<'_, '_> {
         words(self.m.state).empty >> physical(self.m.state, number) & 1 != 0
     }
 
-    /// The bits of a register. An empty one is a stack fault.
+    /// The bits of a register. If it is empty, raises a stack fault and returns the default NaN.
     fn get_bits(&mut self, number: u8) -> (u64, u16) {
         if self.is_empty(number) {
             self.raised |= INVALID | STACK_FAULT;
-            self.rounded_up = Some(false);
+            self.c1 = Some(false);
             return arithmetic::INDEFINITE;
         }
         bits(self.m.state, number)
@@ -180,17 +182,18 @@ impl Stack<'_, '_> {
 
     fn set(&mut self, number: u8, value: Extended) {
         set_bits(self.m.state, number, to_bits(value));
-        self.mark(number, false);
+        self.set_tag(number, false);
     }
 
-    fn mark(&mut self, number: u8, empty: bool) {
+    fn set_tag(&mut self, number: u8, empty: bool) {
         let mut words = words(self.m.state);
         let bit = 1 << physical(self.m.state, number);
         words.empty = if empty { words.empty | bit } else { words.empty & !bit };
         set_words(self.m.state, words);
     }
 
-    fn turn(&mut self, by: i8) {
+    /// Adds `by` to the number of the physical register that is the top of the stack.
+    fn move_top(&mut self, by: i8) {
         self.m.state.lbt.top = self.m.state.lbt.top.wrapping_add_signed(by) & 7;
     }
 
@@ -200,19 +203,19 @@ impl Stack<'_, '_> {
 
     /// Pushes a value, or the default NaN if the stack is full.
     fn push_bits(&mut self, value: (u64, u16)) {
-        self.turn(-1);
+        self.move_top(-1);
         let is_full = !self.is_empty(0);
         if is_full {
             self.raised |= INVALID | STACK_FAULT;
         }
-        self.rounded_up = Some(is_full);
+        self.c1 = Some(is_full);
         set_bits(self.m.state, 0, if is_full { arithmetic::INDEFINITE } else { value });
-        self.mark(0, false);
+        self.set_tag(0, false);
     }
 
     fn pop(&mut self) {
-        self.mark(0, true);
-        self.turn(1);
+        self.set_tag(0, true);
+        self.move_top(1);
     }
 
     /// The stack index of a register operand.
@@ -227,15 +230,15 @@ impl Stack<'_, '_> {
         let address = self.m.address();
         if self.m.instruction.memory_size().size() == 4 {
             let single = Single::from_bits(self.m.load(address, 4)?.into());
-            self.note_source(single.is_signaling(), single.is_denormal());
+            self.raise_for_operand(single.is_signaling(), single.is_denormal());
             return Ok(single.convert(&mut false).value);
         }
         let double = Double::from_bits(self.m.load(address, 8)?.into());
-        self.note_source(double.is_signaling(), double.is_denormal());
+        self.raise_for_operand(double.is_signaling(), double.is_denormal());
         Ok(double.convert(&mut false).value)
     }
 
-    fn note_source(&mut self, is_signalling: bool, is_denormal: bool) {
+    fn raise_for_operand(&mut self, is_signalling: bool, is_denormal: bool) {
         self.raised |= if is_signalling { INVALID } else { 0 };
         self.raised |= if is_denormal { DENORMAL } else { 0 };
     }
@@ -251,18 +254,18 @@ impl Stack<'_, '_> {
         let i = self.m.instruction;
         let name = format_mnemonic(&i);
         let name = name.as_str();
-        let is_done = self.arithmetic(name)?
+        let is_executed = self.arithmetic(name)?
             || self.moves(name)?
             || self.compares(name)?
             || self.controls(name)?
             || self.functions(name);
-        if !is_done {
+        if !is_executed {
             return Err(Trap::IllegalInstruction);
         }
         let mut words = words(self.m.state);
         words.status |= self.raised;
-        if let Some(is_up) = self.rounded_up {
-            words.status = words.status & !C1 | if is_up { C1 } else { 0 };
+        if let Some(c1) = self.c1 {
+            words.status = words.status & !C1 | if c1 { C1 } else { 0 };
         }
         words.status = summarised(words.status, words.control);
         set_words(self.m.state, words);
@@ -291,7 +294,7 @@ impl Stack<'_, '_> {
             _ => return Ok(false),
         };
         let top = self.get(0);
-        self.rounded_up = Some(false);
+        self.c1 = Some(false);
         let is_quiet = name.starts_with("FU");
         let is_nan = top.is_nan() || other.is_nan();
         if is_nan && (!is_quiet || [top, other].iter().any(|value| arithmetic::is_signalling(*value))) {

@@ -36,7 +36,7 @@ impl Stack<'_, '_> {
                 self.push(value);
             }
             "FST" | "FSTP" | "FSTPNCE" => {
-                self.rounded_up = Some(false);
+                self.c1 = Some(false);
                 if in_memory {
                     self.store_float()?;
                 } else {
@@ -50,7 +50,7 @@ impl Stack<'_, '_> {
             "FIST" | "FISTP" | "FISTTP" => self.store_integer(name)?,
             "FXCH" => {
                 let number = self.number(if i.op_count() > 1 { 1 } else { 0 });
-                self.rounded_up = Some(false);
+                self.c1 = Some(false);
                 let (a, b) = (self.get_bits(0), self.get_bits(number));
                 self.set_raw(0, b);
                 self.set_raw(number, a);
@@ -82,7 +82,7 @@ impl Stack<'_, '_> {
 
     fn set_raw(&mut self, number: u8, value: (u64, u16)) {
         set_bits(self.m.state, number, value);
-        self.mark(number, false);
+        self.set_tag(number, false);
     }
 
     fn store_integer(&mut self, name: &str) -> Done {
@@ -98,7 +98,7 @@ impl Stack<'_, '_> {
         self.raised |= if is_bad { INVALID } else { 0 };
         self.raised |= if is_inexact { INEXACT } else { 0 };
         let rounded = Extended::from_i128(result.value).value;
-        self.rounded_up = Some(is_inexact && name != "FISTTP" && magnitude(rounded) > magnitude(value));
+        self.c1 = Some(is_inexact && name != "FISTTP" && magnitude(rounded) > magnitude(value));
         if name != "FIST" {
             self.pop();
         }
@@ -139,7 +139,7 @@ impl Stack<'_, '_> {
         self.raised |= if is_bad { INVALID } else { 0 };
         self.raised |= if is_inexact { INEXACT } else { 0 };
         let rounded = Extended::from_i128(result.value).value;
-        self.rounded_up = Some(is_inexact && magnitude(rounded) > magnitude(value));
+        self.c1 = Some(is_inexact && magnitude(rounded) > magnitude(value));
         self.pop();
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Stack<'_, '_> {
         // A result that is rounded toward zero overflows, too.
         let limit = if bytes == 4 { 128 } else { 1024 };
         self.raised |= if value.is_finite_non_zero() && value.ilogb() >= limit { OVERFLOW } else { 0 };
-        self.rounded_up = Some(status.contains(Status::INEXACT) && magnitude(back) > magnitude(value));
+        self.c1 = Some(status.contains(Status::INEXACT) && magnitude(back) > magnitude(value));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Rounding {
 /// Computes 128 bits of a floating-point result.
 pub(super) type FloatFunction = fn(&Operands, &mut Rounding) -> u128;
 
-/// A family in single and double precision.
+/// A family of two instructions, in single and in double precision.
 macro_rules! both {
     ($stem:literal $function:ident $(, $more:expr)*) => {
         &[
@@ -26,7 +26,7 @@ macro_rules! both {
     };
 }
 
-/// The five rounding variants of a conversion, each a family with the mode in the middle of its names.
+/// A family of conversions in five rounding variants. The letters of the mode are in the middle of the mnemonic.
 macro_rules! roundings {
     ($stem:literal $($suffix:literal $function:ident::<$($type:ty),*>),*) => {
         &[$(
@@ -39,7 +39,7 @@ macro_rules! roundings {
     };
 }
 
-/// The 22 comparison conditions, with their encoded numbers.
+/// The family of comparisons: 22 conditions with their encodings, each in single and double precision.
 macro_rules! comparisons {
     ($($condition:literal $number:literal),*) => {
         &[$(
@@ -49,7 +49,7 @@ macro_rules! comparisons {
     };
 }
 
-/// Floating-point families, named without the x of LASX.
+/// Floating-point instructions in families. The mnemonics are those of LSX; LASX adds an x in front.
 pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfadd" add),
     both!("vfsub" sub),
@@ -67,7 +67,7 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfsqrt" sqrt),
     both!("vfrecip" recip),
     both!("vfrsqrt" rsqrt),
-    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are exact too.
+    // Approximations. The exact result is a valid one, and the scalar FRECIPE and FRSQRTE return it too.
     both!("vfrecipe" recip),
     both!("vfrsqrte" rsqrt),
     roundings!("vfrint" ".s" round::<Single>, ".d" round::<Double>),
@@ -107,7 +107,7 @@ const NEAREST_EVEN: u8 = 0;
 const TOWARD_ZERO: u8 = 1;
 const UPWARD: u8 = 2;
 const DOWNWARD: u8 = 3;
-/// The mode in FCSR.
+/// Stands for the mode in FCSR.
 const CURRENT: u8 = 4;
 
 /// The rounding mode that the mnemonic specifies.
@@ -252,7 +252,7 @@ fn to_integer<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut
     unary::<F>(half, rounding, |j, _| float::to_integer::<F>(j, I::TYPE, mode))
 }
 
-/// Converts k's lanes to the low 64 bits and j's lanes to the high 64 bits, as integers of half the width.
+/// Converts to integers of half the width. The lanes of k become the low 64 bits, those of j the high 64 bits.
 fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let mode = mode::<MODE>(rounding);
     lanes(I::TYPE.bits, rounding, |i, _| {
@@ -267,7 +267,7 @@ fn pair(half: &Operands, index: u32, count: u32) -> (u128, u32) {
     if index < count { (half.k, index) } else { (half.j, index - count) }
 }
 
-/// Converts j's lanes in the low 64 bits to integers of twice the width.
+/// Converts the lanes in the low 64 bits of j to integers of twice the width.
 fn low_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let mode = mode::<MODE>(rounding);
     lanes(I::TYPE.bits, rounding, |i, _| float::to_integer::<F>(lane(half.j, F::BITS, i), I::TYPE, mode))
@@ -312,7 +312,7 @@ fn from_longs(half: &Operands, rounding: &mut Rounding) -> u128 {
     })
 }
 
-/// Converts k's lanes to the low 64 bits and j's lanes to the high 64 bits, in a format of half the width.
+/// Converts to a format of half the width. The lanes of k become the low 64 bits, those of j the high 64 bits.
 fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
     lanes(To::BITS, rounding, |i, mode| {
         let (source, i) = pair(half, i, 128 / From::BITS);
@@ -320,7 +320,7 @@ fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) ->
     })
 }
 
-/// Converts j's lanes in the low 64 bits to a format of twice the width.
+/// Converts the lanes in the low 64 bits of j to a format of twice the width.
 fn widen_low<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
     lanes(To::BITS, rounding, |i, mode| float::convert::<From, To>(lane(half.j, From::BITS, i), mode))
 }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_closes_of_one_user_do_not_delay_anothers() {
+    fn slow_closes_of_one_user_do_not_delay_those_of_another() {
         let quota = Quotas::new(Limits { user_connections: 10, nic_connections: 1000, ..Limits::default() });
         let slow = quota.open(70_001).unwrap();
         drop(PeerFile::new(lingering(60).unwrap(), Some(&slow)));

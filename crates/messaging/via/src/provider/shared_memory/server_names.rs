@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_keeps_its_name() {
+    fn a_file_that_is_not_a_socket_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("6e616d65");
         let listen =

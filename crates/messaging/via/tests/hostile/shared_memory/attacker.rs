@@ -1,7 +1,7 @@
 //! An attacker that knows the protocol: it follows the protocol up to a chosen point and then performs arbitrary steps,
 //! many of them nearly valid. It can send every control message of `control_message.rs` and write every word of `layout.rs`.
 
-use super::stall::Stall;
+use super::stall::BlockingPage;
 use super::*;
 use proptest::prelude::*;
 use std::os::fd::{AsFd, FromRawFd};
@@ -152,7 +152,7 @@ pub(super) struct Attacker {
     theirs: Option<(Mapping, super::super::deferred_close::PeerFile)>,
     position: u32,
     heard: Vec<RegionExport>,
-    page: Stall,
+    page: BlockingPage,
     /// A sealed memory file of the attacker.
     memory: OwnedFd,
 }
@@ -169,7 +169,7 @@ impl Attacker {
             theirs: None,
             position: 0,
             heard: Vec::new(),
-            page: Stall::new(),
+            page: BlockingPage::new(),
             memory,
         }
     }

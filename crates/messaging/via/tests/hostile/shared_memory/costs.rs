@@ -109,7 +109,7 @@ fn releasing_a_peer_is_fast_for_any_amount_of_touched_memory() {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let (file, mapping) = create(LENGTH as usize, false).unwrap();
@@ -125,7 +125,7 @@ fn releasing_a_peer_is_fast_for_any_amount_of_touched_memory() {
     for part in 0..LENGTH >> 24 {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 24)])).unwrap();
         hostile.publish(part as u32, head, 1 << 24, &[part << 24, 1 << 24 | 7 << 32]);
-        assert!(vi.receive_wait(SOON).unwrap().is_success());
+        assert!(vi.receive_wait(TIMEOUT).unwrap().is_success());
     }
     drop((file, hostile));
     let before = worked();
@@ -185,7 +185,7 @@ fn releasing_a_peer_is_fast_for_any_size_of_its_exported_file() {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let file = filled(1 << 28, libc::F_SEAL_SHRINK);
@@ -254,7 +254,7 @@ fn releasing_a_peer_is_fast_despite_many_full_exported_files() {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let mut mapped = 0;

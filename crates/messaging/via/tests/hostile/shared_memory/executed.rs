@@ -96,7 +96,7 @@ fn borrows(folder: &Path, program: &str) -> bool {
     let role = format!("connect {name} {} {program}", marker.display());
     let mut peer: Child =
         again(&folder.join("plain"), &role).uid(NOBODY_UID).gid(NOBODY_UID).spawn().unwrap();
-    nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+    nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
     let lines = BufReader::new(peer.stdout.take().unwrap()).lines();
     let verdict = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
     peer.kill().unwrap();

@@ -39,7 +39,7 @@ fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
     let name = format!("flood-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let accept = |vi: &Vi| listen(SOON).unwrap().accept(vi).unwrap();
+    let accept = |vi: &Vi| listen(TIMEOUT).unwrap().accept(vi).unwrap();
     // Memory that peers cannot map, so the server's own thread stores what is written to it.
     let mut bytes = vec![0u64; 512];
     let attributes = MemoryAttributes { tag, rdma_write: true, rdma_read: false };
@@ -53,7 +53,7 @@ fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
     let served = new_vi();
     let (flooders, _vis): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| {
-            honest.connect(&Address::local("honest"), &Address::local(&name), SOON).unwrap();
+            honest.connect(&Address::local("honest"), &Address::local(&name), TIMEOUT).unwrap();
         });
         accept(&served);
         connecting.join().unwrap();

@@ -3,7 +3,7 @@
 //! Source: memfd_create(2), fcntl(2) file sealing; shmem_fallocate and memfd_add_seals in the kernel, which take the
 //! file's lock.
 
-use super::stall::Stall;
+use super::stall::BlockingPage;
 use super::*;
 use std::os::fd::{AsFd, FromRawFd};
 
@@ -74,7 +74,7 @@ fn a_memory_file_without_all_seals_is_refused_with_the_reason() {
 }
 
 /// Writes to the file from a page that never arrives, which holds the file's lock until the page is released.
-fn hold_lock(file: &OwnedFd, page: &Stall) -> std::thread::JoinHandle<()> {
+fn hold_lock(file: &OwnedFd, page: &BlockingPage) -> std::thread::JoinHandle<()> {
     let (file, page) = (file.try_clone().unwrap(), page.address() as usize);
     let writer = std::thread::spawn(move || {
         // SAFETY: the kernel reads the page or returns an error.
@@ -89,7 +89,7 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
     let (nic, name) = listening("lock");
     // The best and the worst file that a peer can make. Whether it is accepted or refused, no thread may wait.
     for seals in [GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL, GROWTH] {
-        let (file, page) = (memory(HALF_BYTES, seals), Stall::new());
+        let (file, page) = (memory(HALF_BYTES, seals), BlockingPage::new());
         let writer = hold_lock(&file, &page);
         let socket = connect_socket(&name).unwrap();
         send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
@@ -113,7 +113,7 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
 
 /// Connects a client to a server at `name`. `serve` gets the server's socket and a page that does not arrive until the
 /// client has returned or has taken too long.
-fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViAttributes, Error> {
+fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send) -> Result<ViAttributes, Error> {
     let place = Named::own(&Settings::default(), name.as_bytes()).unwrap();
     let listening = place.listen(name.as_bytes()).unwrap();
     let nic = Nic::open().unwrap();
@@ -132,7 +132,7 @@ fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViA
             let fd = unsafe { libc::accept4(listening.as_raw_fd(), no_address, no_length, flags) };
             assert!(fd >= 0);
             // SAFETY: the descriptor was just opened and has no other owner.
-            let (socket, page) = (unsafe { OwnedFd::from_raw_fd(fd) }, Stall::new());
+            let (socket, page) = (unsafe { OwnedFd::from_raw_fd(fd) }, BlockingPage::new());
             serve(&socket, &page);
             let in_time = is_back.recv_timeout(Duration::from_secs(20)).is_ok();
             page.release();
@@ -206,7 +206,7 @@ fn no_side_can_write_to_the_others_memory_file_and_no_process_can_punch_holes() 
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let theirs = hostile.their_file.as_fd();
@@ -258,7 +258,7 @@ fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();

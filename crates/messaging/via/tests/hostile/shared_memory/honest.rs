@@ -158,7 +158,7 @@ pub(super) fn run_honest_client(
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
-    vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
+    vi.connect(&Address::local("honest"), &Address::local(name), TIMEOUT).unwrap();
     // The server has accepted this client, so its thread is running.
     let threads = [Queued::of(this_thread()), Queued::of(thread.load(Order::Acquire))];
     let waited = || threads.iter().map(Queued::so_far).sum::<Duration>() + halts.so_far();
@@ -170,7 +170,7 @@ pub(super) fn run_honest_client(
         vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
         let halted_before = halts.so_far();
         let answer = loop {
-            match vi.receive_wait(SOON) {
+            match vi.receive_wait(TIMEOUT) {
                 Ok(answer) => break answer,
                 Err(error) => {
                     std::thread::sleep(HALT / 10);

@@ -37,10 +37,10 @@ fn a_late_mapping_does_not_replace_a_newer_export() {
     let [honest, served, other] = [(&client, client_tag), (&nic, tag), (&nic, tag)]
         .map(|(nic, tag)| nic.create_vi(ViAttributes::new(tag), None, None).unwrap());
     let talker = std::thread::scope(|scope| {
-        scope.spawn(|| honest.connect(&Address::local("honest"), &Address::local(&name), SOON).unwrap());
-        listen(SOON).unwrap().accept(&served).unwrap();
+        scope.spawn(|| honest.connect(&Address::local("honest"), &Address::local(&name), TIMEOUT).unwrap());
+        listen(TIMEOUT).unwrap().accept(&served).unwrap();
         let talker = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        listen(SOON).unwrap().accept(&other).unwrap();
+        listen(TIMEOUT).unwrap().accept(&other).unwrap();
         talker.join().unwrap()
     });
     let (file, _mapping) = create(4096, false).unwrap();
@@ -52,8 +52,8 @@ fn a_late_mapping_does_not_replace_a_newer_export() {
         std::thread::sleep(Duration::from_millis(400));
         served.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 15)])).unwrap();
         honest.post_send(&Descriptor::send(&[own.segment(0, 1 << 15)])).unwrap();
-        let got = served.receive_wait(SOON).unwrap();
+        let got = served.receive_wait(TIMEOUT).unwrap();
         assert!(got.is_success(), "message {round}: {got:?}");
-        assert!(honest.send_wait(SOON).unwrap().is_success());
+        assert!(honest.send_wait(TIMEOUT).unwrap().is_success());
     }
 }

@@ -28,7 +28,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering as Order};
 use std::time::{Duration, Instant};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// An export of a readable page of the sender, in the given slot.
 fn page_at(slot: u32) -> RegionExport {
@@ -298,7 +298,7 @@ fn suffer(seed: u64, level: Reliability, time: Duration) {
             }
             hostile
         });
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         work_honestly(&vi, &memory, Instant::now() + time);
         let begin = Instant::now();
         vi.disconnect().unwrap();

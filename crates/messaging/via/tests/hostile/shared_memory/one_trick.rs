@@ -3,7 +3,7 @@
 //!
 //! Source: userfaultfd(2), memfd_create(2), unix(7).
 
-use super::stall::Stall;
+use super::stall::BlockingPage;
 use super::*;
 use std::os::fd::FromRawFd;
 
@@ -27,7 +27,7 @@ fn target(what: &str) -> Target {
 
 impl Target {
     fn accept(&self) {
-        self.nic.connect_wait(&Address::local(&self.name), SOON).unwrap().accept(&self.vi).unwrap();
+        self.nic.connect_wait(&Address::local(&self.name), TIMEOUT).unwrap().accept(&self.vi).unwrap();
     }
 
     /// Connects a hostile peer that follows the protocol so far.
@@ -97,7 +97,7 @@ fn exported_regions_are_mapped_only_up_to_the_limit() {
 fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let target = target("fault");
     let hostile = target.meet();
-    let page = Stall::new();
+    let page = BlockingPage::new();
     target.vi.post_receive(&Descriptor::receive(&[target.memory.segment(0, 65_536)])).unwrap();
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 4096, &[page.address(), 4096]);
@@ -105,7 +105,7 @@ fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let vi = &target.vi;
         scope.spawn(move || {
-            let completion = vi.receive_wait(SOON);
+            let completion = vi.receive_wait(TIMEOUT);
             let _ = sender.send(completion.is_ok_and(|completion| completion.status.is_error()));
         });
         let failed = receiver.recv_timeout(Duration::from_secs(5));
@@ -123,9 +123,9 @@ fn peers_that_stall_in_the_handshake_do_not_block_other_clients() {
             let nic = Nic::open().unwrap();
             let tag = nic.create_protection_tag().unwrap();
             let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
-            vi.connect(&Address::local("honest"), &Address::local(&target.name), SOON).map(|_| ())
+            vi.connect(&Address::local("honest"), &Address::local(&target.name), TIMEOUT).map(|_| ())
         });
-        let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
+        let asked = target.nic.connect_wait(&Address::local(&target.name), TIMEOUT).unwrap();
         assert_eq!(
             asked.remote().discriminator,
             b"honest",
@@ -146,7 +146,7 @@ fn a_request_that_arrived_in_time_is_found_by_a_late_wait() {
     send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     // Longer than a silent socket may stay.
     std::thread::sleep(Duration::from_millis(1200));
-    let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
+    let asked = target.nic.connect_wait(&Address::local(&target.name), TIMEOUT).unwrap();
     assert_eq!(asked.remote().discriminator, b"hostile");
 }
 

@@ -17,7 +17,7 @@ fn with_mapped_region(what: &str) -> (Nic, Vi, MemoryRegion, Hostile, Mapping) {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
@@ -142,12 +142,12 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
         .gid(uid)
         .spawn()
         .unwrap();
-    nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+    nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
     let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
     let verdict = lines
         .find(|line| line.starts_with("told"))
         .expect("the client reports whether it was told of the mapping");
-    let completion = vi.receive_wait(SOON).expect("the message arrives or fails");
+    let completion = vi.receive_wait(TIMEOUT).expect("the message arrives or fails");
     client.kill().unwrap();
     client.wait().unwrap();
     (verdict == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)

@@ -65,7 +65,7 @@ fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_removed() {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let hostile = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
     let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
@@ -143,7 +143,7 @@ fn a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error() {
     let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
     send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
-    let asked = listen(SOON).unwrap();
+    let asked = listen(TIMEOUT).unwrap();
     // One for our half, none for the monitor thread.
     let held = use_up_files(1);
     assert!(asked.accept(&vi).is_err());
@@ -224,7 +224,7 @@ fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let let_in = || {
         let vi = nic.create_vi(attributes, None, None).unwrap();
-        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).map(|()| vi)
+        nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).map(|()| vi)
     };
     // All regions are exported to each of them, and none of them receives any.
     let deaf: Vec<_> = (0..20)
@@ -253,8 +253,8 @@ fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
 }
 
 #[test]
-fn memory_beyond_the_limit_of_files_is_an_error_and_not_the_end() {
-    if !in_own_process("memory_beyond_the_limit_of_files_is_an_error_and_not_the_end") {
+fn memory_beyond_the_file_size_limit_is_an_error_and_ends_nothing() {
+    if !in_own_process("memory_beyond_the_file_size_limit_is_an_error_and_ends_nothing") {
         return;
     }
     let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
@@ -268,7 +268,8 @@ fn memory_beyond_the_limit_of_files_is_an_error_and_not_the_end() {
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let name = format!("files-{}", std::process::id());
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
-    let error = vi.connect(&Address::local("client"), &Address::local(&name), SOON).unwrap_err().to_string();
+    let error =
+        vi.connect(&Address::local("client"), &Address::local(&name), TIMEOUT).unwrap_err().to_string();
     assert!(error.contains("ulimit -f"), "{error}");
     let mut bytes = [0; 9];
     region.read(1 << 19, &mut bytes);

@@ -1,5 +1,5 @@
-//! A page that never arrives: an access to it blocks until `release`. Where userfaultfd is not permitted, the page is
-//! an ordinary one and the tests are weaker.
+//! A page to which accesses block until `release`, by means of userfaultfd. Without permission to use userfaultfd, the
+//! page is an ordinary one and the tests are weaker.
 //!
 //! Source: userfaultfd(2), ioctl_userfaultfd(2).
 
@@ -27,16 +27,17 @@ const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const REGISTER_MISSING: u64 = 1;
 
-pub(super) struct Stall {
+/// A page to which accesses block until [`BlockingPage::release`].
+pub(super) struct BlockingPage {
     base: *mut libc::c_void,
     file: std::sync::Mutex<Option<OwnedFd>>,
 }
 
 // SAFETY: the address is never dereferenced here.
-unsafe impl Sync for Stall {}
+unsafe impl Sync for BlockingPage {}
 
-impl Stall {
-    pub(super) fn new() -> Stall {
+impl BlockingPage {
+    pub(super) fn new() -> BlockingPage {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: creates a mapping at an address chosen by the kernel.
         let base = unsafe {
@@ -46,8 +47,8 @@ impl Stall {
         // SAFETY: the call takes only integers.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as i32;
         if fd < 0 {
-            eprintln!("userfaultfd is not permitted here: the page is an ordinary one");
-            return Stall { base, file: std::sync::Mutex::default() };
+            eprintln!("userfaultfd is not permitted: accesses do not block, so this test is weaker");
+            return BlockingPage { base, file: std::sync::Mutex::default() };
         }
         // SAFETY: the descriptor was just opened and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -58,20 +59,20 @@ impl Stall {
             assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_API, &raw mut api), 0);
             assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_REGISTER, &raw mut register), 0);
         }
-        Stall { base, file: std::sync::Mutex::new(Some(file)) }
+        BlockingPage { base, file: std::sync::Mutex::new(Some(file)) }
     }
 
     pub(super) fn address(&self) -> u64 {
         self.base as u64
     }
 
-    /// Unblocks all waiting threads.
+    /// Unblocks all threads that wait for the page.
     pub(super) fn release(&self) {
         self.file.lock().unwrap().take();
     }
 }
 
-impl Drop for Stall {
+impl Drop for BlockingPage {
     fn drop(&mut self) {
         self.release();
         // SAFETY: the mapping is owned by `self`.

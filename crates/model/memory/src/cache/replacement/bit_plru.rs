@@ -4,7 +4,7 @@
 //! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004,
 //! section 2 (PLRUm).
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 pub(super) struct BitPlru;
 
@@ -13,7 +13,7 @@ const USED: u8 = 1;
 /// Padding after the last way.
 const NO_WAY: u8 = 2;
 
-impl Replaces for BitPlru {
+impl ReplacementPolicy for BitPlru {
     fn reset(ages: &mut [u8], ways: usize) {
         ages.fill(NO_WAY);
         ages[..ways].fill(UNUSED);

@@ -3,11 +3,11 @@
 //! Source: Hennessy and Patterson, appendix B.
 
 use super::lru::Lru;
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 pub(super) struct Fifo;
 
-impl Replaces for Fifo {
+impl ReplacementPolicy for Fifo {
     fn reset(ages: &mut [u8], ways: usize) {
         Lru::reset(ages, ways);
     }

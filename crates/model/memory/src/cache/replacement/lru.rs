@@ -2,12 +2,12 @@
 //!
 //! Source: Hennessy and Patterson, appendix B.
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 use crate::host;
 
 pub(super) struct Lru;
 
-impl Replaces for Lru {
+impl ReplacementPolicy for Lru {
     fn reset(ages: &mut [u8], _ways: usize) {
         (0..).zip(ages).for_each(|(rank, age)| *age = rank);
     }

@@ -21,7 +21,7 @@ struct Candidates<'a> {
 }
 
 /// A replacement policy. Its state is one byte a way ("age"), in an array whose length is a power of two.
-trait Replaces {
+trait ReplacementPolicy {
     /// Initializes the ages of an empty set.
     fn reset(ages: &mut [u8], _ways: usize) {
         ages.fill(0);

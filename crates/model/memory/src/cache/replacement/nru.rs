@@ -3,11 +3,11 @@
 //!
 //! Source: the description of the UltraSPARC T2's L2 in Jaleel et al., ISCA 2010, section 2.
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 pub(super) struct Nru;
 
-impl Replaces for Nru {
+impl ReplacementPolicy for Nru {
     #[inline]
     fn touched(ages: &mut [u8], way: usize) {
         ages[way] = 1;

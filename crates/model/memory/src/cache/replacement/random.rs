@@ -2,11 +2,11 @@
 //!
 //! Source: Marsaglia, Xorshift RNGs, Journal of Statistical Software 8(14), 2003.
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 pub(super) struct Random;
 
-impl Replaces for Random {
+impl ReplacementPolicy for Random {
     #[inline]
     fn touched(_ages: &mut [u8], _way: usize) {}
 

@@ -1,16 +1,16 @@
-//! Static re-reference interval prediction (SRRIP) with two bits: a filled line is predicted to be reused late, a line
-//! that hits is predicted to be reused soon.
+//! Static re-reference interval prediction (SRRIP) with two bits. A filled line is predicted to be reused after a long
+//! interval, and a line that hits, immediately.
 //!
 //! Source: Jaleel, Theobald, Steely and Emer, High performance cache replacement using RRIP, ISCA 2010, section 4.1.
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 pub(super) struct Rrip;
 
-/// Predicted to be reused in the distant future: evicted first.
+/// The prediction of a reuse in the distant future. Such lines are evicted first.
 const DISTANT: u8 = 3;
 
-impl Replaces for Rrip {
+impl ReplacementPolicy for Rrip {
     fn reset(ages: &mut [u8], _ways: usize) {
         ages.fill(DISTANT);
     }

@@ -3,12 +3,12 @@
 //! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004,
 //! section 2.
 
-use super::{Candidates, Replaces};
+use super::{Candidates, ReplacementPolicy};
 
 /// Node n has the children 2n and 2n + 1. Node 1 is the root; the leaf of a way would be node `leaves + way`.
 pub(super) struct TreePlru;
 
-impl Replaces for TreePlru {
+impl ReplacementPolicy for TreePlru {
     #[inline]
     fn touched(ages: &mut [u8], way: usize) {
         let mut node = ages.len() + way;

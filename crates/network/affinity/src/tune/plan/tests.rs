@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_plan_is_never_worse_than_its_start_leaves_alone_what_it_must_and_ends((model, from) in drawn(6)) {
+    fn a_plan_never_worsens_the_placement_respects_exclusions_and_ends((model, from) in drawn(6)) {
         let moves = plan(&model, &from);
         let then = after(&from, &moves);
         prop_assert!(model.measure(&then) <= model.measure(&from) + 1e-9);

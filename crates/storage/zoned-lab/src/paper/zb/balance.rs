@@ -69,8 +69,8 @@ impl<D: ZonedDevice> ZbTree<D> {
         small: Arc<Head>,
     ) -> Result<bool> {
         let kind = Kinds::under(level - 2).head;
-        let after = view.alive().map(|(slot, _)| slot).find(|&other| other > slot);
-        let before = view.alive().map(|(slot, _)| slot).rfind(|&other| other < slot);
+        let after = view.live_slots().map(|(slot, _)| slot).find(|&other| other > slot);
+        let before = view.live_slots().map(|(slot, _)| slot).rfind(|&other| other < slot);
         let at = Block(view.payload(slot));
         let Some(neighbour) = after.or(before) else {
             self.space.write(kind, at, &small)?;
@@ -92,7 +92,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         }
         self.space.counts.heads_evened += 1;
         right.entries = left.entries.split_off(left.entries.len() / 2);
-        let change = Change::To(right.entries[0].0, right_at.0);
+        let change = Change::Set(right.entries[0].0, right_at.0);
         self.space.write(kind, left_at, &Arc::new(left))?;
         self.space.write(kind, right_at, &Arc::new(right))?;
         self.change_entry(level, head, index, view, right_slot, change)
@@ -145,10 +145,10 @@ impl<D: ZonedDevice> ZbTree<D> {
             let head = self.read_head(self.root, self.root_level)?;
             let &[(_, ptr)] = head.entries.as_slice() else { return Ok(()) };
             let view = self.view(self.root_level, &ptr)?;
-            let mut alive = view.alive();
-            let (Some((slot, _)), None) = (alive.next(), alive.next()) else { return Ok(()) };
+            let mut slots = view.live_slots();
+            let (Some((slot, _)), None) = (slots.next(), slots.next()) else { return Ok(()) };
             let below = Block(view.payload(slot));
-            drop(alive);
+            drop(slots);
             self.space.release(self.root);
             self.space.release(ptr.addr);
             if let Some(log) = ptr.log {

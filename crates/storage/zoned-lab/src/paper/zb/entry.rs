@@ -98,7 +98,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let kinds = Kinds::under(level);
         let ptr = head.entries[index].1;
         let deleted = matches!(change, Change::Deleted(_));
-        if deleted && !view.alive().any(|(other, _)| other != slot) {
+        if deleted && !view.live_slots().any(|(other, _)| other != slot) {
             return Ok(self.empty(head, index));
         }
         if ptr.state == State::Change {
@@ -106,7 +106,7 @@ impl<D: ZonedDevice> ZbTree<D> {
             let mut body = view.into_body().0;
             let entries = &mut Arc::make_mut(&mut body).entries;
             match change {
-                Change::To(key, payload) => entries[slot] = (key, payload),
+                Change::Set(key, payload) => entries[slot] = (key, payload),
                 Change::Deleted(_) => drop(entries.remove(slot)),
             }
             self.space.write(kinds.body, ptr.addr, &body)?;

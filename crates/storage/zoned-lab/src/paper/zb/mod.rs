@@ -192,7 +192,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let (new, dirty) = if level == 1 {
             match view.find(key) {
                 Some(slot) => {
-                    let change = Change::To(key, value);
+                    let change = Change::Set(key, value);
                     (false, self.change_entry(level, &mut head, index, view, slot, change)?)
                 }
                 None => (true, self.insert_entry(level, &mut head, index, view, (key, value))?),

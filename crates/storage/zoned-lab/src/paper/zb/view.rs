@@ -3,7 +3,7 @@
 //! Source: the paper's search.
 
 use super::{Kinds, Ptr, ZbTree};
-use crate::paper::body::{Body, Change, Log, alive};
+use crate::paper::body::{Body, Change, Log, live_entries};
 use longma_zoned::device::ZonedDevice;
 use longma_zoned::error::{Error, Result};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl View {
             None => {
                 // A log without a node has every entry.
                 let (key, payload) = self.node.as_ref().map_or((0, u64::MAX), |node| node.entries[slot]);
-                Change::To(key, payload)
+                Change::Set(key, payload)
             }
         }
     }
@@ -56,14 +56,14 @@ impl View {
                 low
             }
         };
-        let here = slot < self.slots() && matches!(self.slot(slot), Change::To(own, _) if own == key);
+        let here = slot < self.slots() && matches!(self.slot(slot), Change::Set(own, _) if own == key);
         here.then_some(slot)
     }
 
     /// The slots that are not deleted, with their keys.
-    pub fn alive(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
+    pub fn live_slots(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
         (0..self.slots()).filter_map(|slot| match self.slot(slot) {
-            Change::To(key, _) => Some((slot, key)),
+            Change::Set(key, _) => Some((slot, key)),
             Change::Deleted(_) => None,
         })
     }
@@ -75,21 +75,21 @@ impl View {
         if let (Some(node), None) = (&self.node, &self.log) {
             return node.child(key);
         }
-        let upto = self.alive().skip(1).take_while(|&(_, own)| own <= key).last();
-        upto.or_else(|| self.alive().next()).map_or(0, |(slot, _)| slot)
+        let upto = self.live_slots().skip(1).take_while(|&(_, own)| own <= key).last();
+        upto.or_else(|| self.live_slots().next()).map_or(0, |(slot, _)| slot)
     }
 
     /// The key in `slot`.
     pub fn key(&self, slot: usize) -> u64 {
         match self.slot(slot) {
-            Change::To(key, _) | Change::Deleted(key) => key,
+            Change::Set(key, _) | Change::Deleted(key) => key,
         }
     }
 
     /// The value or address in `slot`.
     pub fn payload(&self, slot: usize) -> u64 {
         match self.slot(slot) {
-            Change::To(_, payload) => payload,
+            Change::Set(_, payload) => payload,
             Change::Deleted(_) => u64::MAX,
         }
     }
@@ -100,7 +100,7 @@ impl View {
             (Some(node), None) => (node, None),
             (node, log) => {
                 let view = Self { node, log };
-                (Arc::new(alive(view.changes())), view.log)
+                (Arc::new(live_entries(view.changes())), view.log)
             }
         }
     }

@@ -260,7 +260,10 @@ impl<D: ZonedDevice> Checker<'_, D> {
             self.report_problem(block.0, what);
         }
         for lost in &replay.lost {
-            self.report_problem(lost.block, format!("the journal is damaged, so {lost} lost: {}", lost.what));
+            self.report_problem(
+                lost.block,
+                format!("the journal is damaged, which loses {lost}: {}", lost.what),
+            );
         }
         for (key, extent) in unreadable {
             let read = self.io.read_extent(&key, extent);

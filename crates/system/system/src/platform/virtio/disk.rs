@@ -20,7 +20,7 @@ pub enum DiskError {
     #[error("disk: {0}")]
     Host(#[from] io::Error),
     /// The length of the file is not supported.
-    #[error("disk: the file has {0} bytes, and a disk has a multiple of {SECTOR}; append zeros")]
+    #[error("disk: the file has {0} bytes, which is not a multiple of {SECTOR}; append zeros")]
     Length(u64),
 }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_multiple_of_sectors_is_refused() {
+    fn a_file_that_is_not_a_multiple_of_sectors_is_refused() {
         for bytes in [0, 513] {
             let error = Disk::open(image(bytes).path(), false).err().map(|error| error.to_string());
             assert!(error.is_some_and(|error| error.contains(&format!("{bytes} bytes"))));

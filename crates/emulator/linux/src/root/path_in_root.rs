@@ -1,5 +1,6 @@
-//! Paths inside a guest's root, and kernel file systems in it, whose files control the kernel or expose processes.
-//! Source: openat2(2), path_resolution(7); proc(5); statfs(2) (f_type).
+//! Resolves paths inside a guest's root, and restricts the kernel's control file systems that are mounted there: their
+//! files change the host's kernel or expose its processes. Source: openat2(2), path_resolution(7); proc(5); statfs(2)
+//! (f_type).
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -13,13 +14,13 @@ use crate::open_files::status_of;
 
 const RESOLVE_NO_XDEV: u64 = 0x01;
 
-/// /proc files of a process that expose its memory or execution.
-pub(crate) const MEMORY: [&[u8]; 8] =
+/// The files in /proc/PID that expose the memory or the execution of the process.
+pub(crate) const PROC_MEMORY_FILES: [&[u8]; 8] =
     [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
 
-/// Kernel control file systems: f_type of proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf, configfs,
-/// efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
-const SWITCHES: [i64; 14] = [
+/// The f_type of the kernel's control file systems: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
+/// configfs, efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
+const CONTROL_FILE_SYSTEMS: [i64; 14] = [
     PROC,
     0x6265_6572,
     0x27_e0eb,
@@ -51,12 +52,12 @@ pub(crate) fn is_in_proc(file: &impl AsFd) -> bool {
 }
 
 /// Whether an open file is in a kernel control file system.
-pub(crate) fn is_switch(file: &impl AsFd) -> bool {
-    file_system(file).is_some_and(|kind| SWITCHES.contains(&kind))
+pub(crate) fn is_in_control_fs(file: &impl AsFd) -> bool {
+    file_system(file).is_some_and(|kind| CONTROL_FILE_SYSTEMS.contains(&kind))
 }
 
-/// The kernel's name of an open file.
-pub(crate) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
+/// The kernel's name of an open file: its path, or for example `socket:[7]`.
+pub(crate) fn kernel_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
     name_at(file.as_fd().as_raw_fd())
 }
 
@@ -83,30 +84,30 @@ pub(crate) fn access_of(flags: i32) -> (bool, bool) {
 
 /// Whether the open file exposes or changes the memory of a process.
 fn shows_memory(file: &impl AsFd) -> bool {
-    let name = kernels_name(file).unwrap_or_default();
-    is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
+    let name = kernel_name(file).unwrap_or_default();
+    is_in_proc(file) && (PROC_MEMORY_FILES.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
 }
 
-/// A path that is resolved inside a confined guest's root.
+/// A path to resolve, for a confined guest inside its root.
 #[derive(Debug)]
-pub(crate) struct Inside<'a> {
-    /// An emulator descriptor of a directory.
+pub(crate) struct PathInRoot<'a> {
+    /// The directory to which a relative path refers, as a descriptor of the emulator.
     pub directory: RawFd,
     pub path: &'a CString,
-    /// The openat2 flags that keep it inside.
+    /// The openat2 flags that keep the path in the root.
     pub resolve: u64,
     /// Whether the directory is itself in a kernel control file system.
-    pub begins_at_switch: bool,
+    pub base_is_in_control_fs: bool,
 }
 
-impl Inside<'_> {
+impl PathInRoot<'_> {
     /// Resolves and opens the path, without further checks.
     pub fn resolve(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         open_how(self.directory, self.path, &OpenHow { resolve: how.resolve | self.resolve, ..how })
     }
 
     /// Opens the path with O_PATH and these flags.
-    pub fn hold(&self, flags: i32) -> Result<PinnedFile, Errno> {
+    pub fn open_pinned(&self, flags: i32) -> Result<PinnedFile, Errno> {
         let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
         PinnedFile::new(|| {
             open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
@@ -116,10 +117,10 @@ impl Inside<'_> {
     /// Opens the path. Files in kernel control file systems (for example a /proc mounted in the root) are read-only,
     /// and those that expose memory are refused.
     pub fn open(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
-        if self.begins_at_switch {
+        if self.base_is_in_control_fs {
             return self.open_across(how);
         }
-        // The root itself is not in such a file system, and most paths do not cross a mount point.
+        // The directory is not in a control file system, so only a mount point can lead into one. Most paths cross none.
         match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
             Err(Errno(libc::EXDEV)) => self.open_across(how),
             opened => opened,
@@ -129,22 +130,22 @@ impl Inside<'_> {
     /// Opens a path that crosses a mount point: the file is checked before it is opened.
     fn open_across(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         let flags = how.flags as i32;
-        let found = match self.hold(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
+        let found = match self.open_pinned(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
             Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
-                // The file does not exist, so only create it.
+                // O_EXCL: another process may create the file meanwhile, and an unchecked file must not be opened.
                 return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
             }
             found => found?,
         };
         let (reads, writes) = access_of(flags);
-        if is_switch(&found) && (writes || reads && shows_memory(&found)) {
+        if is_in_control_fs(&found) && (writes || reads && shows_memory(&found)) {
             return Err(Errno(libc::EACCES));
         }
         if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
             return Err(Errno(libc::EEXIST));
         }
         let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
-        // A link that must not be followed would fail below too, but with another error.
+        // The open below would fail for a link that must not be followed, too, but with another error.
         if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
             return Err(Errno(libc::ELOOP));
         }
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_component_of_a_path_is_found_despite_slashes() {
+    fn last_part_ignores_repeated_and_trailing_slashes() {
         assert_eq!(last_part(b"/a//exe//"), b"exe");
         assert_eq!(last_part(b"exe"), b"exe");
         assert_eq!(last_part(b"//"), b"");
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn kernel_control_files_are_detected_by_their_file_system() {
         let open = |path: &str| std::fs::File::open(path).unwrap();
-        assert!(is_in_proc(&open("/proc/uptime")) && is_switch(&open("/sys/devices")));
-        assert!(!is_switch(&open("/dev/null")) && !is_switch(&open("/")));
+        assert!(is_in_proc(&open("/proc/uptime")) && is_in_control_fs(&open("/sys/devices")));
+        assert!(!is_in_control_fs(&open("/dev/null")) && !is_in_control_fs(&open("/")));
     }
 }
