@@ -1,0 +1,513 @@
+//! Connections: messages in both directions, with credits.
+
+use crate::assembly::{Assembly, Incoming, Kind};
+use crate::error::Error;
+use crate::flow::{Flow, Frame};
+use crate::options::Options;
+use crate::slots::Slots;
+use crate::transport::Transport;
+use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
+use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// What a connection has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages, requests and responses sent.
+    pub messages_sent: u64,
+    /// Messages, requests and responses received.
+    pub messages_received: u64,
+    /// Bytes of messages and streams sent.
+    pub bytes_sent: u64,
+    /// Bytes of messages and streams received.
+    pub bytes_received: u64,
+    /// How often a send had to wait because the peer had not received what was sent before.
+    pub credit_waits: u64,
+}
+
+/// A data frame in its slot.
+pub(crate) struct Arrived {
+    slot: usize,
+    pub(crate) header: Header,
+    /// The length of its payload, bytes.
+    pub(crate) length: usize,
+}
+
+/// How a call waits.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    /// Blocks the thread, up to a time.
+    Until(Option<Instant>),
+    /// Is a future, which an executor polls.
+    Await,
+}
+
+impl Wait {
+    fn remaining(deadline: Option<Instant>) -> Option<Duration> {
+        deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// The result of a call that blocks its thread instead of being pending.
+pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
+    match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => unreachable!("a call with Wait::Until is never pending"),
+    }
+}
+
+/// A connection to a peer. Messages arrive once, whole and in order.
+///
+/// A send waits while the peer has not received what was sent before. If both sides send without receiving, both wait, as
+/// with sockets.
+///
+/// Dropping a connection ends it at once: what the NIC has not yet moved to the peer is lost. [`Connection::close`] waits
+/// for it.
+pub struct Connection {
+    // Before the memory, which its descriptors name.
+    vi: Vi,
+    slots: Slots,
+    _transport: Transport,
+    options: Options,
+    flow: Flow,
+    assembly: Assembly,
+    /// Data frames that the program has not received.
+    inbox: VecDeque<Arrived>,
+    next_request: u64,
+    /// Whether a part of a message has been sent and the rest has not.
+    is_sending: bool,
+    /// Whether this side has announced that it sends no more.
+    has_ended: bool,
+    statistics: Statistics,
+}
+
+impl Transport {
+    /// Connects to a listener. The address of a listener of this host is [`Address::local`]; over UDP its host is
+    /// `address:port`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; [`Error::TimedOut`]; if no process listens at the address.
+    pub fn connect(&self, address: &Address, options: Options) -> Result<Connection, Error> {
+        let mut connection = Connection::new(self, options)?;
+        connection.vi.connect(&Address::local("channel"), address, options.timeout)?;
+        connection.greet()?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// Connects by shared memory to the listener with this name, with default options. [`Transport::connect`] has others.
+    ///
+    /// # Errors
+    /// Those of [`Transport::shared_memory`] and [`Transport::connect`].
+    pub fn connect(name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        Transport::shared_memory()?.connect(&Address::local(name), Options::default())
+    }
+
+    pub(crate) fn answer(
+        transport: &Transport,
+        request: ConnectionRequest,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let mut connection = Self::new(transport, options)?;
+        request.accept(&connection.vi)?;
+        connection.greet()?;
+        Ok(connection)
+    }
+
+    fn new(transport: &Transport, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let attributes =
+            ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(transport.tag()) };
+        let vi = transport.nic().create_vi(attributes, None, None)?;
+        let slots = Slots::new(transport, &options)?;
+        slots.post_all(&vi)?;
+        Ok(Self {
+            vi,
+            slots,
+            _transport: transport.clone(),
+            options,
+            flow: Flow::new(options.receive_slots),
+            assembly: Assembly::new(options.max_message),
+            inbox: VecDeque::new(),
+            next_request: 1,
+            is_sending: false,
+            has_ended: false,
+            statistics: Statistics::default(),
+        })
+    }
+
+    fn greet(&mut self) -> Result<(), Error> {
+        let hello = Hello { slot_bytes: self.options.slot_bytes, slots: self.options.receive_slots };
+        self.send_control(FrameKind::Hello, &hello.encode())
+    }
+
+    /// Changes the time limit of blocking calls. `None` waits indefinitely.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.options.timeout = timeout;
+    }
+
+    /// What the connection has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The process, user and group of the peer. `None` over a network.
+    pub fn peer_credentials(&self) -> Option<longma_via::Credentials> {
+        self.vi.peer_credentials()
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Ended`], [`Error::Protocol`], [`Error::TooLong`], [`Error::Abandoned`].
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        blocking(self.send_parts(FrameKind::Message, 0, message, self.until()))
+    }
+
+    /// Receives the next message, request or response. `None` if the peer has closed the connection.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Ended`] if the connection ended without being closed; [`Error::Protocol`],
+    /// [`Error::TooLong`].
+    pub fn receive(&mut self) -> Result<Option<Incoming>, Error> {
+        blocking(self.receive_parts(self.until()))
+    }
+
+    /// Sends a request and returns its number, which the response will have. Several requests can be on their way.
+    ///
+    /// # Errors
+    /// Those of [`Connection::send`].
+    pub fn start_request(&mut self, request: &[u8]) -> Result<u64, Error> {
+        let id = self.take_id();
+        blocking(self.send_parts(FrameKind::Request, id, request, self.until()))?;
+        Ok(id)
+    }
+
+    /// Sends a request and waits for the response.
+    ///
+    /// # Errors
+    /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if something other than the response
+    /// arrives.
+    pub fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
+        blocking(self.call_waiting(request, self.until()))
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidCall`] if `to` is not a request; those of [`Connection::send`].
+    pub fn respond(&mut self, to: &Incoming, response: &[u8]) -> Result<(), Error> {
+        blocking(self.respond_waiting(to, response, self.until()))
+    }
+
+    /// [`Connection::send`] as a future. If it is dropped after a part of the message has been sent, nothing more can be
+    /// sent.
+    ///
+    /// # Errors
+    /// Those of [`Connection::send`].
+    pub async fn send_async(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.send_parts(FrameKind::Message, 0, message, Wait::Await).await
+    }
+
+    /// [`Connection::receive`] as a future. Dropping it loses nothing.
+    ///
+    /// # Errors
+    /// Those of [`Connection::receive`].
+    pub async fn receive_async(&mut self) -> Result<Option<Incoming>, Error> {
+        self.receive_parts(Wait::Await).await
+    }
+
+    /// [`Connection::call`] as a future.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`].
+    pub async fn call_async(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
+        self.call_waiting(request, Wait::Await).await
+    }
+
+    /// [`Connection::respond`] as a future.
+    ///
+    /// # Errors
+    /// Those of [`Connection::respond`].
+    pub async fn respond_async(&mut self, to: &Incoming, response: &[u8]) -> Result<(), Error> {
+        self.respond_waiting(to, response, Wait::Await).await
+    }
+
+    /// Closes the connection after everything sent is on its way to the peer.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Ended`] if the peer ended the connection first.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.finish()?;
+        let wait = self.until();
+        blocking(async {
+            while self.slots.is_sending() {
+                self.collect_send(wait).await?;
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn until(&self) -> Wait {
+        Wait::Until(self.options.timeout.map(|timeout| Instant::now() + timeout))
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_request;
+        self.next_request = id.wrapping_add(1).max(1);
+        id
+    }
+
+    async fn call_waiting(&mut self, request: &[u8], wait: Wait) -> Result<Vec<u8>, Error> {
+        let id = self.take_id();
+        self.send_parts(FrameKind::Request, id, request, wait).await?;
+        loop {
+            match self.receive_parts(wait).await? {
+                Some(Incoming { kind: Kind::Response, id: of, bytes }) if of == id => return Ok(bytes),
+                // The response to a call that was given up.
+                Some(Incoming { kind: Kind::Response, id: of, .. }) if of < id => {}
+                Some(_) => return Err(Error::Protocol("something other than the response to a call")),
+                None => return Err(Error::Ended(EndReason::Disconnected)),
+            }
+        }
+    }
+
+    async fn respond_waiting(&mut self, to: &Incoming, response: &[u8], wait: Wait) -> Result<(), Error> {
+        if to.kind != Kind::Request {
+            return Err(Error::InvalidCall("only a request can be answered"));
+        }
+        self.send_parts(FrameKind::Response, to.id, response, wait).await
+    }
+}
+
+// --- Sending ---------------------------------------------------------------------------------------------------------
+
+impl Connection {
+    async fn send_parts(
+        &mut self,
+        kind: FrameKind,
+        id: u64,
+        message: &[u8],
+        wait: Wait,
+    ) -> Result<(), Error> {
+        let Ok(total) = u32::try_from(message.len()) else {
+            return Err(Error::TooLong { bytes: message.len() as u64, limit: u32::MAX.into() });
+        };
+        self.ready_to_send(wait).await?;
+        let mut header = Header { kind, credits: 0, total, id };
+        let (mut part, mut rest) = message.split_at(self.part_bytes().min(message.len()));
+        loop {
+            self.send_part(header, part)?;
+            self.is_sending = !rest.is_empty();
+            if rest.is_empty() {
+                break;
+            }
+            self.slot_and_credit(wait).await?;
+            header.total = 0;
+            (part, rest) = rest.split_at(self.part_bytes().min(rest.len()));
+        }
+        self.statistics.messages_sent += 1;
+        Ok(())
+    }
+
+    /// Sends as many of the bytes as fit into one frame; returns their number.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8], wait: Wait) -> Result<usize, Error> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.ready_to_send(wait).await?;
+        let part = &bytes[..self.part_bytes().min(bytes.len())];
+        self.send_part(Header { kind: FrameKind::Bytes, credits: 0, total: 0, id: 0 }, part)?;
+        Ok(part.len())
+    }
+
+    /// Announces that this side sends no more.
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        self.send_control(FrameKind::End, &[])
+    }
+
+    /// The bytes of a message that fit into a frame: the smaller of both sides' slots.
+    fn part_bytes(&self) -> usize {
+        let peer = self.flow.peer().map_or(usize::MAX, |hello| hello.slot_bytes as usize - HEADER_BYTES);
+        self.options.part_bytes().min(peer)
+    }
+
+    async fn ready_to_send(&mut self, wait: Wait) -> Result<(), Error> {
+        if let Some(reason) = self.vi.end_reason() {
+            return Err(Error::Ended(reason));
+        }
+        if self.is_sending {
+            return Err(Error::Abandoned);
+        }
+        if self.has_ended {
+            return Err(Error::InvalidCall("this side has announced that it sends no more"));
+        }
+        self.slot_and_credit(wait).await
+    }
+
+    /// Waits for a slot and a credit, without taking them.
+    async fn slot_and_credit(&mut self, wait: Wait) -> Result<(), Error> {
+        self.collect_sends()?;
+        while !self.slots.has_free() {
+            self.collect_send(wait).await?;
+        }
+        if !self.flow.may_send() && self.flow.peer().is_some() {
+            self.statistics.credit_waits += 1;
+        }
+        while !self.flow.may_send() {
+            self.take_completion(wait).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a data frame, for which there are a slot and a credit.
+    fn send_part(&mut self, header: Header, part: &[u8]) -> Result<(), Error> {
+        self.flow.use_credit();
+        self.statistics.bytes_sent += part.len() as u64;
+        let header = Header { credits: self.flow.take_freed(), ..header };
+        Ok(self.slots.send(&self.vi, &header, part)?)
+    }
+
+    /// Sends a control frame. There is always a slot for it.
+    fn send_control(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Error> {
+        debug_assert!(payload.len() <= HELLO_BYTES);
+        self.collect_sends()?;
+        let credits = if kind == FrameKind::Hello { 0 } else { self.flow.take_freed() };
+        Ok(self.slots.send_control(&self.vi, &Header { kind, credits, total: 0, id: 0 }, payload)?)
+    }
+
+    fn collect_sends(&mut self) -> Result<(), Error> {
+        while let Some(completion) = self.vi.send_done() {
+            self.check(&completion)?;
+            self.slots.sent(completion.context);
+        }
+        Ok(())
+    }
+
+    async fn collect_send(&mut self, wait: Wait) -> Result<(), Error> {
+        let completion = match wait {
+            Wait::Until(deadline) => self.vi.send_wait(Wait::remaining(deadline))?,
+            Wait::Await => self.vi.send_completion().await?,
+        };
+        self.check(&completion)?;
+        self.slots.sent(completion.context);
+        Ok(())
+    }
+
+    fn check(&self, completion: &Completion) -> Result<(), Error> {
+        if completion.is_success() {
+            return Ok(());
+        }
+        Err(Error::Ended(self.vi.end_reason().unwrap_or(EndReason::MessageRefused)))
+    }
+}
+
+// --- Receiving -------------------------------------------------------------------------------------------------------
+
+impl Connection {
+    async fn receive_parts(&mut self, wait: Wait) -> Result<Option<Incoming>, Error> {
+        loop {
+            let Some(frame) = self.next_frame(wait).await? else {
+                if self.assembly.is_partial() {
+                    return Err(self.violation("the end in the middle of a message"));
+                }
+                return Ok(None);
+            };
+            let pushed = self
+                .assembly
+                .push(&frame.header, frame.length, |bytes| self.slots.read(frame.slot, 0, bytes));
+            self.received(&frame);
+            match pushed {
+                Ok(Some(message)) => {
+                    self.statistics.messages_received += 1;
+                    self.release(frame);
+                    return Ok(Some(message));
+                }
+                Ok(None) => self.release(frame),
+                Err(error) => {
+                    let _ = self.vi.disconnect();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The next data frame, which stays in its slot until it is released. `None` after the peer's end.
+    pub(crate) async fn next_frame(&mut self, wait: Wait) -> Result<Option<Arrived>, Error> {
+        loop {
+            if let Some(frame) = self.inbox.pop_front() {
+                return Ok(Some(frame));
+            }
+            if self.flow.peer_has_ended() {
+                return Ok(None);
+            }
+            self.take_completion(wait).await?;
+        }
+    }
+
+    /// Copies bytes of a data frame's payload.
+    pub(crate) fn read(&self, frame: &Arrived, offset: usize, into: &mut [u8]) {
+        self.slots.read(frame.slot, offset, into);
+    }
+
+    /// Counts a data frame of which the program has received everything.
+    pub(crate) fn received(&mut self, frame: &Arrived) {
+        self.statistics.bytes_received += frame.length as u64;
+    }
+
+    /// Makes a frame's slot available to the peer again.
+    pub(crate) fn release(&mut self, frame: Arrived) {
+        // Errors are those of a connection that has ended, which the next call reports.
+        let _ = self.slots.post(&self.vi, frame.slot);
+        self.flow.free();
+        if self.flow.must_return() {
+            let _ = self.send_control(FrameKind::Credit, &[]);
+        }
+    }
+
+    /// Waits for a frame and takes note of it.
+    async fn take_completion(&mut self, wait: Wait) -> Result<(), Error> {
+        let completion = match wait {
+            Wait::Until(deadline) => self.vi.receive_wait(Wait::remaining(deadline))?,
+            Wait::Await => self.vi.receive_completion().await?,
+        };
+        self.check(&completion)?;
+        let (slot, length) = (completion.context as usize, completion.length as usize);
+        let Some(length) = length.checked_sub(HEADER_BYTES) else {
+            return Err(self.violation("a frame without a header"));
+        };
+        let mut payload = [0; HELLO_BYTES];
+        let known = length.min(HELLO_BYTES);
+        self.slots.read(slot, 0, &mut payload[..known]);
+        // A control frame with a longer payload is refused for its length.
+        let payload = if length > HELLO_BYTES { &[0; HELLO_BYTES + 1][..] } else { &payload[..known] };
+        let header = Header::decode(&self.slots.read_header(slot));
+        match header.and_then(|header| Ok((header, self.flow.received(&header, payload)?))) {
+            Ok((header, Frame::Data)) => self.inbox.push_back(Arrived { slot, header, length }),
+            Ok((_, Frame::Control)) => self.slots.post(&self.vi, slot)?,
+            Err(what) => return Err(self.violation(what)),
+        }
+        Ok(())
+    }
+
+    /// Ends the connection because of the peer's mistake.
+    pub(crate) fn violation(&self, what: &'static str) -> Error {
+        let _ = self.vi.disconnect();
+        Error::Protocol(what)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Errors are those of a connection that has ended. Dropping the VI disconnects it.
+        let _ = self.finish();
+    }
+}

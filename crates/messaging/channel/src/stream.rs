@@ -1,0 +1,88 @@
+//! Byte streams.
+
+use crate::connection::{Arrived, Connection, blocking};
+use crate::error::Error;
+use crate::wire::FrameKind;
+use std::io;
+
+/// A connection as a stream of bytes in both directions.
+///
+/// Written bytes are on their way when `write` returns; nothing is buffered. `read` returns 0 when the peer has called
+/// [`Stream::finish`] or has closed the stream; if the peer's process ends otherwise, it fails with
+/// [`io::ErrorKind::ConnectionReset`], so that a shortened transfer is noticed.
+pub struct Stream {
+    connection: Connection,
+    /// The frame that is being read, and the number of its bytes that have been read.
+    frame: Option<(Arrived, usize)>,
+}
+
+impl Connection {
+    /// Uses the connection as a stream of bytes. The peer must do the same.
+    pub fn into_stream(self) -> Stream {
+        Stream { connection: self, frame: None }
+    }
+}
+
+impl Stream {
+    /// Announces the end of what this side writes. It can still read.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn finish(&mut self) -> io::Result<()> {
+        Ok(self.connection.finish()?)
+    }
+
+    /// Ends the stream after everything written is on its way to the peer.
+    ///
+    /// # Errors
+    /// Those of [`Connection::close`].
+    pub fn close(self) -> io::Result<()> {
+        Ok(self.connection.close()?)
+    }
+
+    /// The connection, for its time limit and statistics.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    fn next_frame(&mut self) -> Result<Option<(Arrived, usize)>, Error> {
+        if let Some(frame) = self.frame.take() {
+            return Ok(Some(frame));
+        }
+        let Some(frame) = blocking(self.connection.next_frame(self.connection.until()))? else {
+            return Ok(None);
+        };
+        if frame.header.kind != FrameKind::Bytes || frame.length == 0 {
+            return Err(self.connection.violation("a message where bytes of a stream were expected"));
+        }
+        Ok(Some((frame, 0)))
+    }
+}
+
+impl io::Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let Some((frame, start)) = self.next_frame()? else { return Ok(0) };
+        let length = into.len().min(frame.length - start);
+        self.connection.read(&frame, start, &mut into[..length]);
+        if start + length < frame.length {
+            self.frame = Some((frame, start + length));
+        } else {
+            self.connection.received(&frame);
+            self.connection.release(frame);
+        }
+        Ok(length)
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(blocking(self.connection.send_bytes(bytes, self.connection.until()))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! The NIC that connections use.
+
+use crate::error::Error;
+use longma_via::{Nic, ProtectionTag};
+
+/// A NIC for any number of listeners and connections. Clones use the same NIC.
+#[derive(Clone)]
+pub struct Transport {
+    nic: Nic,
+    tag: ProtectionTag,
+}
+
+impl Transport {
+    /// Connects processes of this host by shared memory.
+    ///
+    /// # Errors
+    /// If the system refuses a resource.
+    pub fn shared_memory() -> Result<Self, Error> {
+        Self::over(Nic::open()?)
+    }
+
+    /// Uses an open NIC, for example one with the UDP provider of `longma-via`.
+    ///
+    /// # Errors
+    /// If all protection tags of the NIC are in use.
+    pub fn over(nic: Nic) -> Result<Self, Error> {
+        let tag = nic.create_protection_tag()?;
+        Ok(Self { nic, tag })
+    }
+
+    /// The NIC.
+    pub fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    pub(crate) fn tag(&self) -> ProtectionTag {
+        self.tag
+    }
+}
