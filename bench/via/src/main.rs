@@ -2,6 +2,7 @@
 //!
 //! via-bench [--rounds N] [--json FILE] [--cores A,B] [--only SECTION]
 
+mod channel;
 mod iceoryx;
 mod limit;
 mod processes;
@@ -45,6 +46,10 @@ fn rows() -> Vec<Row> {
         row("8-byte messages", "VIA, send and receive", "M/s", |c| via::rate_mps(c, 8, 3_000_000)),
         row("8-byte messages", "UCX, tag send", "M/s", |c| programs::ucx_tag_mps(c, 8)),
     ];
+    rows.push(row("64 bytes, call", "Unix socket", "ns", |c| channel::unix_call_ns(c, 30_000)));
+    rows.push(row("64 bytes, call", "longma-channel", "ns", |c| channel::call_ns(c, 300_000)));
+    rows.push(row("stream", "Unix socket", "GB/s", |c| channel::unix_gb_per_s(c, 1 << 30)));
+    rows.push(row("stream", "longma-channel", "GB/s", |c| channel::channel_gb_per_s(c, 1 << 30)));
     for (section, bytes) in [("64 KiB", 64 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20)] {
         rows.push(row(section, "the limit: memcpy", "GB/s", move |c| limit::memcpy_gb_per_s(c, bytes)));
         rows.push(row(section, "VIA, RDMA write", "GB/s", move |c| via::rdma_gbps(c, bytes)));
