@@ -95,7 +95,12 @@ const FCNTL: (i64, WaitsFor) = (libc::SYS_fcntl, WaitsFor::Lock);
 /// TCSETSW blocks on a device.
 const IOCTL: (i64, WaitsFor) = (libc::SYS_ioctl, WaitsFor::Device);
 
-fn forward(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, arguments: Arguments) -> Returned {
+fn forward(
+    thread: &Thread,
+    (number, waits): (i64, WaitsFor),
+    kind: Argument,
+    arguments: Arguments,
+) -> Returned {
     let [descriptor, request, value, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let value = kind.for_host(results, value)?;
