@@ -470,7 +470,7 @@ fn every_subset_of_the_mechanisms_is_run_and_each_is_given_its_share() {
 }
 
 #[test]
-fn a_swept_parameter_of_two_values_is_a_mechanism_when_asked_for_and_places_are_explained_each() {
+fn a_swept_parameter_with_two_values_can_be_a_mechanism_and_each_place_is_explained() {
     let text = MECHANISMS.split("[explain]").next().unwrap();
     let selection =
         Selection { mechanisms: vec!["mode".into()], at: BTreeMap::from([("n".into(), "6".into())]) };

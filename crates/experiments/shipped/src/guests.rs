@@ -1,6 +1,6 @@
 //! Guest programs by name: `guests:hello`, `guests:hello-lasx`, `guests:aarch64/sort`.
 
-use crate::cache::{ExtractError, Places, extract};
+use crate::cache::{CacheFolders, ExtractError, extract};
 use crate::{ENTRIES, Entry, GUESTS};
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub fn guest(name: &str) -> Result<&'static Entry, GuestError> {
 pub fn guest_file(spelled: &str) -> Option<Result<PathBuf, GuestError>> {
     let name = spelled.strip_prefix(PREFIX)?;
     Some(guest(name).and_then(|entry| {
-        let folder = extract([entry], &Places::of_process())?;
+        let folder = extract([entry], &CacheFolders::of_process())?;
         Ok(folder.join(entry.path))
     }))
 }

@@ -153,7 +153,7 @@ impl Workload for Translation {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
@@ -254,7 +254,7 @@ mod tests {
                 ),
             )]),
             refused: None,
-            places: &[],
+            location_parameters: &[],
             varied: Vec::new(),
             folder: "/".into(),
             time_limit: None,

@@ -267,7 +267,7 @@ impl Workload for Program {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
@@ -578,7 +578,7 @@ mod tests {
             machine: None,
             parameters: BTreeMap::from([("environment".into(), Setting::Named(BTreeMap::from(variables)))]),
             refused: None,
-            places: &[],
+            location_parameters: &[],
             varied: Vec::new(),
             folder: "/".into(),
             time_limit: None,

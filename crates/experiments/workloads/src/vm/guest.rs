@@ -125,7 +125,7 @@ impl Workload for Guest {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
