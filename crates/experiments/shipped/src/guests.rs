@@ -64,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_an_architecture_are_loongarchs() {
+    fn names_without_an_architecture_are_loongarch64_programs() {
         assert_eq!(guest("hello").unwrap().path, "guests/prebuilt/loongarch64/hello");
         assert_eq!(guest("fft-lasx").unwrap().path, "guests/prebuilt/loongarch64/fft-lasx");
         assert_eq!(guest("aarch64/hello").unwrap().path, "guests/prebuilt/aarch64/hello");
     }
 
     #[test]
-    fn a_name_with_a_typing_error_gets_the_nearest_one() {
+    fn a_mistyped_name_gets_a_suggestion() {
         let error = guest("helo").unwrap_err().to_string();
         assert!(error.contains("`guests:hello`") && error.contains("longma guest list"), "{error}");
         for wrong in ["", "../experiments", "x86_64", "/etc/passwd", "aarch64/signals"] {

@@ -38,7 +38,7 @@ fn the_files_are_those_of_the_repository() {
 }
 
 #[test]
-fn folders_are_the_users_alone() {
+fn only_the_user_can_access_the_folders() {
     let folder = tempdir().unwrap();
     let base = folder.path().join("cache");
     let extracted = extract(hello(), &cache(&base)).unwrap();
@@ -113,7 +113,7 @@ fn a_folder_that_other_users_can_write_to_is_refused() {
 }
 
 #[test]
-fn without_a_usable_home_the_files_go_to_a_temporary_folder_of_the_users() {
+fn without_a_usable_home_the_files_go_to_the_users_temporary_folder() {
     let folder = tempdir().unwrap();
     let user = rustix::process::geteuid().as_raw();
     for home in [

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_wake_take_bandwidth_and_the_switcher_brings_it_back() {
+    fn busy_neighbours_take_bandwidth_and_the_switcher_restores_it() {
         let alone = story(CpuPolicy::Range, true, 3.9)["first"];
         let crowded = story(CpuPolicy::Range, true, 5.0)["first"];
         let left = story(CpuPolicy::Range, false, 30.0);

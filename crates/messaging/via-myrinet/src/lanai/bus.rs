@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_take_their_turns() {
+    fn simultaneous_accesses_are_served_one_after_the_other() {
         let mut bus = Bus::new(&piii());
         let held = Duration::from_ps(200_000);
         bus.access(us(1), held);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_keep_their_distance() {
+    fn interrupts_keep_the_minimum_interval() {
         let mut card = Card::new(&piii());
         assert!(card.interrupt(Time::from_ps(1)));
         assert!(!card.interrupt(Time::from_ps(14_000_000)));
