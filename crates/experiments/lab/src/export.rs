@@ -1,5 +1,5 @@
-//! Exports the table of an experiment as JSON lines and, with the feature `parquet`, as Parquet. The bytes depend only on the results, and the files
-//! can be regenerated from the store at any time.
+//! Exports the table of an experiment as JSON lines and, with the feature `parquet`, as Parquet. The bytes depend only
+//! on the results, and the files can be regenerated from the store at any time.
 //!
 //! Source: JSON Lines 1.0.
 

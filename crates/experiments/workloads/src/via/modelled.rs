@@ -1,5 +1,5 @@
-//! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends run the same
-//! code as on a real network.
+//! Runs both endpoints of a measurement in this process, on the modelled Myrinet in simulated time. The endpoints run
+//! the same code as on a real network.
 
 use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Side, Step};
 use longma_topology::Machine;
