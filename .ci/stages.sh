@@ -275,7 +275,7 @@ advice() {
     measure) echo "a busy machine misses the promised speeds too: run it alone; docs/src/results has the last figures" ;;
     sanitizers) echo "it needs a nightly compiler (rustup toolchain install nightly)" ;;
     nodes) echo "tests/libvirt_nodes.py runs it alone, and target/guest/nodes.log has the guest's output; a busy machine may be too slow" ;;
-    keys) echo "tests/machine_keys.py --verbose --only KEY says what shows a key; a key without effect must be implemented or removed" ;;
+    keys) echo "tests/machine_keys.py --verbose --only KEY prints the effect of a key; a key without effect must be implemented or removed" ;;
     book) echo "tests/book.py --only CHAPTER runs one chapter; a comment before a block excludes it or relaxes the comparison" ;;
     fuzz)
         echo "the failing input is in $CARGO_TARGET_DIR/fuzz; run the target with it as its argument (a stack overflow" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the tests of Go's standard library, compiled for loong64 or another architecture, under longma and under QEMU.
 
-They exercise system calls, signals, threads and floating point as real programs use them. Exits with 0 only if longma passes all required
-tests: those that QEMU passes in this run (--qemu), or otherwise all. Source: https://pkg.go.dev/cmd/go ("go test -c").
+They use system calls, signals, threads and floating point as real programs do. Exits with 0 only if longma passes all required tests: with
+--qemu, those that QEMU passes in this run; otherwise all. Source: https://pkg.go.dev/cmd/go ("go test -c").
 """
 
 import argparse
@@ -20,11 +20,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-MAIN = """bytes strings sort strconv math math/big math/bits unicode/utf8 encoding/json encoding/binary
+MAIN_PACKAGES = """bytes strings sort strconv math math/big math/bits unicode/utf8 encoding/json encoding/binary
 compress/flate crypto/sha256 crypto/aes hash/crc32 container/heap regexp text/template sync sync/atomic
 time os/signal""".split()
 
-EXTRA = """archive/tar archive/zip bufio bytes compress/bzip2 compress/gzip container/list context crypto/ecdsa
+EXTRA_PACKAGES = """archive/tar archive/zip bufio bytes compress/bzip2 compress/gzip container/list context crypto/ecdsa
 crypto/ed25519 crypto/md5 crypto/rsa crypto/sha1 crypto/sha512 encoding/base64 encoding/csv encoding/gob encoding/hex
 encoding/xml errors expvar flag fmt go/parser go/printer go/scanner hash/adler32 hash/fnv hash/maphash html
 image image/gif image/jpeg image/png internal/poll io io/fs io/ioutil log maps math/cmplx math/rand mime net
@@ -39,7 +39,7 @@ FLAGS = ["-test.v", "-test.count=1"]
 
 
 class Failure(Exception):
-    """An error with advice."""
+    """An error of the environment, with a remedy."""
 
 
 @dataclasses.dataclass
@@ -79,11 +79,11 @@ def compile_package(go, folder, arch, package, timeout_s):
     partial = program.with_suffix(".partial")
     command = ["nice", go, "test", "-c", "-o", partial, package]
     try:
-        made = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s)
+        compiler = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return None, f"the compiler took over {timeout_s} s"
-    if made.returncode != 0 or not partial.exists():
-        return None, (made.stderr or made.stdout or "package has no tests").strip()
+    if compiler.returncode != 0 or not partial.exists():
+        return None, (compiler.stderr or compiler.stdout or "package has no tests").strip()
     partial.rename(program)
     return program, ""
 
@@ -108,14 +108,14 @@ def run_tests(words, program, folder, options):
         ending = f"over {options.timeout} s"
     text = output.decode(errors="replace")
     results = {name: result for result, name in RESULT.findall(text)}
-    # A test that started but did not end is where the process died or hung.
+    # A test that started and did not end is the one in which the process died or hung.
     for name in re.findall(r"^=== RUN +([^/\s]+)$", text, re.MULTILINE):
         results.setdefault(name, "LOST")
     return Outcome(results, ending, time.monotonic() - start, "\n".join(text.splitlines()[-options.tail :]))
 
 
 def summary(outcome):
-    """Formats the results of one side."""
+    """Formats the results of longma or of QEMU."""
     if outcome is None:
         return "-"
     failed = outcome.count("FAIL") + outcome.count("LOST")
@@ -136,28 +136,31 @@ def not_passed(longma, qemu):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="packages to test (default: the main list)")
-    parser.add_argument("--extra", action="store_true", help="the longer list too")
-    parser.add_argument("--arch", choices=QEMU, default="loong64", help="what the tests are compiled for (default loong64)")
-    parser.add_argument("--qemu", nargs="?", const="", metavar="COMMAND", help="run under QEMU as well; longma must pass what it passes")
-    parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", metavar="COMMAND", help="in place of `longma run`")
-    parser.add_argument("--long", action="store_true", help="without -test.short")
-    parser.add_argument("--run", metavar="REGEXP", help="only tests whose name matches")
-    parser.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="for each package (default 300)")
+    parser.add_argument("--extra", action="store_true", help="also test the packages of the extra list")
+    parser.add_argument("--arch", choices=QEMU, default="loong64", help="architecture that the tests are compiled for (default loong64)")
+    parser.add_argument("--qemu", nargs="?", const="", metavar="COMMAND", help="also run the tests under QEMU; longma must pass those that QEMU passes")
+    parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", metavar="COMMAND", help="command to use instead of `longma run`")
+    parser.add_argument("--long", action="store_true", help="run the tests without -test.short")
+    parser.add_argument("--run", metavar="REGEXP", help="run only tests whose name matches")
+    parser.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="time limit for each package (default 300)")
     parser.add_argument("--tail", type=int, default=12, metavar="LINES", help="lines of a failed program's output to show")
-    parser.add_argument("--compile-only", action="store_true", help="fill the cache in target/go-std and stop")
+    parser.add_argument("--compile-only", action="store_true", help="compile the tests into target/go-std and exit")
     options = parser.parse_args()
     if options.qemu == "":
         options.qemu = QEMU[options.arch]
     return options
 
 
-def judge(package, program, source, options):
-    """Runs a package on each side and prints a line; returns (passed, missing names)."""
+def compare(package, program, source, options):
+    """Runs a package's tests under longma, and under QEMU if requested, and prints the results.
+
+    Returns the number of tests that longma passes, and the names of the required tests that it does not pass.
+    """
     longma = run_tests(shlex.split(options.emulator), program, source, options)
     qemu = run_tests(shlex.split(options.qemu), program, source, options) if options.qemu else None
     missing = not_passed(longma, qemu)
-    sides = [summary(longma), *([f"qemu: {summary(qemu)}"] if qemu else [])]
-    print(f"{'FAIL' if missing else 'ok  '} {package:20} {'; '.join(sides)}", flush=True)
+    summaries = [summary(longma), *([f"qemu: {summary(qemu)}"] if qemu else [])]
+    print(f"{'FAIL' if missing else 'ok  '} {package:20} {'; '.join(summaries)}", flush=True)
     if qemu and (qemu.named("FAIL") | qemu.named("LOST")):
         print(f"       qemu fails: {', '.join(sorted(qemu.named('FAIL') | qemu.named('LOST')))}")
     if missing:
@@ -168,7 +171,7 @@ def judge(package, program, source, options):
 
 def main():
     options = parse()
-    packages = options.packages or [*MAIN, *(EXTRA if options.extra else [])]
+    packages = options.packages or [*MAIN_PACKAGES, *(EXTRA_PACKAGES if options.extra else [])]
     packages = list(dict.fromkeys(packages))
     try:
         go = go_command()
@@ -186,15 +189,15 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(1) as compiler:
         compiled = {p: compiler.submit(compile_package, go, cache, options.arch, p, 900) for p in packages}
         for package in packages:
-            program, complaint = compiled[package].result()
+            program, error = compiled[package].result()
             if program is None:
                 failed += 1
-                print(f"FAIL {package:20} does not compile: {complaint}", flush=True)
+                print(f"FAIL {package:20} does not compile: {error}", flush=True)
             elif options.compile_only:
                 print(f"ok   {package}", flush=True)
             else:
-                good, missing = judge(package, program, pathlib.Path(goroot) / "src" / package, options)
-                passed, failed = passed + good, failed + len(missing)
+                package_passed, missing = compare(package, program, pathlib.Path(goroot) / "src" / package, options)
+                passed, failed = passed + package_passed, failed + len(missing)
     if options.compile_only:
         sys.exit(1 if failed else 0)
     print(f"go_std: {passed} passed, {failed} failed")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Changes every key of every shipped machine file, one at a time, and fails for keys whose change has no visible effect.
 
-A key counts as used if a change passes `longma machine check` and then changes a statistic or result of one of the probes below, provided
-both machines run the probe. Names and limits count as used if the check rejects a change. Each key of the format needs one machine that
-shows it.
-Source: the kinds of values are those in the book's chapter on machines, which is generated from the code.
+A key has an effect if some change of its value passes `longma machine check` and changes a statistic or the output of one of the probes
+below. The probe must run on both machines, before and after the change. A name or a limit has an effect if the check rejects a change.
+For each key of the format, one machine that shows the effect suffices.
+Source: the allowed values are those in docs/src/reference/machine-files.md, which is generated from the code.
 """
 
 import argparse
@@ -27,46 +27,46 @@ GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
 CHAPTER = ROOT / "docs" / "src" / "reference" / "machine-files.md"
 FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
-# Keys without an effect, with the reasons. `*` matches any name or number.
+# Keys that need no effect, with the reason. `*` matches any name or number.
 EXCEPTIONS = {
-    "sources.*": "where numbers come from: read by `longma machine show --sources` and by people",
+    "sources.*": "documentation: where numbers come from; `longma machine show --sources` prints it",
     "*.source": "cites the sources",
     "*.source.*": "cites the sources",
     "*.source_of.*": "cites the sources",
-    "name": "what the machine is called: a name for people, and in messages",
-    "title": "says what the machine is",
-    "description": "says what the machine is",
-    "*.title": "says what the part is",
-    "cores.*.extensions": "what `cpucfg` and AT_HWCAP tell a program; unit tests of `longma run` compare them",
-    "chips.*.ports.*.protocol": "what the port speaks, for the drawing; how fast it is say its width, rate and latency",
-    "hosts.*.links.*.protocol": "what the link speaks, for the drawing; width, rate and latency say how fast it is",
-    "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
-    "hosts.*.os.kernel": "a name: which kernel's costs are stated",
-    "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
-    "devices.*.zoned.max_active": "a limit that the trees do not reach; the zone rules' tests in crates/storage/zoned do",
-    "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/storage/zoned has tests that do",
-    "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
-    "*.units.*.name": "a name for people: nothing refers to it",
-    "cores.*.isa": "another is refused by `longma run`, whose tests say so: the models run LoongArch64",
-    "cores.*.threads": "what the host's operating system sees; a modelled core runs one thread",
-    "chips.*.address_windows.address": "how far up addresses go: caches and memories count by the bits below; crates/model/memory has tests of the windows",
-    "chips.*.address_windows.chip_bit": "where a chip's addresses begin: as above",
+    "name": "documentation: the name of the machine in messages",
+    "title": "documentation of the machine",
+    "description": "documentation of the machine",
+    "*.title": "documentation of the part",
+    "cores.*.extensions": "reported by `cpucfg` and AT_HWCAP; the tests of `longma run` compare them",
+    "chips.*.ports.*.protocol": "shown in the drawing; width, rate and latency determine the timing",
+    "hosts.*.links.*.protocol": "shown in the drawing; width, rate and latency determine the timing",
+    "hosts.*.buses.*.protocol": "a model that needs PCI rejects other protocols; otherwise only width, rate and latency matter",
+    "hosts.*.os.kernel": "documentation: the kernel whose costs are stated",
+    "devices.*.zoned.zone_size": "the distance between zone starts, which affects addresses but no times",
+    "devices.*.zoned.max_active": "a limit that the trees do not reach; tests in crates/storage/zoned reach it",
+    "devices.*.zoned.page": "affects only reads of more than a block, which the trees do not issue; tests in crates/storage/zoned issue them",
+    "devices.*.myrinet.interrupt_interval": "affects only interrupts, which the polling programs of the workload do not use",
+    "*.units.*.name": "documentation: no other key refers to it",
+    "cores.*.isa": "without simulation, `longma run` rejects all but LoongArch64, as its tests check; the models treat all alike",
+    "cores.*.threads": "documentation of the real machine: a modelled core runs one thread",
+    "chips.*.address_windows.address": "the width of addresses; probes use only the lower bits; crates/model/memory tests the windows",
+    "chips.*.address_windows.chip_bit": "selects the chip by address; crates/model/memory tests the windows",
 }
 
-REFUSED = range(124, 128)  # statuses of `longma run` that do not come from the program
-CPU_SECONDS = 15  # time limit of a probe; the longest takes 6 s on a busy machine with overflow checks
+EMULATOR_STATUSES = range(124, 128)  # exit statuses of `longma run` itself rather than of the program
+CPU_SECONDS = 15  # CPU time limit of a probe; the longest takes 6 s on a busy host with overflow checks
 
-# Limits: `longma machine check` rejects a change that the described parts would exceed; other changes have no effect.
+# Limits. `longma machine check` rejects a value below what the described parts need; other values have no effect.
 LIMITS = {
-    "chips.*.crossbars.*.master_ports": "masters must find a port",
-    "chips.*.crossbars.*.slave_ports": "slaves must find a port",
-    "switches.*.ports": "cables must find a port",
-    "hosts.*.count": "the file's cables end at hosts",
-    "chips.*.nodes.*.count": "links end at nodes",
-    "switches.*.network": "cables carry what is at their ends",
+    "chips.*.crossbars.*.master_ports": "every master needs a port",
+    "chips.*.crossbars.*.slave_ports": "every slave needs a port",
+    "switches.*.ports": "every cable needs a port",
+    "hosts.*.count": "every cable ends at an existing host",
+    "chips.*.nodes.*.count": "every link ends at an existing node",
+    "switches.*.network": "a cable connects ports of one kind of network",
 }
 
-# Names and references: an unknown name is rejected, and so is renaming a referenced part.
+# Names and references. `longma machine check` rejects an unknown name and the renaming of a referenced part.
 NAMES = re.compile(
     r"format|caches\.\*\.(level|next)|cores\.\*\.(caches|units\.\*\.operations)"
     r"|chips\.\*\.(caches|ports\.\*\.name|crossbars\.\*\.(name|masters|slaves)|nodes\.\*\.(caches|clusters\.\*\.(core|caches)|memory\.\*\.memory))"
@@ -76,9 +76,10 @@ NAMES = re.compile(
 
 ABSENT = object()  # a missing value
 
-# Keys for which the usual changes on the shipped machines have too small an effect: the machine, permanent edits, the key's values before
-# and after, and the probe. With several keys, all are changed, for example because line sizes must be equal at all levels.
-CASES = {
+# Keys for which `other_values` finds no change with an effect on a shipped machine. Each entry states the machine, edits made both before and
+# after, the key, its values before and after (`None`: the shipped value), and the probe. If there are several keys, all change together: line
+# sizes, for example, must be equal at all levels.
+SPECIAL_CASES = {
     "cores.*.idma.interrupt": ("godson3", {}, "cores.gs464.idma.interrupt", "50 cycles", "50 us", "engine-faults"),
     "cores.*.cam.value": ("godson3", {}, "cores.gs464.cam.value", None, "8 bit", "machines"),
     "cores.*.cam.tag": ("godson3", {}, "cores.gs464.cam.tag", None, "1 bit", "machines"),
@@ -124,22 +125,22 @@ def experiment(workload, /, **parameters):
 
 
 WIRE = "tcp,bytes=60000,message=1024"
-# More than a slow bus can carry.
+# A rate above that of a slow bus.
 FAST = "tcp,bytes=200000,message=4096,message_interval_ns=2100"
-# A polling program is ready only after a while; messages arrive one at a time.
+# Messages arrive one at a time, after a polling program has started.
 POLLED = "tcp,bytes=10000,begin_us=3000,message_interval_ns=20000"
 PROBES = {
     "fft": guest("fft-lasx 8 3"),
     "sort": guest("sort 2000"),
     "threads": guest("stream_threads 20000 1 4"),
-    "calls": guest("unix_syscall 50"),
-    "switches": guest("unix_context 40"),
+    "system-calls": guest("unix_syscall 50"),
+    "context-switches": guest("unix_context 40"),
     "chase": guest("load_latency 4096 20000"),
     "in-order": guest("fft 8 2", "--core", "in-order"),
-    "counts": guest("sort 2000", level="cache"),
+    "cache-level": guest("sort 2000", level="cache"),
     "features": guest("hello", level="functional"),
     "numa": guest("stream_threads 20000 1 2", "--numa", "interleave:0,1"),
-    "touch": guest("touch 1"),
+    "page-faults": guest("touch 1"),
     "sharing": guest("sharing 7 3 300"),
     "engine": guest("idma_memcpy-lasx 4096 tags 128 3"),
     "engine-rules": guest("idma_check 8 7"),
@@ -152,7 +153,7 @@ PROBES = {
     "packets-fast": guest("tcp_receive eth0", "--wire", f"eth0,{FAST}", dca="1"),
     "frames": guest("device_check mac eth0 4 2", "--wire", "eth0,loop"),
     "flow": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=300000,mss=8960", flow="1", application="2"),
-    # The ring is smaller than the window, and the core slower than the link.
+    # The ring is smaller than the TCP window, and the core is slower than the link.
     "flow-overrun": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=3000000,mss=8960", ring="16", path="20000"),
     # The program prints the number of queues.
     "queues": guest("flow_receive eth0", "--wire", f"eth0,{WIRE}", queues="16"),
@@ -163,21 +164,21 @@ PROBES = {
     "messages-small": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="4 B"),
 }
 FAR = {"folder": str(GUESTS), "program": "stream_threads", "arguments": ["20000", "1", "2"], "level": "timing", "numa": "bind:1"}
-PROBES["far-node"] = experiment("program", **FAR)  # on a host that cannot run its own programs
+PROBES["far-node"] = experiment("program", **FAR)  # memory on another node than the threads
 PROBES["far-nodes"] = experiment("program", **FAR | {"numa": "bind:1,4"})
 TREES = {"pairs": 3000, "workload": "W1", "conventional_zones": 1, "sequential_zones": 40, "entries": 16}
 PROBES |= {
     "tree-drive": experiment("zoned", device="nvme0", tree="cow", **TREES),
-    "tree-answering": experiment("zoned", device="nullb0", tree="zb", **TREES | {"conventional_zones": -1, "sequential_zones": -1}),
+    "tree-fixed-latency": experiment("zoned", device="nullb0", tree="zb", **TREES | {"conventional_zones": -1, "sequential_zones": -1}),
     "tree-drive-full": experiment("zoned", device="nvme0", tree="cow", **TREES | {"sequential_zones": 1, "zone": "4 MiB"}),
     "tree-drive-zones": experiment("zoned", device="nvme0", tree="cow", **TREES | {"conventional_zones": 1, "sequential_zones": -1}),
 }
-GENERAL = ["fft", "sort", "threads", "calls", "switches", "chase", "in-order", "counts", "features", "numa", "touch", "sharing"]
+GENERAL = ["fft", "sort", "threads", "system-calls", "context-switches", "chase", "in-order", "cache-level", "features", "numa", "page-faults", "sharing"]
 ENGINES = ["engine", "machines", "engine-rules"]
 PACKETS = ["packets", "frames", "packets-polled", "packets-fast", "queues"]
-DRIVES = ["tree-drive", "tree-answering", "tree-drive-full", "tree-drive-zones"]
+DRIVES = ["tree-drive", "tree-fixed-latency", "tree-drive-full", "tree-drive-zones"]
 MESSAGES = ["messages", "messages-rate", "messages-pages", "messages-small"]
-OF = {
+PROBES_OF = {
     "godson3": GENERAL + ENGINES + PACKETS,
     "godson3-conventional": GENERAL + PACKETS,
     "godson3-two-chips": GENERAL + ENGINES + ["pages"],
@@ -188,7 +189,7 @@ OF = {
     "piii-lanai9": GENERAL + MESSAGES,
     "piii-myrinet": GENERAL + MESSAGES,
 }
-# The probes most likely to show a key, by part of its path; they run first.
+# The probes most likely to show an effect, by a pattern in the key; they run first.
 LIKELY = [
     (r"\.(store|idma)\b", ["engine", "machines", "engine-rules"]),
     (r"\.cam\b", ["machines"]),
@@ -198,9 +199,9 @@ LIKELY = [
     (r"myrinet|switches|cables", MESSAGES),
     (r"extensions|isa|vector_width", ["features", "fft"]),
     (r"lock|dca", ["packets"]),
-    (r"system_call", ["calls"]),
+    (r"system_call", ["system-calls"]),
     (r"softirq|wake_up", ["flow"]),
-    (r"page_fault", ["touch"]),
+    (r"page_fault", ["page-faults"]),
     (r"interrupt|context_switch", ["packets", "messages"]),
     (r"links|distances", ["numa"]),
     (r"coherence", ["sharing"]),
@@ -208,20 +209,20 @@ LIKELY = [
 ]
 
 
-def ended(run):
-    """Whether the CPU time limit ended a run; for a point of an experiment, the limit applies to a child."""
+def exceeded_cpu_time(run):
+    """Whether the CPU time limit ended a run. For a point of an experiment, the limit ends a child, and its message names the signal."""
     return run.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or b"SIGXCPU" in run.stderr
 
 
 class Runner:
-    """Runs probes with one longma and caches the results of unchanged machines."""
+    """Runs probes with one `longma` command and caches the results of unchanged machines."""
 
     def __init__(self, longma, folder):
         self.longma, self.folder = longma, pathlib.Path(folder)
-        self.numbers, self.known, self.lock = itertools.count(), {}, threading.Lock()
+        self.numbers, self.cache, self.lock = itertools.count(), {}, threading.Lock()
 
     def command(self, *words, **others):
-        # Limit CPU time, so that other load has no influence. A run that reaches the limit shows nothing: see `ended`.
+        # Limit CPU time rather than elapsed time, so that other load does not matter. `exceeded_cpu_time` detects such runs.
         limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
         return subprocess.run([self.longma, *words], timeout=1200, preexec_fn=limit, **streams, **others)
@@ -235,7 +236,7 @@ class Runner:
         return path
 
     def result(self, name, path):
-        """The result of probe `name` on the machine file `path`, without the fields that name the file."""
+        """The result of probe `name` on the machine file `path`, without fields that name the file; None if the probe does not run."""
         probe = PROBES[name]
         return self.point(probe, path) if "workload" in probe else self.run(probe, path)
 
@@ -247,12 +248,12 @@ class Runner:
         environment = {"PATH": os.environ["PATH"], **probe["environment"]}
         words = [str(GUESTS / probe["words"][0]), *probe["words"][1:]]
         run = self.command("run", *options, *probe["options"], *words, env=environment)
-        # A run that is killed leaves the file empty.
+        # A killed run leaves an empty file.
         statistics = json.loads(out.read_text() or "{}") if out.exists() else {}
         statistics.pop("manifest", None)
         for left in (out, out.with_suffix(".machine.toml")):
             left.unlink(missing_ok=True)
-        if ended(run) or run.returncode in REFUSED:
+        if exceeded_cpu_time(run) or run.returncode in EMULATOR_STATUSES:
             return None
         return run.returncode, run.stdout, run.stderr.replace(os.fsencode(path), b""), statistics
 
@@ -268,19 +269,20 @@ class Runner:
         run = self.command("experiment", "run", file, "--store", store)
         table = store / "probe.jsonl"
         rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
-        if ended(run) or not rows:
+        if exceeded_cpu_time(run) or not rows:
             return None
         failed = any(row["failure"] is not None for row in rows)
-        # The key is a digest of all inputs, and the machine is a path.
+        # `key` is a digest of all inputs, and `machine` is a path, so both always differ.
         return int(failed), [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
 
     def unchanged(self, machine, name):
+        """The cached result of probe `name` on an unchanged machine."""
         with self.lock:
-            place = self.known.setdefault((machine["name"], name), [threading.Lock(), None])
-        with place[0]:
-            if place[1] is None:
-                place[1] = self.result(name, self.write(machine))
-        return place[1]
+            entry = self.cache.setdefault((machine["name"], name), [threading.Lock(), None])
+        with entry[0]:
+            if entry[1] is None:
+                entry[1] = self.result(name, self.write(machine))
+        return entry[1]
 
 
 METRICS = {"program": ["run.cycles"], "via": ["bandwidth_mbps", "latency_us"], "zoned": ["run_time_s", "reads", "writes", "resets", "sequential_occupied"]}
@@ -307,11 +309,12 @@ def toml(value):
             return str(value)
 
 
-NAMED = {"sources", "cores", "caches", "memories", "chips", "devices", "operations"}
+# Tables whose keys are names of parts.
+NAME_TABLES = {"sources", "cores", "caches", "memories", "chips", "devices", "operations"}
 
 
 def leaves(value, path=()):
-    """All values that are not tables or lists of tables, with their paths."""
+    """All values that are neither tables nor lists of tables, each with its path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))
@@ -323,30 +326,30 @@ def leaves(value, path=()):
 
 
 def key_of(path):
-    """The key of a path in the format: without part names and list indices."""
+    """The key of a path: `*` replaces names of parts and list indices."""
     words, before = [], None
     for word in path:
-        named = before in NAMED and len(words) in (1, 3) and isinstance(word, str)
+        named = before in NAME_TABLES and len(words) in (1, 3) and isinstance(word, str)
         words.append("*" if named or isinstance(word, int) else word)
         before = word
     return ".".join(words)
 
 
 def changed(machine, path, value):
-    """The machine with another value at `path`."""
+    """A copy of the machine with this value at `path`."""
     copy = json.loads(json.dumps(machine))
-    place = copy
+    table = copy
     for word in path[:-1]:
-        place = place[word]
+        table = table[word]
     if value is ABSENT:
-        del place[path[-1]]
+        del table[path[-1]]
     else:
-        place[path[-1]] = value
+        table[path[-1]] = value
     return copy
 
 
 def choices():
-    """The allowed words of each key, from the book's tables."""
+    """The allowed words of each key, from the tables in the book."""
     found = {}
     for line in CHAPTER.read_text().splitlines():
         if row := re.match(r'\| `(\w+)` \| ("[^|]*") \|', line):
@@ -359,7 +362,7 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ([A-Za-z/]+)")
 
 
 def other_values(machine, path, value):
-    """Alternative values by the kind of value, most plausible first."""
+    """Other values of the same kind, those most likely to be accepted first."""
     key = path[-1] if isinstance(path[-1], str) else path[-2]
     if isinstance(value, bool):
         return [not value]
@@ -371,8 +374,8 @@ def other_values(machine, path, value):
         return [f"{number} {amount[2]}" for number in other_amounts(float(amount[1]))]
     if value in CHOICES.get(key, ()):
         return sorted(CHOICES[key] - {value})
-    parts = {name for part in NAMED if isinstance(machine.get(part), dict) for name in machine[part]}
-    return sorted((parts | {"memory"}) - {value}) + ["nonesuch"]
+    parts = {name for part in NAME_TABLES if isinstance(machine.get(part), dict) for name in machine[part]}
+    return sorted((parts | {"memory"}) - {value}) + ["nonexistent"]
 
 
 def other_amounts(amount):
@@ -385,32 +388,36 @@ def other_lists(machine, values):
     if values and isinstance(values[0], list):
         scaled = lambda v: f"{float(v.split()[0]) * 2:g} {v.split()[1]}" if isinstance(v, str) else v * 2
         return [[[v if at == here else scaled(v) for here, v in enumerate(row)] for at, row in enumerate(values)], [[scaled(v) for v in row] for row in values]]
-    return shorter + [values + ["nonesuch"]]
+    return shorter + [values + ["nonexistent"]]
 
 
 # --- Evaluation -------------------------------------------------------------------------------------------------------
 
 
-def excepted(key):
+def exception(key):
+    """Why the key needs no effect; None if it needs one."""
     for pattern, reason in EXCEPTIONS.items():
         if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key):
             return reason
     return None
 
 
-def likely(machine, key):
-    """The probes most likely to show a change of the key, of those that the machine can run."""
-    usual = OF.get(machine["name"], GENERAL)
+def likely_probes(machine, key):
+    """Of the probes that the machine can run, those most likely to show a change of the key."""
+    usual = PROBES_OF.get(machine["name"], GENERAL)
     return [name for pattern, names in LIKELY if re.search(pattern, key) for name in names if name in usual] or usual[:4]
 
 
-def shows(runner, machine, path, value, probes, max_accepted):
-    """What shows a change of one key of one machine. Tries the first `max_accepted` changes that the check accepts."""
-    accepted = refused = 0
+def effect(runner, machine, path, value, probes, max_accepted):
+    """The new value of the key and the probe that it affects; "rejected" if the check rejects every change; None without an effect.
+
+    Tries at most `max_accepted` values that the check accepts.
+    """
+    accepted = rejected = 0
     for other in other_values(machine, path, value):
         file = runner.write(changed(machine, path, other))
         if not runner.accepts(file):
-            refused += 1
+            rejected += 1
             continue
         accepted += 1
         for name in probes:
@@ -419,7 +426,7 @@ def shows(runner, machine, path, value, probes, max_accepted):
                 return f"{toml(other)}: {name}"
         if accepted == max_accepted:
             break
-    return "refused" if refused and not accepted else None
+    return "rejected" if rejected and not accepted else None
 
 
 def read(file):
@@ -434,61 +441,62 @@ def edited(machine, edits):
     return machine
 
 
-def case(runner, key):
-    """What shows the key in its special case."""
-    name, edits, path, before, after, probe = CASES[key]
+def special_case(runner, key):
+    """A description of the effect in the special case of the key; None if there is none."""
+    name, edits, path, before, after, probe = SPECIAL_CASES[key]
     shipped = next(machine for machine in map(read, FILES) if machine["name"] == name)
     paths = path if isinstance(path, tuple) else (path,)
     files = [runner.write(edited(shipped, edits | dict.fromkeys(paths, value))) for value in (before, after)]
     if not all(map(runner.accepts, files)):
         return None
     results = [runner.result(probe, file) for file in files]
-    change = "left out" if after is ABSENT else toml(after)
+    change = "absent" if after is ABSENT else toml(after)
     return f"{name}: {change}: {probe}" if None not in results and results[0][0] == 0 and results[0] != results[1] else None
 
 
-def limit(runner, key, places):
-    """A change of a limit that `machine check` rejects."""
+def rejected_limit(runner, places):
+    """The machine and a value of the limit that `longma machine check` rejects; None if it accepts all."""
     for machine, path, value in places:
         for other in other_values(machine, path, value):
             if not runner.accepts(runner.write(changed(machine, path, other))):
-                return f"{machine['name']}: {toml(other)} is refused"
+                return f"{machine['name']}: {toml(other)} is rejected"
     return None
 
 
-def answer(runner, key, places):
-    """What shows the key: its special case, or the first machine that does, with the likeliest probes first."""
-    if key in CASES:
-        return case(runner, key)
+def effect_of(runner, key, places):
+    """A description of the effect of the key: in its special case, or on the first of the machines that shows one; None without one."""
+    if key in SPECIAL_CASES:
+        return special_case(runner, key)
     if key in LIMITS:
-        return limit(runner, key, places)
+        return rejected_limit(runner, places)
     for machine, path, value in places:
-        found = shows(runner, machine, path, value, likely(machine, key), 2)
-        if found and (found != "refused" or NAMES.fullmatch(key)):
+        found = effect(runner, machine, path, value, likely_probes(machine, key), 2)
+        if found and (found != "rejected" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     for machine, path, value in places[:MAX_PLACES]:
-        found = shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3)
-        if found and (found != "refused" or NAMES.fullmatch(key)):
+        found = effect(runner, machine, path, value, PROBES_OF.get(machine["name"], GENERAL), 3)
+        if found and (found != "rejected" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     return None
 
 
-MAX_PLACES = 12  # of a key, on which all probes are run
+MAX_PLACES = 12  # number of places of a key for which all probes run
 
-def ask(runner, only, jobs, verbose):
+
+def check_keys(runner, only, jobs, verbose):
+    """Returns the number of keys with an effect, and the keys without."""
     keys = {}
     for machine in map(read, FILES):
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
-    asked = {key: places for key, places in keys.items() if not excepted(key)}
-    wanted = {key: places for key, places in asked.items() if re.search(only, key)}
+    wanted = {key: places for key, places in keys.items() if not exception(key) and re.search(only, key)}
     dead = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for key, found in zip(wanted, pool.map(lambda key: answer(runner, key, wanted[key]), wanted)):
+        for key, found in zip(wanted, pool.map(lambda key: effect_of(runner, key, wanted[key]), wanted)):
             if found is None:
                 dead.append(key)
                 machines = sorted({machine["name"] for machine, _, _ in wanted[key]})
-                print(f"nothing shows a change of {key} ({', '.join(machines)})", flush=True)
+                print(f"{key}: no change has an effect ({', '.join(machines)})", flush=True)
             elif verbose:
                 print(f"{key}: {found}", flush=True)
     return len(wanted) - len(dead), dead
@@ -496,13 +504,13 @@ def ask(runner, only, jobs, verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="the command")
-    parser.add_argument("--only", default="", metavar="EXPRESSION", help="only keys that match it")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--verbose", action="store_true", help="print what shows each key")
+    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="path of the command")
+    parser.add_argument("--only", default="", metavar="EXPRESSION", help="check only keys that match this regular expression")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of keys to check at once")
+    parser.add_argument("--verbose", action="store_true", help="print the effect of each key")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        good, dead = ask(Runner(options.longma, folder), options.only, options.jobs, options.verbose)
+        good, dead = check_keys(Runner(options.longma, folder), options.only, options.jobs, options.verbose)
     print(f"machine_keys: {good} passed, {len(dead)} failed")
     sys.exit(1 if dead else 0)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests `longma placement` against kill -9 of the service, the agent or both.
 
-They die at random times while virtual machines are created, moved, stopped and deleted.
-The killed processes are restarted. Within ten seconds the database, the agent and the hypervisor must agree: all virtual machines at rest,
-no audit findings, every answered request carried out once, no CPU owned twice. The hypervisor is the fake one; its domains are in a file,
-so that they outlive the agent as libvirt's do. `libvirt.py` tests libvirt.
+The test kills processes at random times while clients create, move, stop and delete virtual machines, and restarts them. Within ten seconds
+the database, the agent and the hypervisor must agree: no virtual machine changes its state any more, the audit finds nothing, every accepted
+request has taken effect exactly once, and no CPU belongs to two virtual machines. The hypervisor is the fake one. It keeps its domains in a
+file, so that they outlive the agent as libvirt's do. `libvirt.py` tests libvirt.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-WITHIN_S = 10
+AGREEMENT_LIMIT_S = 10
 AT_REST = {"running", "stopped", "failed"}
 
 
@@ -29,12 +29,13 @@ class CheckFailed(Exception):
 
 
 def must(condition, message):
+    """Fails with this message, which describes the failure, unless the condition holds."""
     if not condition:
         raise CheckFailed(message)
 
 
 def until(what, condition, seconds):
-    """Waits until a condition holds; returns how long that took."""
+    """Waits until a condition holds, which `what` describes. Returns the waiting time in seconds."""
     begin, last = time.monotonic(), None
     while time.monotonic() - begin < seconds:
         try:
@@ -134,92 +135,93 @@ class Deployment:
 class RandomClient(threading.Thread):
     """A client that creates, moves, stops, starts and deletes virtual machines until stopped."""
 
-    def __init__(self, deployment, name, seed, answered, gone):
+    def __init__(self, deployment, name, seed, accepted, deleted):
         super().__init__(daemon=True)
-        self.deployment, self.called, self.chance = deployment, name, random.Random(seed)
-        self.answered, self.gone, self.ended, self.done = answered, gone, threading.Event(), 0
-        self.strange = []
+        self.deployment, self.prefix, self.random = deployment, name, random.Random(seed)
+        self.accepted, self.deleted, self.stop, self.request_count = accepted, deleted, threading.Event(), 0
+        self.unexpected_statuses = []
 
     def run(self):
-        while not self.ended.is_set():
+        while not self.stop.is_set():
             try:
                 self.act()
-                self.done += 1
+                self.request_count += 1
             except (OSError, http.client.HTTPException, json.JSONDecodeError):
                 # The service is down.
                 time.sleep(0.01)
 
     def act(self):
-        mine = [name for name in list(self.answered) if name.startswith(self.called) and name not in self.gone]
-        chance = self.chance.random()
-        if len(mine) < 3 or chance < 0.3:
-            name = f"{self.called}-{self.chance.randrange(1 << 40):x}"
-            cpu = self.chance.choice(["range", "exclusive", "none"])
-            body = {"name": name, "vcpus": self.chance.choice([1, 2, 4]), "memory_mib": 1024, "cpu": cpu}
+        mine = [name for name in list(self.accepted) if name.startswith(self.prefix) and name not in self.deleted]
+        draw = self.random.random()
+        if len(mine) < 3 or draw < 0.3:
+            name = f"{self.prefix}-{self.random.randrange(1 << 40):x}"
+            cpu = self.random.choice(["range", "exclusive", "none"])
+            body = {"name": name, "vcpus": self.random.choice([1, 2, 4]), "memory_mib": 1024, "cpu": cpu}
             status, content = self.deployment.ask("POST", "/v1/vms", body, key=name)
             if status in (200, 201):
-                self.answered[name] = content["id"]
+                self.accepted[name] = content["id"]
             self.expect(status, {200, 201, 409, 503})
             return
-        name = self.chance.choice(mine)
-        if chance < 0.55:
-            # An unanswered deletion may have been carried out.
-            self.gone.add(name)
-            status, _ = self.deployment.ask("DELETE", f"/v1/vms/{self.answered[name]}")
+        name = self.random.choice(mine)
+        if draw < 0.55:
+            # A deletion without an answer may have taken effect.
+            self.deleted.add(name)
+            status, _ = self.deployment.ask("DELETE", f"/v1/vms/{self.accepted[name]}")
             self.expect(status, {200, 202, 404, 409, 503})
         else:
-            what = self.chance.choice(["rebind", "rebind", "stop", "start"])
-            status, _ = self.deployment.ask("POST", f"/v1/vms/{self.answered[name]}/{what}", {} if what == "rebind" else None)
+            action = self.random.choice(["rebind", "rebind", "stop", "start"])
+            status, _ = self.deployment.ask("POST", f"/v1/vms/{self.accepted[name]}/{action}", {} if action == "rebind" else None)
             self.expect(status, {200, 202, 404, 409, 503, 504})
 
-    def expect(self, status, good):
-        if status not in good:
-            self.strange.append(status)
+    def expect(self, status, expected):
+        if status not in expected:
+            self.unexpected_statuses.append(status)
 
 
-def owned_twice(machines):
+def doubly_owned_cpu(machines):
+    """A message about a CPU that two virtual machines own; None if there is none."""
     owners = {}
     for vm in machines:
         placement = vm["placement"] or {"cells": []}
         for cell in placement["cells"]:
             for cpu in cell.get("cpus", []) + cell.get("idle", []):
                 if owners.setdefault(cpu, vm["id"]) != vm["id"]:
-                    return f"CPU {cpu} is promised to {owners[cpu]} and {vm['id']}"
+                    return f"CPU {cpu} belongs to {owners[cpu]} and {vm['id']}"
     return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--longma", type=pathlib.Path, required=True, help="the command")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--longma", type=pathlib.Path, required=True, help="path of the command")
+    parser.add_argument("--kills", type=int, default=100, help="number of kills")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     arguments = parser.parse_args()
-    chance = random.Random(arguments.seed)
-    answered, gone, took, done = {}, set(), [], 0
-    # Stop both processes when this one is terminated.
+    rng = random.Random(arguments.seed)
+    accepted, deleted, took, request_count = {}, set(), [], 0
+    # Exit through the `finally` block, which stops both processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="longma-kills-") as folder:
         deployment = Deployment(arguments.longma.resolve(), pathlib.Path(folder))
         try:
             for turn in range(arguments.kills):
-                clients = [RandomClient(deployment, f"r{n}", chance.random(), answered, gone) for n in range(3)]
-                for one in clients:
-                    one.start()
-                time.sleep(0.05 + 0.6 * chance.random())
-                deployment.kill(chance.choice([["service"], ["agent"], ["agent", "service"]]))
-                for one in clients:
-                    one.ended.set()
-                for one in clients:
-                    one.join(timeout=60)
-                    done += one.done
-                    must(not one.strange, f"kill {turn}: answers with status {one.strange}")
-                took.append(until(f"kill {turn}: all agree", deployment.agrees, WITHIN_S))
+                clients = [RandomClient(deployment, f"r{n}", rng.random(), accepted, deleted) for n in range(3)]
+                for client in clients:
+                    client.start()
+                time.sleep(0.05 + 0.6 * rng.random())
+                deployment.kill(rng.choice([["service"], ["agent"], ["agent", "service"]]))
+                for client in clients:
+                    client.stop.set()
+                for client in clients:
+                    client.join(timeout=60)
+                    request_count += client.request_count
+                    must(not client.unexpected_statuses, f"kill {turn}: unexpected statuses {client.unexpected_statuses}")
+                took.append(until(f"kill {turn}: service, agent and hypervisor agree", deployment.agrees, AGREEMENT_LIMIT_S))
                 machines = deployment.machines()
                 names = [vm["request"]["name"] for vm in machines]
-                must(len(set(names)) == len(names), f"kill {turn}: a name occurs twice")
-                lost = [name for name in answered if name not in gone and name not in names]
-                must(not lost, f"kill {turn}: answered but missing: {lost}")
-                must(owned_twice(machines) is None, f"kill {turn}: {owned_twice(machines)}")
+                must(len(set(names)) == len(names), f"kill {turn}: two virtual machines have the same name")
+                lost = [name for name in accepted if name not in deleted and name not in names]
+                must(not lost, f"kill {turn}: accepted but missing: {lost}")
+                must(doubly_owned_cpu(machines) is None, f"kill {turn}: {doubly_owned_cpu(machines)}")
         except CheckFailed:
             deployment.log.flush()
             print((pathlib.Path(folder) / "log").read_text()[-4000:], file=sys.stderr)
@@ -228,8 +230,8 @@ def main():
             deployment.end()
     took.sort()
     print(
-        f"kills: {len(took)} kills, {done} requests under way, {len(answered)} virtual machines made, {len(gone)} deleted; "
-        f"all agreed again after {took[len(took) // 2]:.2f} s in the median and {took[-1]:.2f} s at most"
+        f"placement_kills: {len(took)} kills, {request_count} requests, {len(accepted)} virtual machines created, {len(deleted)} deleted; "
+        f"agreement after {took[len(took) // 2]:.2f} s in the median and {took[-1]:.2f} s at most"
     )
     return 0
 
@@ -238,4 +240,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (CheckFailed, subprocess.SubprocessError) as error:
-        sys.exit(f"kills: {error}")
+        sys.exit(f"placement_kills: {error}")

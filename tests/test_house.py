@@ -1,4 +1,4 @@
-"""Checks the import rules between crates and modules, and that the tables documenting them are true. house.py does the analysis."""
+"""Checks the import rules between crates and modules, and the tables that document them. house.py analyses the imports."""
 
 import os
 import pathlib
@@ -12,9 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import house
 
-# Tests may import from higher layers: the conformance suite and the C programs also run on the modelled NIC, the map is compared with
-# others, and all front ends run the same tests.
-TESTS_LOOK_UP = {
+# Test imports from higher layers: the conformance suite and the C programs also run on the modelled NIC, the map is compared with other
+# trees, and all front ends run the same tests.
+TEST_IMPORTS_FROM_ABOVE = {
     ("via", "via-myrinet"),
     ("vipl", "vipl-myrinet"),
     ("zoned", "zoned-lab"),
@@ -25,23 +25,23 @@ TESTS_LOOK_UP = {
 # Size limits that keep crates and files readable.
 MAX_LINES_OF_A_CRATE = 15_000
 MAX_LINES_OF_A_FILE = 700
-# The crates published without the simulator.
-ALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned"}
+# The crates that are published and do not depend on the simulator.
+STANDALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned"}
 
 
 class Crates(unittest.TestCase):
     def setUp(self):
         self.crates = house.crates()
-        self.floors = house.floors((house.ROOT / "crates/README.md").read_text())
+        self.layers = house.layers((house.ROOT / "crates/README.md").read_text())
 
-    def test_every_crate_has_a_floor(self):
-        self.assertEqual(set(self.floors), set(self.crates), "the table of crates/README.md")
+    def test_every_crate_has_a_layer(self):
+        self.assertEqual(set(self.layers), set(self.crates), "the table of crates/README.md")
 
-    def test_every_shelf_has_a_readme_that_names_its_crates(self):
-        shelves = {crate.folder.parent for crate in self.crates.values()} - {house.ROOT / "crates"}
-        for shelf in shelves:
-            named = set(re.findall(r"^\| \[`([\w-]+)`\]\(\1/\) \|", (shelf / "README.md").read_text(), re.M))
-            self.assertEqual(named, {crate.name for crate in self.crates.values() if crate.folder.parent == shelf}, shelf)
+    def test_every_group_has_a_readme_that_names_its_crates(self):
+        groups = {crate.folder.parent for crate in self.crates.values()} - {house.ROOT / "crates"}
+        for group in groups:
+            named = set(re.findall(r"^\| \[`([\w-]+)`\]\(\1/\) \|", (group / "README.md").read_text(), re.M))
+            self.assertEqual(named, {crate.name for crate in self.crates.values() if crate.folder.parent == group}, group)
 
     def test_published_crates_contain_the_licences(self):
         for manifest in house.manifests():
@@ -57,45 +57,45 @@ class Crates(unittest.TestCase):
             below[:] = [name for name in below if name not in ("target", ".git", ".venv", "results")]
         self.assertEqual(links, [])
 
-    def test_a_crate_imports_only_crates_of_lower_floors(self):
+    def test_a_crate_imports_only_crates_of_lower_layers(self):
         up = [
-            f"{name} (floor {self.floors[name]}) imports {other} (floor {self.floors[other]})"
+            f"{name} (layer {self.layers[name]}) imports {other} (layer {self.layers[other]})"
             for name, crate in self.crates.items()
             for other in crate.imports
-            if self.floors[other] >= self.floors[name]
+            if self.layers[other] >= self.layers[name]
         ]
         self.assertEqual(up, [])
 
     def test_no_crate_and_no_file_is_too_long(self):
         for name, crate in self.crates.items():
-            used, tests = house.lines(crate)
-            self.assertLessEqual(sum(used.values()), MAX_LINES_OF_A_CRATE, name)
-            long = [f"{path}: {count}" for path, count in {**used, **tests}.items() if count > MAX_LINES_OF_A_FILE]
+            code, tests = house.lines(crate)
+            self.assertLessEqual(sum(code.values()), MAX_LINES_OF_A_CRATE, name)
+            long = [f"{path}: {count}" for path, count in {**code, **tests}.items() if count > MAX_LINES_OF_A_FILE]
             self.assertEqual(long, [])
 
-    def test_only_listed_tests_import_crates_of_higher_floors(self):
+    def test_only_listed_tests_import_crates_of_the_same_or_higher_layers(self):
         up = {
             (name, other)
             for name, crate in self.crates.items()
-            for other in crate.of_tests
-            if self.floors[other] >= self.floors[name]
+            for other in crate.test_imports
+            if self.layers[other] >= self.layers[name]
         }
-        self.assertEqual(up, TESTS_LOOK_UP)
+        self.assertEqual(up, TEST_IMPORTS_FROM_ABOVE)
 
     def test_published_crates_depend_only_on_published_ones(self):
         for name, crate in self.crates.items():
             if crate.is_published:
                 held_back = sorted(other for other in crate.imports if not self.crates[other].is_published)
                 self.assertEqual(held_back, [], f"{name} is published")
-        for name in ALONE:
+        for name in STANDALONE:
             self.assertTrue(self.crates[name].is_published)
-            self.assertLessEqual(self.crates[name].imports, ALONE, name)
+            self.assertLessEqual(self.crates[name].imports, STANDALONE, name)
             manifest = tomllib.loads((self.crates[name].folder / "Cargo.toml").read_text())
             shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
             # Cargo includes a dev-dependency in the published manifest if it has a version.
             kept = {n for n, d in manifest.get("dev-dependencies", {}).items() if d.get("workspace") and "version" in shared[n]}
             ours = {n.removeprefix("longma-") for n in kept if n.startswith("longma-")}
-            self.assertLessEqual(ours, ALONE, f"{name}: cannot be published without these")
+            self.assertLessEqual(ours, STANDALONE, f"{name}: cannot be published without these")
 
     def test_no_crate_duplicates_the_foundation(self):
         written = {
@@ -171,7 +171,7 @@ class Dependencies(unittest.TestCase):
 class Modules(unittest.TestCase):
     def test_modules_have_no_import_cycle(self):
         for name, crate in house.crates().items():
-            self.assertEqual(house.circles(house.modules(crate)), [], f"tests/house.py {name} shows where")
+            self.assertEqual(house.cycles(house.modules(crate)), [], f"tests/house.py {name} prints the imports")
 
     def made_up(self, files):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -335,7 +335,7 @@ class Modules(unittest.TestCase):
 
     def test_a_cycle_of_any_length_is_found(self):
         edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
-        self.assertEqual(house.circles(edges), [("a", "b", "c")])
+        self.assertEqual(house.cycles(edges), [("a", "b", "c")])
 
 
 if __name__ == "__main__":

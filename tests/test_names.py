@@ -1,6 +1,6 @@
 """Checks that the files, folders, crates, modules and items that the documentation names in backticks exist.
 
-It reads the headers of modules (`//!`), the README of each crate and shelf, and the pages of PAGES.
+It reads the headers of modules (`//!`), the README of each crate and group of crates, and the pages of PAGES.
 """
 
 import functools

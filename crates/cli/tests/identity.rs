@@ -13,7 +13,7 @@ const USER: i32 = 1000;
 fn changer(number: i32, id: i32) -> Vec<u32> {
     let mut code =
         vec![add(A0, ZERO, id), add(A1, ZERO, id), add(A2, ZERO, id), add(A7, ZERO, number), SYSCALL];
-    code.extend([unless_zero(A0, 7)]);
+    code.extend([bnez(A0, 7)]);
     // O_CREAT | O_WRONLY
     code.extend([add(A0, ZERO, -100), load(A1, SP, 16), add(A2, ZERO, 0x41), add(A3, ZERO, 0x180)]);
     code.extend([add(A7, ZERO, 56), SYSCALL, EXIT[0], EXIT[1]]);

@@ -165,10 +165,10 @@ fn a_program_may_be_called_like_an_option() {
     let executer = place(folder.path(), "executer", &executable(&EXECUTER, &[]));
     for name in ["--level", "-", "--", "--env=A=B", ""] {
         let bytes = name.len() as i32;
-        let teller = place(folder.path(), "teller", &executable(&teller(8, bytes), &[]));
-        let done = finish(longma_run().arg(&executer).arg(&teller).arg(name));
+        let writer = place(folder.path(), "writer", &executable(&string_writer(8, bytes), &[]));
+        let done = finish(longma_run().arg(&executer).arg(&writer).arg(name));
         assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
-        let done = finish(longma_run().arg(format!("--argv0={name}")).arg(&teller));
+        let done = finish(longma_run().arg(format!("--argv0={name}")).arg(&writer));
         assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
     }
 }

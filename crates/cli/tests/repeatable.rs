@@ -157,7 +157,7 @@ fn a_simulated_program_sees_constant_names_that_work() {
             command.args(["--level", "cache", "--quiet"]).arg(program).args(given).current_dir(folder.path()),
         )
     };
-    put("namer", &teller(8, 21));
+    put("namer", &string_writer(8, 21));
     let named = simulated(Path::new("./namer"), &[]);
     assert_eq!(text(&named.stdout), "/longma/program/namer");
     let where_it_is = simulated(&put("where", &WHERE), &[]);

@@ -105,7 +105,7 @@ fn writing_to_a_closed_pipe_raises_sigpipe() {
 #[test]
 fn ctrl_c_ends_a_program_and_the_command_by_sigint() {
     let folder = tempdir().unwrap();
-    let endless = place(folder.path(), "endless", &executable(&[STAY], &[]));
+    let endless = place(folder.path(), "endless", &executable(&[BRANCH_TO_SELF], &[]));
     let child = longma_run().arg(&endless).process_group(0).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     // SAFETY: the process group is the child's own.
@@ -116,9 +116,9 @@ fn ctrl_c_ends_a_program_and_the_command_by_sigint() {
 #[test]
 fn the_programs_name_arguments_and_environment_are_as_the_options_say() {
     let folder = tempdir().unwrap();
-    let name = place(folder.path(), "name", &executable(&teller(8, 4), &[]));
-    let argument = place(folder.path(), "argument", &executable(&teller(16, 2), &[]));
-    let variable = place(folder.path(), "variable", &executable(&teller(24, 5), &[]));
+    let name = place(folder.path(), "name", &executable(&string_writer(8, 4), &[]));
+    let argument = place(folder.path(), "argument", &executable(&string_writer(16, 2), &[]));
+    let variable = place(folder.path(), "variable", &executable(&string_writer(24, 5), &[]));
     let stdout = |command: &mut Command| text(&finish(command).stdout);
     assert_eq!(stdout(longma_run().args(["--argv0", "long"]).arg(&name)), "long");
     assert_eq!(stdout(longma_run().arg(&argument).args(["--", "-x"])), "-x");
@@ -332,7 +332,7 @@ fn a_thread_can_queue_a_fault_signal_to_itself() {
 fn forker(waits: bool) -> Vec<u32> {
     const REGION: u32 = 0x0340_0000 | 0x4c1 << 10;
     let fork = [add(A0, ZERO, libc::SIGCHLD), add(A1, ZERO, 0), add(A7, ZERO, 220), SYSCALL];
-    let child = [unless_zero(A0, 4), add(A0, ZERO, 0), EXIT[0], EXIT[1]];
+    let child = [bnez(A0, 4), add(A0, ZERO, 0), EXIT[0], EXIT[1]];
     let wait = [
         add(A0, ZERO, -1),
         add(A1, ZERO, 0),

@@ -33,7 +33,7 @@ const fn ori(d: u32, j: u32, immediate: u32) -> u32 {
 fn stack_writer(bytes: u64) -> Vec<u32> {
     let steps = (bytes / GUEST_PAGE_BYTES) as i32;
     let mut code = vec![lu12i_w(A0, -4), lu12i_w(A2, steps >> 12), ori(A2, A2, steps as u32 & 0xfff)];
-    code.extend([add_d(SP, SP, A0), store(ZERO, SP, 0), add(A2, A2, -1), unless_zero(A2, -3)]);
+    code.extend([add_d(SP, SP, A0), store(ZERO, SP, 0), add(A2, A2, -1), bnez(A2, -3)]);
     code.extend([add(A0, ZERO, 7), EXIT[0], EXIT[1]]);
     code
 }

@@ -53,7 +53,7 @@ const MAKER: [u32; 31] = [
     add(A3, ZERO, 0),
     add(A7, ZERO, 220),
     SYSCALL,
-    unless_zero(A0, 5),
+    bnez(A0, 5),
     // In a new thread: ppoll without descriptors or timeout.
     add(A1, ZERO, 0),
     add(A7, ZERO, 73),

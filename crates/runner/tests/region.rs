@@ -7,12 +7,13 @@ use std::process::Command;
 
 use simulator::{guest, simulator};
 
-/// The rate in Gb/s during the region, and the frames dropped by the NIC, with `warm` million instructions replayed.
-fn receive(warm: u32) -> (f64, u64) {
+/// The rate in Gb/s during the region and the number of frames that the NIC drops. The last `warm_millions` million
+/// instructions before the region warm the models.
+fn receive(warm_millions: u32) -> (f64, u64) {
     let output = Command::new("timeout")
         .arg("300")
         .arg(simulator())
-        .args(["--machine", "sandybridge-2x6", "--region", "--warm", &warm.to_string()])
+        .args(["--machine", "sandybridge-2x6", "--region", "--warm", &warm_millions.to_string()])
         .args(["--wire", "eth0:7000000", "--set", "flow=0", "--set", "application=1"])
         .args(["--set", "begin=2000000", "--set", "settle=500000", "--set", "bytes=5000000"])
         .arg(guest("flow_receive-lasx"))
@@ -23,17 +24,19 @@ fn receive(warm: u32) -> (f64, u64) {
     assert!(output.status.success(), "{printed}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lost = printed.lines().find(|line| line.starts_with("lost: ")).map(words).expect(&printed);
-    let nic = lost.iter().rev().nth(3).and_then(|word| word.parse().ok());
-    (words(&printed)[0].parse().expect(&printed), nic.expect(&printed))
+    let dropped = lost.iter().rev().nth(3).and_then(|word| word.parse().ok());
+    (words(&printed)[0].parse().expect(&printed), dropped.expect(&printed))
 }
 
 #[test]
 fn devices_do_not_advance_while_the_models_are_warmed() {
-    for warm in [0, 2, 20] {
-        let (gbps, lost) = receive(warm);
-        println!("{warm} million instructions kept: {gbps} Gb/s, {lost} frames lost");
+    for warm_millions in [0, 2, 20] {
+        let (gbps, dropped) = receive(warm_millions);
+        let case =
+            format!("warmed by {warm_millions} million instructions: {gbps} Gb/s, {dropped} frames dropped");
+        println!("{case}");
         // The line rate, plus data that waited at the start.
-        assert!((38.0..=41.0).contains(&gbps), "{warm} million instructions kept: {gbps} Gb/s");
-        assert_eq!(lost, 0, "{warm} million instructions kept");
+        assert!((38.0..=41.0).contains(&gbps), "{case}");
+        assert_eq!(dropped, 0, "{case}");
     }
 }

@@ -77,9 +77,9 @@ impl Arguments {
 /// The recommendation and its basis.
 struct Advice {
     /// Whether it was measured in the --lab network namespaces.
-    is_of_lab: bool,
-    /// The measured machine, if it is not this one.
-    elsewhere: Option<String>,
+    is_from_lab: bool,
+    /// A description of the measured machine, if it is not this one.
+    other_machine: Option<String>,
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let commands = commands(&advice.steering, pair);
     if arguments.format == Format::Json {
         return print_json(&json!({
-            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands, "elsewhere": advice.elsewhere,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands, "elsewhere": advice.other_machine,
             "topology": advice.ranking.iter().take(arguments.candidates()).collect::<Vec<_>>(),
         }));
     }
@@ -114,21 +114,22 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         terminal::warn_truncated(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
-                "{}: {nothing}; fix the cause and repeat the sweep's command to make the missing runs. For advice from topology alone, without \
+                "{}: {nothing}; fix the cause and repeat the sweep's command, which runs the missing pairs. For advice from topology alone, without \
                  a measurement: `longma affinity advise --interface {}`",
                 display_path(path),
-                if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
+                if is_from_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
             )
             .into()),
-            None => Ok(Some(of_results(&results))),
+            None => Ok(Some(advice_from_results(&results))),
         };
     }
     if arguments.what.method().is_none() {
-        return of_topology(arguments).map(Some);
+        return advice_from_topology(arguments).map(Some);
     }
     let stop = interruption()?;
     let (max_candidates, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
-    // There are at most ten kinds of pairs: five classes, each near the NIC or far from it.
+    // 64 runs suffice for the first round: there are at most ten kinds of pairs (five classes, each near the NIC or far
+    // from it).
     let runs = 64 + max_candidates as u64 * u64::from(repeats).max(2);
     let mut testbed = Testbed::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
     let ranking = candidates(
@@ -136,7 +137,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         &testbed.header.nic,
         &pairs_of(&testbed.flows, &testbed.applications),
     );
-    let folder = temporary()?;
+    let folder = temporary_folder()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &testbed.header)?;
     let mut race = Race::new(&ranking, max_candidates, repeats);
@@ -150,10 +151,10 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         )
         .into());
     }
-    Ok(Some(Advice { ranking, ..of_results(&results) }))
+    Ok(Some(Advice { ranking, ..advice_from_results(&results) }))
 }
 
-/// Makes the runs of all rounds; returns `None` if interrupted.
+/// Runs all rounds. Returns `None` if interrupted.
 fn run_race(
     race: &mut Race<'_>,
     arguments: &Arguments,
@@ -175,43 +176,45 @@ fn run_race(
     Ok(Some(so_far))
 }
 
-fn is_of_lab(header: &Header) -> bool {
+fn is_from_lab(header: &Header) -> bool {
     header.nic.name.name() == netns_testbed::RECEIVER
 }
 
 /// Creates a temporary directory.
-fn temporary() -> std::io::Result<PathBuf> {
+fn temporary_folder() -> std::io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("longma-advise-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     Ok(folder)
 }
 
-/// The interface to apply the commands to, if it is not the measured one: the interface of --lab no longer exists.
-fn applied(header: &Header) -> Option<(Nic, Steering)> {
+/// The interface that the commands change, if it is not the measured one. The interface that --lab measured no longer
+/// exists.
+fn target_interface(header: &Header) -> Option<(Nic, Steering)> {
     let host = Tree::live();
-    let name = is_of_lab(header).then(|| chosen(&host, None).ok())??;
+    let name = is_from_lab(header).then(|| chosen(&host, None).ok())??;
     let nic = interface::read(&host, &name)?;
     let steering = Steering::of(&nic).ok()?;
     Some((nic, steering))
 }
 
 /// A short description of the measured machine, if its CPUs are not those of this host.
-fn elsewhere(header: &Header) -> Option<String> {
+fn other_machine(header: &Header) -> Option<String> {
     let here = Tree::live();
     let is_here = header.places == here.places() && header.processor == processor(&here);
     (!is_here).then(|| format!("{}, {} CPUs", header.processor, header.places.len()))
 }
 
-fn of_results(results: &Results) -> Advice {
+fn advice_from_results(results: &Results) -> Advice {
     // If settings were varied, take the variant with the fastest pair.
     let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(&header.places, &header.nic, &all_pairs(&cpus));
-    let (nic, steering) = applied(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
+    let (nic, steering) =
+        target_interface(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
     Advice {
-        is_of_lab: is_of_lab(header),
-        elsewhere: elsewhere(header),
+        is_from_lab: is_from_lab(header),
+        other_machine: other_machine(header),
         nic,
         steering,
         measured: measured(&Analysis::of(results), &ranking),
@@ -220,7 +223,7 @@ fn of_results(results: &Results) -> Advice {
     }
 }
 
-fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
+fn advice_from_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let host = Tree::live();
     let name = chosen(&host, arguments.what.interface.as_ref())?;
     let nic = interface::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
@@ -230,8 +233,8 @@ fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let applications: Vec<u32> = flows.iter().copied().filter(usable).collect();
     let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
     Ok(Advice {
-        is_of_lab: false,
-        elsewhere: None,
+        is_from_lab: false,
+        other_machine: None,
         ranking: candidates(&places, &nic, &pairs_of(&flows, &applications)),
         nic,
         steering,
@@ -248,7 +251,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         let _ = write!(
             words,
             "Measured{}: flow on CPU {}, application on CPU {}: {:.2} Gb/s ({}).",
-            if advice.is_of_lab { " in the lab" } else { "" },
+            if advice.is_from_lab { " in the lab" } else { "" },
             choice.pair.flow,
             choice.pair.application,
             choice.median_gbps,
@@ -261,13 +264,13 @@ fn text(advice: &Advice, commands: &Commands) -> String {
                 best.pair, best.median_gbps, choice.pair
             );
         }
-        let alike: Vec<String> = measured.not_told_apart.iter().map(|pair| format!("({pair})")).collect();
-        if !alike.is_empty() {
+        let ties: Vec<String> = measured.not_told_apart.iter().map(|pair| format!("({pair})")).collect();
+        if !ties.is_empty() {
             let _ = write!(
                 next,
                 "No significant difference at 95 % from the fastest pair, ({}): {}. ",
                 best.pair,
-                alike.join(" ")
+                ties.join(" ")
             );
         }
         if !advice.variant.is_empty() {
@@ -277,12 +280,14 @@ fn text(advice: &Advice, commands: &Commands) -> String {
                 in_words(&advice.variant)
             );
         }
-        if advice.is_of_lab {
+        if advice.is_from_lab {
             let _ = write!(next, "The lab is removed; the commands are for {name}, which was not measured.");
         }
-        if let Some(machine) = &advice.elsewhere {
-            let _ =
-                write!(next, " Measured on another machine ({machine}): the CPU numbers below are its own.");
+        if let Some(machine) = &advice.other_machine {
+            let _ = write!(
+                next,
+                " Measured on another machine ({machine}): the CPU numbers below are those of that machine."
+            );
         }
     } else if let Some(first) = advice.ranking.first() {
         let near = match first.is_near {
@@ -302,27 +307,28 @@ fn text(advice: &Advice, commands: &Commands) -> String {
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));
     }
-    let _ = write!(text, "\nTo apply it now, as root:\n{}", lines(&commands.now));
+    let _ = write!(text, "\nTo apply it now, as root:\n{}", indented_lines(&commands.now));
     let _ = write!(
         text,
         "\nFor the application's service, `systemctl edit SERVICE`:\n{}",
-        lines_of(&commands.systemd)
+        indented(&commands.systemd)
     );
     let _ = write!(
         text,
         "\nWhenever the interface appears, /etc/udev/rules.d/90-longma-affinity.rules:\n{}",
-        lines_of(&commands.udev)
+        indented(&commands.udev)
     );
     if !commands.keep.is_empty() {
-        let _ = write!(text, "\nTo keep other programs from changing it:\n{}", lines(&commands.keep));
+        let _ =
+            write!(text, "\nTo keep other programs from changing it:\n{}", indented_lines(&commands.keep));
     }
     text
 }
 
-fn lines(all: &[String]) -> String {
-    all.iter().map(|line| format!("  {line}\n")).collect()
+fn indented_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
-fn lines_of(text: &str) -> String {
+fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }

@@ -58,7 +58,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
         terminal::warn(&format!(
-            "{nothing}; fix the cause and repeat the sweep's command to make the missing runs"
+            "{nothing}; fix the cause and repeat the sweep's command, which runs the missing pairs"
         ));
     }
     let by_variant: Vec<(Variant, Analysis)> = results

@@ -1,4 +1,4 @@
-//! `longma affinity restore`: restores settings that a killed sweep or `tune` left changed, from the journal.
+//! `longma affinity restore`: restores, from the journal, the settings that a killed sweep or `tune` left changed.
 
 use super::terminal::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
@@ -12,9 +12,9 @@ use std::process::ExitCode;
 pub struct Arguments {
     #[command(flatten)]
     journal: JournalOption,
-    /// Drop settings of interfaces that no longer exist in this network namespace.
+    /// Remove the settings of interfaces that do not exist in this network namespace from the journal.
     ///
-    /// Use this for interfaces that were removed, not for ones that were moved to another namespace.
+    /// Use this for interfaces that were removed, not for those that moved to another namespace.
     #[arg(long)]
     forget_gone: bool,
     /// Output format.
@@ -49,15 +49,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// One line per setting that was not restored, and a total.
 pub fn text(restored: &Restored) -> String {
     let mut text = String::new();
-    let (mut put_back, mut as_before, mut ended) = (0, 0, 0);
+    let (mut restored_count, mut unchanged_count, mut ended_count) = (0, 0, 0);
     for (setting, fate) in &restored.settings {
         match fate {
-            RestoreOutcome::Restored => put_back += 1,
-            RestoreOutcome::AsBefore => as_before += 1,
-            RestoreOutcome::Ended => ended += 1,
+            RestoreOutcome::Restored => restored_count += 1,
+            RestoreOutcome::AsBefore => unchanged_count += 1,
+            RestoreOutcome::Ended => ended_count += 1,
             RestoreOutcome::Gone { was } => text.push_str(&format!(
-                "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface was moved to another \
-                 network namespace, restore the setting there manually; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
+                "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface moved to another \
+                 network namespace, first restore the setting there by hand. `longma affinity restore --forget-gone` removes it from the journal\n"
             )),
             RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
@@ -72,8 +72,8 @@ pub fn text(restored: &Restored) -> String {
     }
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { " is" } else { "s are" });
-    let mut sums = vec![format!("{} restored", plural(put_back, "setting"))];
-    sums.extend((as_before > 0).then(|| format!("{as_before} had their original values")));
-    sums.extend((ended > 0).then(|| format!("{ended} no longer exist")));
-    format!("{text}{}.\n", sums.join(", "))
+    let mut counts = vec![format!("{} restored", plural(restored_count, "setting"))];
+    counts.extend((unchanged_count > 0).then(|| format!("{unchanged_count} had their original values")));
+    counts.extend((ended_count > 0).then(|| format!("{ended_count} no longer exist")));
+    format!("{text}{}.\n", counts.join(", "))
 }

@@ -3,7 +3,7 @@
 
 use super::Which;
 use longma_lab::{Experiment, OpenError, Registry};
-use longma_shipped::{ENTRIES, Places};
+use longma_shipped::{CacheFolders, ENTRIES};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,8 @@ impl Experiments {
 
     /// Extracts the experiments built into the command, with the machine files and programs that they name.
     fn built_in() -> Found<Self> {
-        let root =
-            longma_shipped::extract(ENTRIES, &Places::of_process()).map_err(super::status::HostError::of)?;
+        let root = longma_shipped::extract(ENTRIES, &CacheFolders::of_process())
+            .map_err(super::status::HostError::of)?;
         let files = longma_shipped::experiments().map(|entry| root.join(entry.path)).collect();
         Ok(Self { origin: Origin::BuiltIn, files })
     }

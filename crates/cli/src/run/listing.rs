@@ -9,14 +9,14 @@ use longma_runner::listing::{Line, ListedUnit, Word};
 
 use super::grouped;
 
-/// Options of the listing.
+/// Options of the listing of translated code.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Number of translation units to print, most executed first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     units: usize,
 
-    /// Omit lines of a unit that ran less often than this share of its most frequent line, in percent.
+    /// Omit lines that ran less often than this percentage of the most frequent line of their unit.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
 
@@ -69,13 +69,13 @@ impl Options {
         let paint = |code: &str, part: String| {
             if colours { format!("\x1b[{code}m{part}\x1b[0m") } else { part }
         };
-        let mut left_out = false;
+        let mut omitted = false;
         for line in &unit.lines {
             if runs(line) == 0 || (runs(line) as f64) < hottest as f64 * self.threshold / 100.0 {
-                left_out = true;
+                omitted = true;
                 continue;
             }
-            if std::mem::take(&mut left_out) {
+            if std::mem::take(&mut omitted) {
                 let _ = writeln!(text, "{:>14}", "...");
             }
             let source = format!("{:>14} {:>10x}  {:<44}", grouped(line.runs), line.pc, line.text);
@@ -107,8 +107,8 @@ fn kinds(units: &[ListedUnit], text: &mut String) {
     }
     let source: u64 = sums.values().map(|sum| sum.0).sum();
     let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| sum.0 + sum.1 > 0).collect();
-    let beyond = |sum: &(u64, u64)| sum.1 as i64 - sum.0 as i64;
-    sums.sort_by(|a, b| beyond(&b.1).cmp(&beyond(&a.1)).then(a.0.cmp(b.0)));
+    let excess = |sum: &(u64, u64)| sum.1 as i64 - sum.0 as i64;
+    sums.sort_by(|a, b| excess(&b.1).cmp(&excess(&a.1)).then(a.0.cmp(b.0)));
     let executed: u64 = units.iter().map(|unit| unit.executed).sum();
     let _ = writeln!(
         text,
@@ -125,7 +125,7 @@ fn kinds(units: &[ListedUnit], text: &mut String) {
             grouped(sum.0),
             grouped(sum.1),
             sum.1 as f64 / sum.0.max(1) as f64,
-            100.0 * beyond(sum) as f64 / source.max(1) as f64
+            100.0 * excess(sum) as f64 / source.max(1) as f64
         );
     }
 }

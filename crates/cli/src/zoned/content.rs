@@ -1,7 +1,7 @@
 //! `longma zoned get`, `put`, `delete`, `scan` and `load`.
 
 use super::device::DeviceOptions;
-use super::text::Text;
+use super::text::TextFormat;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::{Batch, Durability, KeyRange, Options, Store, ZonedDevice};
@@ -20,7 +20,7 @@ pub struct GetArguments {
     /// The key.
     key: String,
     #[command(flatten)]
-    text: Text,
+    text: TextFormat,
     /// Output format: the bytes of the value, followed by a newline only on a terminal, or a JSON object as in `scan`.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -36,7 +36,7 @@ pub struct PutArguments {
     /// The value; `-` reads it from standard input, unchanged.
     value: String,
     #[command(flatten)]
-    text: Text,
+    text: TextFormat,
 }
 
 /// Arguments of `longma zoned delete`.
@@ -47,7 +47,7 @@ pub struct DeleteArguments {
     /// The key.
     key: String,
     #[command(flatten)]
-    text: Text,
+    text: TextFormat,
 }
 
 /// Arguments of `longma zoned scan`.
@@ -71,7 +71,7 @@ pub struct ScanArguments {
     #[arg(long)]
     count: bool,
     #[command(flatten)]
-    text: Text,
+    text: TextFormat,
     /// Output format: `KEY<tab>VALUE` lines, or one JSON object per line.
     ///
     /// Lines escape control characters and invalid UTF-8 as `\t`, `\n`, `\r` or `\xNN`, and a backslash as `\\`. In JSON,
@@ -94,19 +94,19 @@ pub struct LoadArguments {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: u32,
     #[command(flatten)]
-    text: Text,
+    text: TextFormat,
 }
 
 /// Prints the value of a key; exits with status 1 if the key does not exist.
 pub fn get(arguments: &GetArguments) -> Outcome {
     let map = arguments.device.map_to_read()?;
-    let value = map.get(&arguments.text.typed(&arguments.key)?)?;
+    let value = map.get(&arguments.text.parse_argument(&arguments.key)?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.json(value));
         print_json(&json!({ "key": arguments.key, "value": printed }))?;
     } else if let Some(value) = &value {
         if arguments.text.is_hex() {
-            print(&format!("{}\n", arguments.text.print(value)))?;
+            print(&format!("{}\n", arguments.text.format(value)))?;
         } else {
             let mut out = std::io::stdout().lock();
             let end: &[u8] = if out.is_terminal() { b"\n" } else { b"" };
@@ -121,7 +121,7 @@ pub fn get(arguments: &GetArguments) -> Outcome {
 
 /// Stores a value under a key.
 pub fn put(arguments: &PutArguments) -> Outcome {
-    let key = arguments.text.typed(&arguments.key)?;
+    let key = arguments.text.parse_argument(&arguments.key)?;
     let value = if arguments.value == "-" {
         let mut value = Vec::new();
         std::io::stdin()
@@ -130,7 +130,7 @@ pub fn put(arguments: &PutArguments) -> Outcome {
             .map_err(|error| format!("cannot read standard input: {error}"))?;
         value
     } else {
-        arguments.text.typed(&arguments.value)?
+        arguments.text.parse_argument(&arguments.value)?
     };
     arguments.device.map(Options::default())?.put(&key, &value)?;
     Ok(ExitCode::SUCCESS)
@@ -138,7 +138,7 @@ pub fn put(arguments: &PutArguments) -> Outcome {
 
 /// Deletes a key; exits with status 1 if it did not exist.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
-    let key = arguments.text.typed(&arguments.key)?;
+    let key = arguments.text.parse_argument(&arguments.key)?;
     let existed = arguments.device.map(Options::default())?.delete(&key)?;
     if !existed {
         eprintln!("longma: there is no key {}", arguments.key);
@@ -148,7 +148,8 @@ pub fn delete(arguments: &DeleteArguments) -> Outcome {
 
 /// Prints keys and values in order.
 pub fn scan(arguments: &ScanArguments) -> Outcome {
-    let key = |text: &Option<String>| text.as_ref().map(|text| arguments.text.typed(text)).transpose();
+    let key =
+        |text: &Option<String>| text.as_ref().map(|text| arguments.text.parse_argument(text)).transpose();
     let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
     let range = KeyRange {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
@@ -176,7 +177,7 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
 fn line(out: &mut impl Write, arguments: &ScanArguments, key: &[u8], value: &[u8]) -> std::io::Result<()> {
     let text = &arguments.text;
     match arguments.format {
-        Format::Table => writeln!(out, "{}\t{}", text.print(key), text.print(value)),
+        Format::Table => writeln!(out, "{}\t{}", text.format(key), text.format(value)),
         Format::Json => writeln!(out, "{}", json!({ "key": text.json(key), "value": text.json(value) })),
     }
 }
@@ -288,8 +289,8 @@ impl Lines<'_> {
             return Err(place("there is no tab between key and value"));
         };
         let text = &self.arguments.text;
-        let key = text.stored(&line[..tab]).map_err(|error| place(&error))?;
-        let value = text.stored(&line[tab + 1..]).map_err(|error| place(&error))?;
+        let key = text.parse_field(&line[..tab]).map_err(|error| place(&error))?;
+        let value = text.parse_field(&line[tab + 1..]).map_err(|error| place(&error))?;
         Ok(Some(Line { key, value, bytes: bytes as u64 }))
     }
 }

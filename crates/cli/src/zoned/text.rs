@@ -6,25 +6,25 @@ use std::fmt::Write as _;
 
 /// Format of keys and values.
 #[derive(clap::Args)]
-pub struct Text {
+pub struct TextFormat {
     /// Read and print keys and values as hexadecimal digits.
     #[arg(long)]
     hex: bool,
 }
 
-impl Text {
+impl TextFormat {
     /// Whether keys and values are hexadecimal digits.
     pub const fn is_hex(&self) -> bool {
         self.hex
     }
 
     /// The bytes of a command-line argument. Arguments have no escapes.
-    pub fn typed(&self, text: &str) -> Result<Vec<u8>, String> {
+    pub fn parse_argument(&self, text: &str) -> Result<Vec<u8>, String> {
         if self.hex { from_hex(text.as_bytes()) } else { Ok(text.into()) }
     }
 
-    /// The bytes of a key or value in a file: the inverse of [`Text::print`].
-    pub fn stored(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+    /// The bytes of a key or value in a file: the inverse of [`TextFormat::format`].
+    pub fn parse_field(&self, text: &[u8]) -> Result<Vec<u8>, String> {
         if self.hex { from_hex(text) } else { unescape(text) }
     }
 
@@ -38,7 +38,7 @@ impl Text {
     }
 
     /// Formats bytes as text without tabs and line breaks. Different bytes give different text.
-    pub fn print(&self, bytes: &[u8]) -> String {
+    pub fn format(&self, bytes: &[u8]) -> String {
         if self.hex { hex(bytes) } else { escape(bytes) }
     }
 }
@@ -65,7 +65,7 @@ fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
 /// Escapes control characters, backslashes and invalid UTF-8; other characters stay unchanged.
 fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
-    let numbers = |text: &mut String, bytes: &[u8]| {
+    let hex_escapes = |text: &mut String, bytes: &[u8]| {
         for byte in bytes {
             let _ = write!(text, "\\x{byte:02x}");
         }
@@ -78,12 +78,12 @@ fn escape(bytes: &[u8]) -> String {
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
                 control if control.is_control() => {
-                    numbers(&mut text, control.encode_utf8(&mut [0; 4]).as_bytes());
+                    hex_escapes(&mut text, control.encode_utf8(&mut [0; 4]).as_bytes());
                 }
                 other => text.push(other),
             }
         }
-        numbers(&mut text, chunk.invalid());
+        hex_escapes(&mut text, chunk.invalid());
     }
     text
 }
@@ -94,7 +94,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {
         bytes.extend(&rest[..at]);
-        let (meant, length) = match rest[at + 1..] {
+        let (value, length) = match rest[at + 1..] {
             [b'\\', ..] => (Some(b'\\'), 2),
             [b't', ..] => (Some(b'\t'), 2),
             [b'n', ..] => (Some(b'\n'), 2),
@@ -102,7 +102,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
             [b'x', high, low, ..] => (byte(high, low), 4),
             _ => (None, 0),
         };
-        let Some(meant) = meant else {
+        let Some(value) = value else {
             let length = if rest[at + 1..].starts_with(b"x") { 4 } else { 2 };
             let broken = String::from_utf8_lossy(&rest[at..rest.len().min(at + length)]);
             return Err(format!(
@@ -110,7 +110,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
                  everything in hexadecimal digits (--hex)"
             ));
         };
-        bytes.push(meant);
+        bytes.push(value);
         rest = &rest[at + length..];
     }
     bytes.extend(rest);
@@ -136,33 +136,33 @@ mod tests {
     proptest! {
         #[test]
         fn printed_text_is_one_line_and_reads_back_as_the_same_bytes(bytes in content(), hex in any::<bool>()) {
-            let text = Text { hex };
-            let printed = text.print(&bytes);
+            let text = TextFormat { hex };
+            let printed = text.format(&bytes);
             prop_assert!(!printed.contains(|c: char| c.is_control()), "{printed:?}");
-            prop_assert_eq!(text.stored(printed.as_bytes()), Ok(bytes));
+            prop_assert_eq!(text.parse_field(printed.as_bytes()), Ok(bytes));
         }
 
         #[test]
         fn any_text_is_parsed_or_rejected(bytes in content(), hex in any::<bool>()) {
-            // All spellings of the same bytes print the same.
-            let text = Text { hex };
-            if let Ok(taken) = text.stored(&bytes) {
-                prop_assert_eq!(text.stored(text.print(&taken).as_bytes()), Ok(taken));
+            // Bytes that were escaped in different ways print the same.
+            let text = TextFormat { hex };
+            if let Ok(parsed) = text.parse_field(&bytes) {
+                prop_assert_eq!(text.parse_field(text.format(&parsed).as_bytes()), Ok(parsed));
             }
         }
     }
 
     #[test]
     fn json_output_has_no_additional_escapes() {
-        let text = Text { hex: false };
+        let text = TextFormat { hex: false };
         assert_eq!(text.json(b"a\\b\tc\x01").to_string(), r#""a\\b\tc\u0001""#);
         assert_eq!(text.json(b"\xff\x00"), json!({ "hex": "ff00" }));
-        assert_eq!(Text { hex: true }.json(b"\xff"), json!("ff"));
+        assert_eq!(TextFormat { hex: true }.json(b"\xff"), json!("ff"));
     }
 
     #[test]
     fn only_necessary_characters_are_escaped() {
-        let text = Text { hex: false };
+        let text = TextFormat { hex: false };
         for (bytes, printed) in [
             (&b"river 10%"[..], "river 10%"),
             ("河图 \"ü\"".as_bytes(), "河图 \"ü\""),
@@ -171,10 +171,10 @@ mod tests {
             (b"a\tb\nc\r", "a\\tb\\nc\\r"),
             (b"\xff\xc3", "\\xff\\xc3"),
         ] {
-            assert_eq!(text.print(bytes), printed);
+            assert_eq!(text.format(bytes), printed);
         }
         for broken in ["\\", "a\\q", "\\x", "\\x1", "\\x1g", "\\X01"] {
-            assert!(text.stored(broken.as_bytes()).unwrap_err().contains("--hex"), "{broken}");
+            assert!(text.parse_field(broken.as_bytes()).unwrap_err().contains("--hex"), "{broken}");
         }
     }
 }

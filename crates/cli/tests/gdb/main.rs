@@ -63,7 +63,7 @@ fn memory_is_read_and_code_that_is_written_is_the_code_that_runs() {
 
 #[test]
 fn a_running_program_is_interrupted_and_killed() {
-    let mut program = Debugged::start(&[STAY]);
+    let mut program = Debugged::start(&[BRANCH_TO_SELF]);
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stop(&program.interrupt(), 2));
@@ -101,7 +101,7 @@ fn signals_are_reported_before_they_are_delivered_or_dropped() {
 
 #[test]
 fn an_external_signal_is_reported_before_it_kills_the_program() {
-    let mut program = Debugged::start(&[STAY]);
+    let mut program = Debugged::start(&[BRANCH_TO_SELF]);
     let pid = program.child.id() as i32;
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));

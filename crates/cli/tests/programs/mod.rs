@@ -1,6 +1,6 @@
 //! LoongArch64 programs of a few instructions, generated on demand, and the command that runs them.
 //! Source: LoongArch Reference Manual, volume 1, chapter 2; ELF-64 Object File Format 1.5.
-#![allow(dead_code, reason = "every test program uses a part")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Address of the code.
 pub const CODE: u64 = 0x1_2000_0000 + 0x1000;
+// Numbers of registers.
 pub const ZERO: u32 = 0;
 pub const RA: u32 = 1;
 pub const SP: u32 = 3;
@@ -17,9 +18,10 @@ pub const A1: u32 = 5;
 pub const A2: u32 = 6;
 pub const A3: u32 = 7;
 pub const A7: u32 = 11;
+// Instructions without operands.
 pub const SYSCALL: u32 = 0x002b_0000;
 pub const RETURN: u32 = 0x4c00_0020;
-pub const STAY: u32 = 0x5000_0000;
+pub const BRANCH_TO_SELF: u32 = 0x5000_0000;
 
 /// `addi.d d, j, immediate`
 pub const fn add(d: u32, j: u32, immediate: i32) -> u32 {
@@ -42,14 +44,14 @@ pub const fn call(by: i32) -> u32 {
 }
 
 /// `bnez j`, with the offset as a number of instructions.
-pub const fn unless_zero(j: u32, by: i32) -> u32 {
+pub const fn bnez(j: u32, by: i32) -> u32 {
     0x4400_0000 | (by as u32 & 0xffff) << 10 | j << 5 | (by as u32 >> 16 & 0x1f)
 }
 
-/// exit_group with the status in a0.
+/// Calls exit_group with the status in a0.
 pub const EXIT: [u32; 2] = [add(A7, ZERO, 94), SYSCALL];
 
-/// Calls a function that counts down from 100, and exits with 7: 206 instructions.
+/// Calls a function that counts down from 100, and exits with 7. Executes 206 instructions.
 pub const SPINNER: [u32; 8] = [
     add(A0, ZERO, 100),
     call(4),
@@ -58,9 +60,10 @@ pub const SPINNER: [u32; 8] = [
     EXIT[1],
     // spin:
     add(A0, A0, -1),
-    unless_zero(A0, -1),
+    bnez(A0, -1),
     RETURN,
 ];
+/// Address of the function.
 pub const SPIN: u64 = CODE + 5 * 4;
 
 /// Reads up to 64 bytes from standard input and writes them to standard output; exits with the result of write.
@@ -103,8 +106,8 @@ pub const OPENER: [u32; 8] = [
     EXIT[1],
 ];
 
-/// Writes `bytes` bytes of the string whose pointer is at `offset` from the stack pointer, and exits.
-pub fn teller(offset: i32, bytes: i32) -> Vec<u32> {
+/// A program that writes `bytes` bytes of the string whose pointer is at `offset` from the stack pointer, and exits.
+pub fn string_writer(offset: i32, bytes: i32) -> Vec<u32> {
     let mut code = vec![add(A0, ZERO, 1), load(A1, SP, offset), add(A2, ZERO, bytes), add(A7, ZERO, 64)];
     code.extend([SYSCALL, EXIT[0], EXIT[1]]);
     code
@@ -143,16 +146,17 @@ pub fn executable(code: &[u32], functions: &[(&str, u64, u64)]) -> Vec<u8> {
     file.extend(&symbols);
     file.extend(&names);
     file.resize(sections_at as usize, 0);
-    let mut section = |kind: u32, flags: u64, place: [u64; 3], link: u32, info: u32, entry: u64| {
-        file.extend(0u32.to_le_bytes());
-        file.extend(kind.to_le_bytes());
-        file.extend(flags.to_le_bytes());
-        place.iter().for_each(|field| file.extend(field.to_le_bytes()));
-        file.extend(link.to_le_bytes());
-        file.extend(info.to_le_bytes());
-        file.extend(8u64.to_le_bytes());
-        file.extend(entry.to_le_bytes());
-    };
+    let mut section =
+        |kind: u32, flags: u64, address_offset_size: [u64; 3], link: u32, info: u32, entry: u64| {
+            file.extend(0u32.to_le_bytes());
+            file.extend(kind.to_le_bytes());
+            file.extend(flags.to_le_bytes());
+            address_offset_size.iter().for_each(|field| file.extend(field.to_le_bytes()));
+            file.extend(link.to_le_bytes());
+            file.extend(info.to_le_bytes());
+            file.extend(8u64.to_le_bytes());
+            file.extend(entry.to_le_bytes());
+        };
     section(0, 0, [0; 3], 0, 0, 0);
     // PROGBITS, allocated and executable; SYMTAB; STRTAB.
     section(1, 6, [CODE, 0x1000, code.len() as u64], 0, 0, 0);
@@ -203,13 +207,13 @@ pub fn output(mut child: Child) -> Output {
     // Campaigns on a busy machine set a longer limit.
     let limit_s = std::env::var("LONGMA_LIMIT_SECONDS")
         .map_or(30, |seconds| seconds.parse().expect("LONGMA_LIMIT_SECONDS is a number"));
-    let begun = Instant::now();
+    let start = Instant::now();
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if begun.elapsed() > Duration::from_secs(limit_s) => {
+            None if start.elapsed() > Duration::from_secs(limit_s) => {
                 let _ = child.kill();
-                panic!("it did not end within {limit_s} s");
+                panic!("the command did not end within {limit_s} s");
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -217,7 +221,7 @@ pub fn output(mut child: Child) -> Output {
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// Output as text.
+/// Output as text, with invalid UTF-8 replaced.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

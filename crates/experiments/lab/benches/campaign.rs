@@ -1,5 +1,5 @@
-//! Host time that a campaign adds to each point: of a point that is run and stored, and of one whose result is reused.
-//! The workload itself takes no time.
+//! Measures the host time that a campaign adds to a point that it runs and stores, and to a point whose result it
+//! reuses. The workload itself takes no time.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

@@ -1,5 +1,5 @@
-//! Exports the table of an experiment as JSON lines and, with the feature `parquet`, as Parquet. The bytes depend only on the results, and the files
-//! can be regenerated from the store at any time.
+//! Exports the table of an experiment as JSON lines and, with the feature `parquet`, as Parquet. The bytes depend only
+//! on the results, and the files can be regenerated from the store at any time.
 //!
 //! Source: JSON Lines 1.0.
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_two_hosts_with_one_number_write_to_different_files() {
+    fn processes_with_the_same_id_on_two_hosts_write_to_different_files() {
         assert_ne!(part_of("t.jsonl", "a", 7), part_of("t.jsonl", "b", 7));
         // A directory with the name of the temporary file makes the write fail.
         let folder = tempfile::tempdir().unwrap();

@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_all_cores_become_one() {
+    fn a_pattern_combines_the_metrics_of_all_cores() {
         assert_eq!(value("sum('core*.misses') / instructions * 1000", 0), Some(5.0));
         assert_eq!(value("most('core*.misses') - least('core*.misses')", 0), Some(20.0));
         assert_eq!(value("sum('gpu*.misses')", 0), None);
     }
 
     #[test]
-    fn other_points_are_a_baseline_or_an_axis() {
+    fn a_formula_may_use_other_points_as_baseline_or_axis() {
         assert_eq!(value("at(time, tree = 'cow') / time", 0), Some(2.0));
         assert_eq!(value("at(time, tree = cow, size = 2)", 0), Some(9.0));
         assert_eq!(value("at(time, tree = 'btree')", 0), None);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_formula_is_refused_with_the_place() {
+    fn a_malformed_formula_is_rejected_with_the_position() {
         for (text, why) in [
             ("1 +", "the formula ends where a value should be"),
             ("(1", "`)` is missing at the end"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn units_follow_the_formula() {
+    fn the_unit_of_a_formula_follows_from_its_operands() {
         let unit_of = |name: &str| Unit::parse(if name == "time" { "us" } else { "B" });
         let unit = |text: &str| Formula::parse(text).unwrap().unit(&unit_of);
         assert!(unit("bytes / time").unwrap().unwrap().is_like(&Unit::parse("MB/s").unwrap()));

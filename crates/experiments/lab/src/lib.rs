@@ -41,7 +41,7 @@ pub use failure::{Failure, FailureKind};
 pub use key::{Key, digest};
 pub use names::Names;
 pub use number::number;
-pub use point::{Modelled, Point};
+pub use point::{Point, PointMachine};
 pub use points::PointError;
 pub use rehearse::Rehearsed;
 pub use report::{Chapter, page};

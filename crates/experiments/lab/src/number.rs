@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_whole_ones_exact() {
+    fn numbers_are_short_and_integers_exact() {
         let cases = [
             (9467.0, "9467"),
             (1234567.0, "1 234 567"),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_need_few_rows() {
+    fn few_rows_cover_all_pairs_of_many_flags() {
         let rows: Vec<Vec<u8>> = (0..1 << 10)
             .map(|bits| (0..10).map(|bit| bits >> bit & 1).map(|b: u32| b as u8).collect())
             .collect();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_of_two_parameters_is_selected_whole() {
+    fn all_rows_of_two_parameters_are_selected() {
         let rows: Vec<Vec<u8>> = (0..144).map(|n| vec![n / 12, n % 12]).collect();
         assert_eq!(select(&text(&rows), 256).0.len(), 144);
         let (selected, complete) = select(&text(&rows), 100);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_without_parameters_is_selected_once() {
+    fn a_row_without_parameters_is_selected_once() {
         assert_eq!(select(&text(&[vec![], vec![]]), 256), (vec![0], true));
         assert_eq!(select(&[], 256), (vec![], true));
     }

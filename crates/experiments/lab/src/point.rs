@@ -16,24 +16,24 @@ pub struct Point {
     /// Name of its workload.
     pub workload: String,
     /// The machine, if the experiment names any.
-    pub machine: Option<Modelled>,
-    /// Why it cannot be run: its machine is inconsistent.
+    pub machine: Option<PointMachine>,
+    /// Why the point cannot run: its machine is inconsistent.
     pub refused: Option<Failure>,
     /// All parameters of the workload, including defaults.
     pub parameters: BTreeMap<String, Setting>,
     /// Names of the parameters that only locate an input.
-    pub places: &'static [&'static str],
+    pub location_parameters: &'static [&'static str],
     /// The varying parameters in the order of the file, including the machine as `machine`.
     pub varied: Vec<(String, Setting)>,
-    /// Directory at which relative paths among the parameters start.
+    /// Directory against which relative paths in the parameters are resolved.
     pub folder: PathBuf,
-    /// Time limit.
+    /// Time limit of the run.
     pub time_limit: Option<Duration>,
 }
 
 /// The machine of a point.
 #[derive(Clone, Debug)]
-pub struct Modelled {
+pub struct PointMachine {
     /// Its name in the experiment.
     pub name: String,
     /// The machine file with all defaults and the point's changes. A changed machine has a different name.
@@ -53,7 +53,7 @@ impl Point {
         self.parameter(name).and_then(Setting::text).unwrap_or_default()
     }
 
-    /// Path in the parameter called `name`.
+    /// The parameter called `name` as a path, relative to [`Self::folder`] if it is not absolute.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(self.text(name))
     }
@@ -62,7 +62,7 @@ impl Point {
     /// runs of the same point.
     pub fn result_parameters(&self) -> BTreeMap<String, Setting> {
         let result_parameters =
-            self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
+            self.parameters.iter().filter(|(name, _)| !self.location_parameters.contains(&name.as_str()));
         result_parameters.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 

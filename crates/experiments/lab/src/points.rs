@@ -4,7 +4,7 @@ use crate::experiment::{Axis, Experiment, combinations, in_order};
 use crate::failure::Failure;
 use crate::key::{Key, digest};
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
-use crate::point::{Modelled, Point};
+use crate::point::{Point, PointMachine};
 use crate::setting::Setting;
 use crate::workload::{Registry, Workload};
 use longma_topology::{Machine, OpenError};
@@ -46,9 +46,9 @@ impl Experiment {
         let mut points = Vec::with_capacity(combinations.len() * machines.len());
         for machine in machines {
             for varied in &combinations {
-                let modelled =
-                    machine.map(|name| self.modelled(name, quick, varied, &mut known)).transpose()?;
-                points.push(self.point(workload, version, &fixed, modelled, varied)?);
+                let machine =
+                    machine.map(|name| self.point_machine(name, quick, varied, &mut known)).transpose()?;
+                points.push(self.point(workload, version, &fixed, machine, varied)?);
             }
         }
         Ok(points)
@@ -59,7 +59,7 @@ impl Experiment {
         workload: &dyn Workload,
         version: &str,
         fixed: &BTreeMap<String, Setting>,
-        machine: Option<Modelled>,
+        machine: Option<PointMachine>,
         varied: &[(String, Setting)],
     ) -> Result<Point, PointError> {
         let mut parameters = fixed.clone();
@@ -77,7 +77,7 @@ impl Experiment {
             machine,
             refused,
             parameters,
-            places: workload.places(),
+            location_parameters: workload.location_parameters(),
             varied,
             folder: self.folder().to_path_buf(),
             time_limit,
@@ -121,9 +121,9 @@ impl Experiment {
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
         let given = varied.iter().rev().find(|(name, _)| name == "machine").and_then(|(_, m)| m.text());
         let machine = given.or(self.machines(quick).first().copied().flatten());
-        let modelled =
-            machine.map(|name| self.modelled(name, quick, varied, &mut BTreeMap::new())).transpose()?;
-        self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
+        let machine =
+            machine.map(|name| self.point_machine(name, quick, varied, &mut BTreeMap::new())).transpose()?;
+        self.point(workload, version, &self.fixed(quick, workload), machine, varied)
     }
 
     /// All combinations of the varying parameters, including the machine. Omits each axis with a parameter for which
@@ -182,29 +182,29 @@ impl Experiment {
     /// # Errors
     /// If there is no such machine. If the changes are inconsistent, the result contains the reason, and only the point
     /// fails.
-    fn modelled(
+    fn point_machine(
         &self,
         name: &str,
         quick: bool,
         varied: &[(String, Setting)],
-        known: &mut BTreeMap<String, Modelled>,
-    ) -> Result<Modelled, PointError> {
+        known: &mut BTreeMap<String, PointMachine>,
+    ) -> Result<PointMachine, PointError> {
         let edits = machine_edits(&self.file_parts(quick), varied);
-        let made_of = format!("{name}\n{}", serde_json::json!(edits));
-        if let Some(modelled) = known.get(&made_of) {
-            return Ok(modelled.clone());
+        let inputs = format!("{name}\n{}", serde_json::json!(edits));
+        if let Some(machine) = known.get(&inputs) {
+            return Ok(machine.clone());
         }
         let refuse = |error: OpenError| PointError::Machine { name: name.into(), message: error.to_string() };
         let machine = Machine::open(&machine_file(name, self.folder())).map_err(refuse)?;
         let (text, refused) = match edit_machine(&machine, &edits) {
             Ok(edited) => (edited.to_toml(), None),
             Err(message) => {
-                (format!("{}\n{made_of}", machine.to_toml()), Some(format!("machine {name} {message}")))
+                (format!("{}\n{inputs}", machine.to_toml()), Some(format!("machine {name} {message}")))
             }
         };
-        let modelled = Modelled { name: name.into(), text: text.into(), refused };
-        known.insert(made_of, modelled.clone());
-        Ok(modelled)
+        let point_machine = PointMachine { name: name.into(), text: text.into(), refused };
+        known.insert(inputs, point_machine.clone());
+        Ok(point_machine)
     }
 
     /// Fixed parameters as in the file, those of the quick form last.

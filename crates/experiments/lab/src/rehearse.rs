@@ -1,5 +1,5 @@
-//! Rehearses an experiment: sets up points without running them, such that each pair of parameter values is tried, to find
-//! failures and ineffective parameters early. `experiment::check` checks the file itself.
+//! Rehearses an experiment: sets up points without running them, to find failures and ineffective parameters early. The
+//! points cover each pair of parameter values. `experiment::check` checks the file itself.
 
 use crate::experiment::{CheckedExperiment, Experiment, in_order};
 use crate::explain::{Explanation, Selection};

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_reads_back_from_json_as_it_was() {
+    fn a_setting_survives_a_round_trip_through_json() {
         let named = BTreeMap::from([("copy".to_string(), "Copy: (.*)".to_string())]);
         let all = [
             Setting::Flag(true),

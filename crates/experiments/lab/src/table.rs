@@ -22,7 +22,7 @@ pub struct Column {
     /// Which direction is better.
     pub better: Option<Better>,
     /// Whether it depends on the host's speed and therefore differs on every run.
-    pub of_host: bool,
+    pub depends_on_host: bool,
 }
 
 /// A point with a record.
@@ -39,7 +39,7 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
     /// Why there are no values.
     pub failure: Option<String>,
-    /// Whether only the quick form has this point: it runs less than what published values are compared with.
+    /// Whether only the quick form has this point. Its run is shorter than those that published values refer to.
     pub shortened: bool,
 }
 
@@ -130,12 +130,12 @@ impl Metric {
             title: self.title(name).into(),
             unit: self.unit.clone(),
             better: self.better,
-            of_host: self.sources(name).iter().any(|source| source.starts_with("host.")),
+            depends_on_host: self.sources(name).iter().any(|source| source.starts_with("host.")),
         }
     }
 }
 
-/// Sources of metrics that no successful record contains.
+/// Sources of metrics that no successful record contains, each with a message about the available ones.
 fn unknown<'a>(
     metrics: &[(&str, &Metric)],
     records: impl Iterator<Item = &'a Record>,

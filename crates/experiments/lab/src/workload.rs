@@ -24,7 +24,7 @@ pub trait Workload: Send + Sync {
 
     /// Names of parameters that only locate an input, whose contents [`Workload::inputs`] reports. They are not part of
     /// a result or its key.
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &[]
     }
 

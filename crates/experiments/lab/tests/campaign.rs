@@ -230,7 +230,7 @@ fn a_repeated_campaign_runs_nothing_and_rewrites_no_table() {
 }
 
 #[test]
-fn two_workers_on_one_store_and_shards_in_several_make_the_same_table() {
+fn two_workers_on_one_store_and_shards_on_several_give_the_same_table() {
     let (whole, both, shards) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     run(THOUSAND, whole.path(), &Options::default()).unwrap();
@@ -294,7 +294,7 @@ fn a_full_disk_is_reported_and_stored_results_remain() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_serves_its_results_and_refuses_new_ones() {
+fn a_read_only_folder_provides_its_results_and_rejects_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     run(THOUSAND, folder.path(), &Options { shard: "1/2".parse().unwrap(), ..Options::default() }).unwrap();
     let segments = folder.path().join("segments");
@@ -317,7 +317,7 @@ fn a_folder_that_cannot_be_written_to_serves_its_results_and_refuses_new_ones() 
 }
 
 #[test]
-fn a_corrupted_file_costs_the_lines_that_are_corrupted_and_they_are_run_again() {
+fn a_corrupted_file_loses_only_the_corrupted_lines_and_their_points_run_again() {
     let folder = tempfile::tempdir().unwrap();
     run(THOUSAND, folder.path(), &Options::default()).unwrap();
     let before = exported(folder.path());
@@ -451,7 +451,7 @@ fn explain(text: &str, selection: &Selection, check: &dyn Fn(&Explanation<'_>, &
 }
 
 #[test]
-fn every_subset_of_the_mechanisms_is_run_and_each_is_given_its_share() {
+fn every_subset_of_the_mechanisms_runs_and_each_mechanism_gets_its_share() {
     explain(MECHANISMS, &Selection::default(), &|explanation, results| {
         let titles: Vec<_> = explanation.switches.iter().map(|switch| switch.title.as_str()).collect();
         assert_eq!(titles, ["fast mode", "large"]);
@@ -470,7 +470,7 @@ fn every_subset_of_the_mechanisms_is_run_and_each_is_given_its_share() {
 }
 
 #[test]
-fn a_swept_parameter_of_two_values_is_a_mechanism_when_asked_for_and_places_are_explained_each() {
+fn a_swept_parameter_with_two_values_can_be_a_mechanism_and_each_place_is_explained() {
     let text = MECHANISMS.split("[explain]").next().unwrap();
     let selection =
         Selection { mechanisms: vec!["mode".into()], at: BTreeMap::from([("n".into(), "6".into())]) };

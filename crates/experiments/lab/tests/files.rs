@@ -15,7 +15,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_file_has_no_problems() {
+fn a_valid_file_has_no_problems() {
     assert_eq!(problems(SOUND), [""; 0]);
 }
 
@@ -130,7 +130,7 @@ fn a_key_of_the_machine_among_the_parameters_changes_the_machine_of_every_point(
 }
 
 #[test]
-fn changes_of_a_machine_need_to_fit_only_together() {
+fn only_the_combination_of_machine_changes_must_be_consistent() {
     let (registry, _) = synthetic::registry();
     // With 16 ways, 6 MiB gives a number of sets that is not a power of two; with 12 ways, 8 MiB does not divide
     // evenly.
@@ -144,7 +144,7 @@ fn changes_of_a_machine_need_to_fit_only_together() {
 }
 
 #[test]
-fn a_combination_that_makes_no_machine_is_one_failed_point() {
+fn an_inconsistent_combination_of_machine_changes_fails_only_its_point() {
     let (registry, runs) = synthetic::registry();
     let crossed =
         "[sweep]\n\"machine.caches.l3.size\" = [\"6 MiB\", \"8 MiB\"]\n\"machine.caches.l3.ways\" = [12, 16]";
@@ -192,7 +192,7 @@ fn mechanisms_that_cannot_be_switched_are_reported() {
 }
 
 #[test]
-fn points_are_every_combination_with_columns_that_vary_together() {
+fn points_are_all_combinations_with_columns_that_vary_together() {
     let (registry, _) = synthetic::registry();
     let text = "format = 1\nname = \"p\"\ntitle = \"t\"\nworkload = \"synthetic\"\n[sweep]\nmode = [\"plain\", \"fast\"]\n[[zip]]\nn = [1, 2]\nsize = [\"1 KiB\", \"2 KiB\"]\n[metrics.rate]\nunit = \"x\"\n[quick.sweep]\nmode = [\"fast\"]\n";
     let experiment = synthetic::experiment(text, &registry);
@@ -227,7 +227,7 @@ fn no_text_makes_the_reader_panic() {
 }
 
 #[test]
-fn every_value_published_is_compared_once_with_the_point_it_belongs_to() {
+fn every_published_value_is_compared_once_with_its_point() {
     let (registry, _) = synthetic::registry();
     let experiment = synthetic::experiment(SOUND, &registry);
     let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();

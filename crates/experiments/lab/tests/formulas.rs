@@ -1,4 +1,4 @@
-//! Tests of what a file can say beyond measured values: formulas over metrics and points, bounds, quick forms.
+//! Tests of formulas over metrics and points, of bounds, and of quick forms.
 
 mod synthetic;
 

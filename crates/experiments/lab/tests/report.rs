@@ -17,7 +17,7 @@ fn report() -> String {
 
 /// Set `LONGMA_REPORT=FILE` to keep the page for viewing or for the browser test.
 #[test]
-fn a_page_has_every_chart_and_needs_nothing_from_outside() {
+fn a_page_has_every_chart_and_loads_nothing() {
     let page = report();
     if let Some(path) = std::env::var_os("LONGMA_REPORT") {
         std::fs::write(path, &page).unwrap();
@@ -34,12 +34,12 @@ fn a_page_has_every_chart_and_needs_nothing_from_outside() {
 }
 
 #[test]
-fn the_page_is_the_same_bytes_each_time() {
+fn the_page_has_the_same_bytes_each_time() {
     assert_eq!(report(), report());
 }
 
 #[test]
-fn every_value_ours_and_published_is_a_mark_of_the_chart_it_belongs_to() {
+fn every_measured_and_published_value_is_a_mark_of_its_chart() {
     let page = report();
     // 6 sizes x 5 numbers x 2 modes; published: 3 points of the first plot.
     let marks: Vec<usize> = page

@@ -74,7 +74,7 @@ fn with_results<T>(quick: bool, look: impl FnOnce(&Experiment, Table, String) ->
 }
 
 #[test]
-fn a_named_value_represents_parameters_that_vary_with_it() {
+fn a_display_name_also_represents_parameters_that_vary_together() {
     with_results(false, |_, table, page| {
         let labels: Vec<_> = table.rows.iter().map(|row| table.label(row)).collect();
         assert_eq!(labels[..2], ["the long one, notes.size 4 KiB", "the long one, notes.size 8 KiB"]);

@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Time without use after which the files of another version of the command are removed.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Name of the folder that contains the files of all versions.
 const SHIPPED: &str = "shipped";
 
 /// No folder could be used to extract files.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the files that ship inside longma ({}); set XDG_CACHE_HOME to a folder of yours that can be written", tried.join("; "))]
+#[error("cannot write the files that ship inside longma ({}); set XDG_CACHE_HOME to a folder that you own and can write to", tried.join("; "))]
 pub struct ExtractError {
     /// The base folders that were tried, each with the reason of the failure.
     tried: Vec<String>,
@@ -31,10 +31,10 @@ pub struct ExtractError {
 
 /// The folders in which files may be extracted, in order of preference.
 #[derive(Clone, Debug)]
-pub struct Places(Vec<Place>);
+pub struct CacheFolders(Vec<CacheFolder>);
 
 #[derive(Clone, Debug)]
-struct Place {
+struct CacheFolder {
     /// The base folder, which other programs also use. It may be a symbolic link.
     base: PathBuf,
     /// Name of this program's folder in `base`.
@@ -43,7 +43,7 @@ struct Place {
     is_shared: bool,
 }
 
-impl Places {
+impl CacheFolders {
     /// The folders for the environment of this process.
     pub fn of_process() -> Self {
         let variable = |name| std::env::var_os(name);
@@ -53,13 +53,13 @@ impl Places {
     /// The folders `$XDG_CACHE_HOME`, then `.cache` in the home folder, then the folders for temporary files. Empty and
     /// relative paths are ignored.
     pub fn new(cache: Option<OsString>, home: Option<OsString>, temporary: Vec<PathBuf>) -> Self {
-        let own = |base| Place { base, name: "longma".into(), is_shared: false };
+        let own = |base| CacheFolder { base, name: "longma".into(), is_shared: false };
         let user = rustix::process::geteuid().as_raw();
-        let shared = |base| Place { base, name: format!("longma-{user}"), is_shared: true };
+        let shared = |base| CacheFolder { base, name: format!("longma-{user}"), is_shared: true };
         let home = home.map(|home| Path::new(&home).join(".cache"));
         let private = cache.map(PathBuf::from).into_iter().chain(home).map(own);
         let all = private.chain(temporary.into_iter().map(shared));
-        Self(all.filter(|place| place.base.is_absolute()).collect())
+        Self(all.filter(|folder| folder.base.is_absolute()).collect())
     }
 }
 
@@ -67,22 +67,22 @@ impl Places {
 /// root.
 ///
 /// # Errors
-/// If none of `places` can be used.
+/// If none of `folders` can be used.
 pub fn extract<'a>(
     entries: impl IntoIterator<Item = &'a Entry> + Clone,
-    places: &Places,
+    folders: &CacheFolders,
 ) -> Result<PathBuf, ExtractError> {
     let mut tried = Vec::new();
-    for place in &places.0 {
-        match place.extract(entries.clone()) {
-            Ok(folder) => return Ok(folder),
-            Err(error) => tried.push(format!("{}: {error}", place.base.display())),
+    for folder in &folders.0 {
+        match folder.extract(entries.clone()) {
+            Ok(root) => return Ok(root),
+            Err(error) => tried.push(format!("{}: {error}", folder.base.display())),
         }
     }
     Err(ExtractError { tried })
 }
 
-impl Place {
+impl CacheFolder {
     fn extract<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> io::Result<PathBuf> {
         let base = self.open_base()?;
         let top = open_folder(&base, &self.name)?;
@@ -164,7 +164,7 @@ impl Entry {
         for below in folders.split('/') {
             folder = open_folder(&folder, below)?;
         }
-        if self.is_in(folder.as_fd(), name) {
+        if self.is_current(folder.as_fd(), name) {
             return Ok(false);
         }
         self.write(folder.as_fd(), name).map(|()| true)
@@ -174,8 +174,8 @@ impl Entry {
         if self.is_program() { Mode::RWXU } else { Mode::RUSR | Mode::WUSR }
     }
 
-    /// Returns whether the file belongs to this user and has the right mode and contents.
-    fn is_in(&self, folder: BorrowedFd<'_>, name: &str) -> bool {
+    /// Whether the file belongs to this user and has the right mode and contents.
+    fn is_current(&self, folder: BorrowedFd<'_>, name: &str) -> bool {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(file) = openat(folder, name, flags, Mode::empty()) else { return false };
         let is_right = |found: Stat| {
@@ -216,7 +216,7 @@ impl Entry {
     }
 }
 
-/// Removes the files of other versions of the command that have not been used for [`KEPT`].
+/// Removes the files of other versions of the command that have not been used for [`MAX_UNUSED`].
 fn remove_unused(all: &Path) {
     let is_version = |name: &str| name.len() == DIGEST.len() && name.bytes().all(|b| b.is_ascii_hexdigit());
     for entry in std::fs::read_dir(all).into_iter().flatten().flatten() {
@@ -225,7 +225,7 @@ fn remove_unused(all: &Path) {
             continue;
         }
         let used = std::fs::symlink_metadata(entry.path()).and_then(|found| found.modified());
-        if used.is_ok_and(|used| used.elapsed().is_ok_and(|elapsed| elapsed > KEPT)) {
+        if used.is_ok_and(|used| used.elapsed().is_ok_and(|elapsed| elapsed > MAX_UNUSED)) {
             // The next version tries again to remove what remains.
             let _ = std::fs::remove_dir_all(entry.path());
         }

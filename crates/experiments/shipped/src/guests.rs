@@ -1,6 +1,6 @@
 //! Guest programs by name: `guests:hello`, `guests:hello-lasx`, `guests:aarch64/sort`.
 
-use crate::cache::{ExtractError, Places, extract};
+use crate::cache::{CacheFolders, ExtractError, extract};
 use crate::{ENTRIES, Entry, GUESTS};
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub fn guest(name: &str) -> Result<&'static Entry, GuestError> {
 pub fn guest_file(spelled: &str) -> Option<Result<PathBuf, GuestError>> {
     let name = spelled.strip_prefix(PREFIX)?;
     Some(guest(name).and_then(|entry| {
-        let folder = extract([entry], &Places::of_process())?;
+        let folder = extract([entry], &CacheFolders::of_process())?;
         Ok(folder.join(entry.path))
     }))
 }
@@ -64,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_an_architecture_are_loongarchs() {
+    fn names_without_an_architecture_are_loongarch64_programs() {
         assert_eq!(guest("hello").unwrap().path, "guests/prebuilt/loongarch64/hello");
         assert_eq!(guest("fft-lasx").unwrap().path, "guests/prebuilt/loongarch64/fft-lasx");
         assert_eq!(guest("aarch64/hello").unwrap().path, "guests/prebuilt/aarch64/hello");
     }
 
     #[test]
-    fn a_name_with_a_typing_error_gets_the_nearest_one() {
+    fn a_mistyped_name_gets_a_suggestion() {
         let error = guest("helo").unwrap_err().to_string();
         assert!(error.contains("`guests:hello`") && error.contains("longma guest list"), "{error}");
         for wrong in ["", "../experiments", "x86_64", "/etc/passwd", "aarch64/signals"] {

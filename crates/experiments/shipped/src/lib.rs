@@ -6,7 +6,7 @@
 mod cache;
 mod guests;
 
-pub use cache::{ExtractError, Places, extract};
+pub use cache::{CacheFolders, ExtractError, extract};
 pub use guests::{GuestError, PREFIX, guest, guest_file, guest_or};
 
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! Tests of extraction: the files written, the repair of damaged files, and the folders rejected.
 
-use longma_shipped::{ENTRIES, Entry, Places, contents, entry, experiments, extract};
+use longma_shipped::{CacheFolders, ENTRIES, Entry, contents, entry, experiments, extract};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -13,9 +13,9 @@ fn hello() -> [&'static Entry; 1] {
     [entry(HELLO).unwrap()]
 }
 
-/// Places with a cache folder only.
-fn cache(folder: &Path) -> Places {
-    Places::new(Some(folder.into()), None, Vec::new())
+/// CacheFolders with a cache folder only.
+fn cache(folder: &Path) -> CacheFolders {
+    CacheFolders::new(Some(folder.into()), None, Vec::new())
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -38,7 +38,7 @@ fn the_files_are_those_of_the_repository() {
 }
 
 #[test]
-fn folders_are_the_users_alone() {
+fn only_the_user_can_access_the_folders() {
     let folder = tempdir().unwrap();
     let base = folder.path().join("cache");
     let extracted = extract(hello(), &cache(&base)).unwrap();
@@ -54,10 +54,10 @@ fn folders_are_the_users_alone() {
 #[test]
 fn a_second_use_writes_nothing_and_a_changed_file_is_replaced() {
     let folder = tempdir().unwrap();
-    let places = cache(folder.path());
-    let program = extract(hello(), &places).unwrap().join(HELLO);
+    let folders = cache(folder.path());
+    let program = extract(hello(), &folders).unwrap().join(HELLO);
     let first = fs::metadata(&program).unwrap().ino();
-    extract(hello(), &places).unwrap();
+    extract(hello(), &folders).unwrap();
     assert_eq!(fs::metadata(&program).unwrap().ino(), first);
 
     let right = contents(hello()[0]);
@@ -65,25 +65,25 @@ fn a_second_use_writes_nothing_and_a_changed_file_is_replaced() {
     wrong[1000] ^= 1;
     for content in [&wrong[..], b"", &right[..right.len() - 1]] {
         fs::write(&program, content).unwrap();
-        extract(hello(), &places).unwrap();
+        extract(hello(), &folders).unwrap();
         assert_eq!(fs::read(&program).unwrap(), right);
     }
     set_mode(&program, 0o722);
-    extract(hello(), &places).unwrap();
+    extract(hello(), &folders).unwrap();
     assert_eq!(fs::metadata(&program).unwrap().mode() & 0o777, 0o700);
 }
 
 #[test]
 fn a_symbolic_link_instead_of_a_file_is_replaced_and_its_target_is_unchanged() {
     let folder = tempdir().unwrap();
-    let places = cache(folder.path());
-    let program = extract(hello(), &places).unwrap().join(HELLO);
+    let folders = cache(folder.path());
+    let program = extract(hello(), &folders).unwrap().join(HELLO);
     let target = folder.path().join("target");
     fs::write(&target, contents(hello()[0])).unwrap();
     set_mode(&target, 0o700);
     fs::remove_file(&program).unwrap();
     symlink(&target, &program).unwrap();
-    extract(hello(), &places).unwrap();
+    extract(hello(), &folders).unwrap();
     assert!(fs::symlink_metadata(&program).unwrap().is_file());
     fs::write(&target, "other").unwrap();
     assert_eq!(fs::read(&program).unwrap(), contents(hello()[0]));
@@ -113,7 +113,7 @@ fn a_folder_that_other_users_can_write_to_is_refused() {
 }
 
 #[test]
-fn without_a_usable_home_the_files_go_to_a_temporary_folder_of_the_users() {
+fn without_a_usable_home_the_files_go_to_the_users_temporary_folder() {
     let folder = tempdir().unwrap();
     let user = rustix::process::geteuid().as_raw();
     for home in [
@@ -123,21 +123,21 @@ fn without_a_usable_home_the_files_go_to_a_temporary_folder_of_the_users() {
         Some("relative".into()),
         Some("/dev/null".into()),
     ] {
-        let places = Places::new(None, home, vec![folder.path().into()]);
-        let extracted = extract(hello(), &places).unwrap();
+        let folders = CacheFolders::new(None, home, vec![folder.path().into()]);
+        let extracted = extract(hello(), &folders).unwrap();
         assert!(extracted.starts_with(folder.path().join(format!("longma-{user}"))), "{extracted:?}");
     }
     assert!(!Path::new("/nonexistent").exists());
     let mine = folder.path().join(format!("longma-{user}"));
     set_mode(&mine, 0o755);
-    let error = extract(hello(), &Places::new(None, None, vec![folder.path().into()])).unwrap_err();
+    let error = extract(hello(), &CacheFolders::new(None, None, vec![folder.path().into()])).unwrap_err();
     assert!(error.to_string().contains("other users can read"), "{error}");
 }
 
 #[test]
 fn a_home_folder_is_used_if_there_is_no_cache_folder() {
     let home = tempdir().unwrap();
-    let extracted = extract(hello(), &Places::new(None, Some(home.path().into()), Vec::new())).unwrap();
+    let extracted = extract(hello(), &CacheFolders::new(None, Some(home.path().into()), Vec::new())).unwrap();
     assert!(extracted.starts_with(home.path().join(".cache/longma/shipped")), "{extracted:?}");
 }
 
@@ -161,12 +161,12 @@ fn files_of_versions_that_were_not_used_for_a_month_are_removed() {
 #[test]
 fn several_processes_can_extract_at_the_same_time() {
     let folder = tempdir().unwrap();
-    let places = cache(folder.path());
+    let folders = cache(folder.path());
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| extract(ENTRIES, &places).unwrap());
+            scope.spawn(|| extract(ENTRIES, &folders).unwrap());
         }
     });
-    let extracted = extract(ENTRIES, &places).unwrap();
+    let extracted = extract(ENTRIES, &folders).unwrap();
     assert!(ENTRIES.iter().all(|entry| fs::read(extracted.join(entry.path)).unwrap() == contents(entry)));
 }

@@ -153,7 +153,7 @@ impl Workload for Translation {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
@@ -254,7 +254,7 @@ mod tests {
                 ),
             )]),
             refused: None,
-            places: &[],
+            location_parameters: &[],
             varied: Vec::new(),
             folder: "/".into(),
             time_limit: None,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geometric_mean_of_ratios_does_not_depend_on_which_is_above() {
+    fn the_geometric_mean_of_inverse_ratios_is_the_inverse() {
         let values = [2.0, 0.5, 4.0];
         let turned = values.map(|value| 1.0 / value);
         assert!((geometric_mean(&values) * geometric_mean(&turned) - 1.0).abs() < 1e-12);

@@ -1,5 +1,5 @@
-//! The traffic of a resource in windows of time, recorded at the time of the transfer rather than of the request.
-//! Within a bucket of the calendar, traffic is assumed to be evenly distributed.
+//! The traffic of a resource in windows of time. A transfer counts in the window in which it happens, not in that of its
+//! request. Within a bucket of a [`Calendar`](crate::Calendar), traffic is assumed to be evenly distributed.
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,36 @@ const MAX_WINDOWS: u64 = 1 << 20;
 /// Consecutive windows of equal length.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    /// Start of the first window in `moving_ps`.
+    /// Start of the first window.
     begin_ps: u64,
     length_ps: u64,
     /// For each window, the time in which the resource transferred bytes.
-    moving_ps: VecDeque<u64>,
+    busy_ps: VecDeque<u64>,
 }
 
 impl Windows {
     /// Creates windows of `length` (not zero), the first of which begins at `origin`.
     pub fn new(origin: Time, length: Duration) -> Self {
-        Self { begin_ps: origin.ps(), length_ps: length.ps().max(1), moving_ps: VecDeque::new() }
+        Self { begin_ps: origin.ps(), length_ps: length.ps().max(1), busy_ps: VecDeque::new() }
     }
 
-    /// Records that the resource transferred bytes for `moving_ps` in the interval of `length_ps` from `begin_ps` on.
+    /// Records that the resource transferred bytes for `busy_ps` in the interval of length `length_ps` that starts at
+    /// `begin_ps`.
     /// Time before the first window is not counted.
-    pub fn add(&mut self, begin_ps: u64, length_ps: u64, moving_ps: u64) {
+    pub fn add(&mut self, begin_ps: u64, length_ps: u64, busy_ps: u64) {
         let (mut from, end) = (begin_ps.max(self.begin_ps), begin_ps.saturating_add(length_ps));
         while from < end {
             let window = (from - self.begin_ps) / self.length_ps;
             let until = end.min(self.begin_ps + (window + 1) * self.length_ps);
-            let share = u128::from(moving_ps) * u128::from(until - from) / u128::from(length_ps);
+            let share = u128::from(busy_ps) * u128::from(until - from) / u128::from(length_ps);
             if window >= MAX_WINDOWS {
                 return;
             }
             let window = window as usize;
-            if self.moving_ps.len() <= window {
-                self.moving_ps.resize(window + 1, 0);
+            if self.busy_ps.len() <= window {
+                self.busy_ps.resize(window + 1, 0);
             }
-            self.moving_ps[window] += share as u64;
+            self.busy_ps[window] += share as u64;
             from = until;
         }
     }
@@ -50,6 +51,6 @@ impl Windows {
         let begin = Time::from_ps(self.begin_ps);
         let end = self.begin_ps.checked_add(self.length_ps).filter(|end| *end <= now.ps())?;
         self.begin_ps = end;
-        Some((begin, Duration::from_ps(self.moving_ps.pop_front().unwrap_or(0))))
+        Some((begin, Duration::from_ps(self.busy_ps.pop_front().unwrap_or(0))))
     }
 }

@@ -54,7 +54,7 @@ fn take_packet(station: &mut Station, settings: &Settings) -> bool {
         receive = vi.receives.take();
         if receive.is_none() {
             // The loop may not have seen the doorbell yet: the firmware checks it before it drops a packet.
-            receive = vi.rung.pop_front();
+            receive = vi.receive_doorbells.pop_front();
             has_doorbell = receive.is_some();
         }
     }
@@ -68,7 +68,7 @@ fn take_packet(station: &mut Station, settings: &Settings) -> bool {
     true
 }
 
-/// Takes the next rung doorbell. Returns the number of doorbells polled to find it.
+/// Takes the next doorbell that was rung. Returns the number of doorbells polled to find it.
 fn take_doorbell(station: &mut Station, settings: &Settings) -> Option<u32> {
     let count = station.vis.len();
     let mut polls = 0;
@@ -84,7 +84,7 @@ fn take_doorbell(station: &mut Station, settings: &Settings) -> Option<u32> {
                     let ops = station.planner(settings).send(&work);
                     station.job(slot, ops, work.packet)
                 }),
-                Side::Receive => (!station.vis[slot].rung.is_empty()).then(|| {
+                Side::Receive => (!station.vis[slot].receive_doorbells.is_empty()).then(|| {
                     let ops = station.planner(settings).take_receive_doorbell();
                     station.job(slot, ops, None)
                 }),

@@ -134,7 +134,7 @@ pub struct Job {
     /// The remaining steps.
     pub ops: VecDeque<Op>,
     /// The engine that the job waits for.
-    pub waits: Option<Engine>,
+    pub waits_for: Option<Engine>,
     /// The packet being sent or received.
     pub packet: Option<Packet>,
 }
@@ -144,19 +144,19 @@ pub struct Planner<'a> {
     settings: &'a Settings,
     tlb: &'a mut Tlb,
     /// Whether the job is a state machine that shares the engines with others.
-    shares: bool,
+    shares_engines: bool,
     ops: VecDeque<Op>,
 }
 
 impl<'a> Planner<'a> {
     /// Creates a planner for the firmware of `settings`.
     pub fn new(settings: &'a Settings, tlb: &'a mut Tlb) -> Self {
-        Self { settings, tlb, shares: settings.kind == Kind::Myvia, ops: VecDeque::new() }
+        Self { settings, tlb, shares_engines: settings.kind == Kind::Myvia, ops: VecDeque::new() }
     }
 
-    /// Plans a job that has the NIC to itself, so that it needs no locks.
-    pub fn alone(self) -> Self {
-        Self { shares: false, ..self }
+    /// Plans a job on the fast path, on which no other job uses the engines, so that it needs no locks.
+    pub fn on_fast_path(self) -> Self {
+        Self { shares_engines: false, ..self }
     }
 
     fn is_bvia(&self) -> bool {
@@ -196,13 +196,13 @@ impl<'a> Planner<'a> {
     }
 
     fn lock(&mut self, engine: Engine) {
-        if self.shares {
+        if self.shares_engines {
             self.ops.push_back(Op::Lock(engine));
         }
     }
 
     fn unlock(&mut self, engine: Engine) {
-        if self.shares {
+        if self.shares_engines {
             self.step(&steps::UNLOCK);
             self.ops.push_back(Op::Unlock(engine));
         }
@@ -242,7 +242,7 @@ impl<'a> Planner<'a> {
 
     fn finish(mut self) -> VecDeque<Op> {
         self.step(&steps::FINISH);
-        if self.shares {
+        if self.shares_engines {
             self.step(&steps::RETIRE);
         }
         self.ops
@@ -258,7 +258,7 @@ impl<'a> Planner<'a> {
             for _ in 1..work.pieces.len() {
                 self.step(&steps::PHYSICAL_SEGMENT);
             }
-            if self.shares {
+            if self.shares_engines {
                 self.step(&steps::TRY_LOCK).step(&steps::CREATE_MACHINE);
             }
         }
@@ -286,7 +286,7 @@ impl<'a> Planner<'a> {
         self.step(&steps::SEE_PACKET);
         self.ops.push_back(Op::Arm);
         self.step(&steps::PARSE_HEADER);
-        if self.shares {
+        if self.shares_engines {
             self.step(&steps::CREATE_MACHINE);
         }
         let is_rdma = match &packet.content {
@@ -334,7 +334,7 @@ impl<'a> Planner<'a> {
         self.ops
     }
 
-    /// BVIA: the steps for a rung receive doorbell.
+    /// BVIA: the steps for the doorbell of a posted receive.
     pub fn take_receive_doorbell(mut self) -> VecDeque<Op> {
         self.step(&steps::TAKE_DOORBELL);
         self.ops.push_back(Op::TakeReceiveDoorbell);

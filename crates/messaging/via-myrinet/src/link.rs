@@ -183,7 +183,7 @@ impl Link for MyrinetLink {
                 None => return Ok(()),
                 Some(HostEvent::Completed(token, status)) => self.completed(token, status, target),
                 Some(HostEvent::Packet(packet)) => self.arrived(packet, target)?,
-                Some(HostEvent::Gone(reason)) => {
+                Some(HostEvent::Disconnected(reason)) => {
                     self.over = true;
                     self.shared.world().station(self.own.0).vis[self.own.1].active = false;
                     return Err(reason);

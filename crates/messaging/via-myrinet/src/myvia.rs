@@ -14,23 +14,23 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, actions: &m
     if let Some(next) = station.continue_sequential(now, settings, actions) {
         return next;
     }
-    if station.cursor < station.machines.len() {
+    if station.cursor < station.state_machines.len() {
         return visit(station, now, settings, actions);
     }
-    if !station.entered {
+    if !station.visit_charged {
         // The end of a round: checks all rings and the receive engine. The cycles of these checks are spent first.
-        station.entered = true;
+        station.visit_charged = true;
         let rings = 2 * station.active() as u32 * steps::LOOK_SMALL_RING.cycles();
         let flagged = station.vis.iter().filter(|vi| vi.sends.flag || vi.receives.flag).count() as u32;
         let low = flagged * steps::LOW_WATER.cycles();
         let cycles = scaled(rings + low + steps::LOOP.cycles(), settings);
         return spend(station, cycles);
     }
-    station.entered = false;
+    station.visit_charged = false;
     station.cursor = 0;
     let found = take_packets(station, settings) | take_descriptor(station, settings);
     refill(station, now, settings, actions);
-    let moved = found | station.progressed | std::mem::take(&mut station.poked);
+    let moved = found | station.progressed | std::mem::take(&mut station.must_check_again);
     let round = std::mem::take(&mut station.round_cycles);
     station.progressed = false;
     if moved { spend(station, 1) } else { Next::Idle(station.card.cycles(round)) }
@@ -43,19 +43,19 @@ fn spend(station: &mut Station, cycles: u32) -> Next {
 
 /// Visits the machine under the cursor, which continues until it has started an engine or needs one that is busy.
 fn visit(station: &mut Station, now: Time, settings: &Settings, actions: &mut Vec<Action>) -> Next {
-    let mut job = std::mem::replace(&mut station.machines[station.cursor], placeholder());
+    let mut job = std::mem::replace(&mut station.state_machines[station.cursor], placeholder());
     let mut cycles = 0;
-    if !station.entered {
-        station.entered = true;
+    if !station.visit_charged {
+        station.visit_charged = true;
         cycles += scaled(steps::VISIT.cycles(), settings);
     }
     let mut stays = true;
     let mut leaves = false;
-    if let Some(engine) = job.waits {
+    if let Some(engine) = job.waits_for {
         if station.card.is_busy(engine) {
             leaves = true;
         } else {
-            job.waits = None;
+            job.waits_for = None;
         }
     }
     while !leaves {
@@ -90,7 +90,7 @@ fn visit(station: &mut Station, now: Time, settings: &Settings, actions: &mut Ve
                     station.perform(now, &mut job, op, actions);
                 }
                 station.progressed = true;
-                if job.waits.is_some() {
+                if job.waits_for.is_some() {
                     cycles += scaled(steps::CHANGE_STATE.cycles(), settings);
                     leaves = true;
                 }
@@ -98,19 +98,19 @@ fn visit(station: &mut Station, now: Time, settings: &Settings, actions: &mut Ve
         }
     }
     if stays {
-        station.machines[station.cursor] = job;
+        station.state_machines[station.cursor] = job;
     } else {
-        station.machines.remove(station.cursor);
+        station.state_machines.remove(station.cursor);
     }
     if leaves {
-        station.entered = false;
+        station.visit_charged = false;
         station.cursor += usize::from(stays);
     }
     spend(station, cycles.max(1))
 }
 
 fn placeholder() -> Job {
-    Job { id: 0, vi: 0, ops: Default::default(), waits: None, packet: None }
+    Job { id: 0, vi: 0, ops: Default::default(), waits_for: None, packet: None }
 }
 
 fn index(engine: Engine) -> usize {
@@ -145,8 +145,8 @@ fn take_receive(station: &mut Station, job: &mut Job, settings: &Settings) -> bo
 }
 
 /// Whether a message of `bytes` can use the fast path, without a state machine and locks.
-fn is_alone(station: &Station, bytes: u32, settings: &Settings) -> bool {
-    settings.fast_path > 0 && bytes <= settings.fast_path && station.machines.is_empty()
+fn takes_fast_path(station: &Station, bytes: u32, settings: &Settings) -> bool {
+    settings.fast_path > 0 && bytes <= settings.fast_path && station.state_machines.is_empty()
 }
 
 fn take_packets(station: &mut Station, settings: &Settings) -> bool {
@@ -157,15 +157,15 @@ fn take_packets(station: &mut Station, settings: &Settings) -> bool {
         let slot = packet.to.1;
         let rings = station.vis.get(slot).filter(|_| packet.uses_receive());
         let pieces = station.pieces_for(&packet, rings.and_then(|vi| vi.receives.front()));
-        let alone = is_alone(station, packet.bytes(), settings);
+        let fast = takes_fast_path(station, packet.bytes(), settings);
         let planner = station.planner(settings);
-        let planner = if alone { planner.alone() } else { planner };
+        let planner = if fast { planner.on_fast_path() } else { planner };
         let ops = planner.receive(&packet, &pieces, None);
         let job = station.job(slot, ops, Some(packet));
-        if alone {
+        if fast {
             station.sequential = Some(job);
         } else {
-            station.machines.push_back(job);
+            station.state_machines.push_back(job);
         }
         found = true;
     }
@@ -182,7 +182,7 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
         let mut ops = station.planner(settings).reply(&pieces);
         ops.push_back(Op::FreeSendBuffer);
         let job = station.job(packet.from.1, ops, Some(packet));
-        station.machines.push_back(job);
+        station.state_machines.push_back(job);
         return true;
     }
     let count = station.vis.len();
@@ -191,15 +191,15 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
         let Some(work) = station.vis[slot].sends.take() else { continue };
         station.next_vi = slot + 1;
         station.free_send_buffers -= 1;
-        let alone = is_alone(station, work.packet.as_ref().map_or(0, Packet::bytes), settings);
+        let fast = takes_fast_path(station, work.packet.as_ref().map_or(0, Packet::bytes), settings);
         let planner = station.planner(settings);
-        let planner = if alone { planner.alone() } else { planner };
+        let planner = if fast { planner.on_fast_path() } else { planner };
         let ops = planner.send(&work);
         let job = station.job(slot, ops, work.packet);
-        if alone {
+        if fast {
             station.sequential = Some(job);
         } else {
-            station.machines.push_back(job);
+            station.state_machines.push_back(job);
         }
         return true;
     }

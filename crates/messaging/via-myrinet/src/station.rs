@@ -31,7 +31,7 @@ pub enum HostEvent {
     /// The post with this token is complete.
     Completed(u32, Status),
     /// The connection has ended.
-    Gone(EndReason),
+    Disconnected(EndReason),
 }
 
 /// The queues of a VI, shared by host and NIC.
@@ -43,10 +43,10 @@ pub struct ViQueues {
     pub sends: Rings<Work>,
     /// The receive rings.
     pub receives: Rings<Work>,
-    /// BVIA: receives whose doorbell the NIC has not handled.
-    pub rung: VecDeque<Work>,
+    /// BVIA: posted receives whose doorbells the NIC has not handled.
+    pub receive_doorbells: VecDeque<Work>,
     /// Posted sends whose packets have not reached the peer's host.
-    pub under_way: u32,
+    pub sends_in_flight: u32,
     /// Events for the host, each with the time from which it is visible.
     pub host_events: VecDeque<(Time, HostEvent)>,
 }
@@ -59,8 +59,8 @@ impl ViQueues {
             active: true,
             sends: Rings::new(capacity),
             receives: Rings::new(capacity),
-            rung: VecDeque::new(),
-            under_way: 0,
+            receive_doorbells: VecDeque::new(),
+            sends_in_flight: 0,
             host_events: VecDeque::new(),
         }
     }
@@ -83,16 +83,16 @@ pub enum Next {
     Idle(Duration),
 }
 
-/// What the world does for the firmware.
+/// A request of the firmware to the simulation.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// The send engine starts with this packet.
+    /// Start the send engine with this packet.
     Transmit(Packet),
-    /// The receive engine has a buffer.
+    /// Start to receive: the receive engine has a buffer.
     Armed,
-    /// The host engine has started.
+    /// Schedule the end of the host DMA that has started.
     HostDma,
-    /// Notifies a VI of the host of an event, which is visible after the latency of the bus.
+    /// Notify a VI of the host of an event, which is visible after the latency of the bus.
     NotifyHost(usize, HostEvent),
     /// Interrupt the host to refill this ring.
     Refill(usize, Side),
@@ -126,11 +126,11 @@ pub struct Station {
     /// The job that runs sequentially: all of BVIA's, and MyVIA's fast path.
     pub sequential: Option<Job>,
     /// MyVIA's state machines, the oldest first.
-    pub machines: VecDeque<Job>,
+    pub state_machines: VecDeque<Job>,
     /// The machine being visited.
     pub cursor: usize,
     /// Whether the cost of the current visit has been charged.
-    pub entered: bool,
+    pub visit_charged: bool,
     /// Whether this round did any work.
     pub progressed: bool,
     /// The cycles of this round so far.
@@ -145,10 +145,10 @@ pub struct Station {
     pub packets_first: bool,
     /// The time since which the firmware idles, and the duration of its loop.
     pub idle: Option<(Time, Duration)>,
-    /// Whether something happened since the firmware's round began, so that it must check again.
-    pub poked: bool,
+    /// Whether something has happened since the round of the firmware began, so that the firmware must check again.
+    pub must_check_again: bool,
     /// Whether the firmware is scheduled to continue.
-    pub planned: bool,
+    pub is_scheduled: bool,
     next_job: u64,
 }
 
@@ -168,9 +168,9 @@ impl Station {
             armed: true,
             free_send_buffers: parameters.send_buffers.max(1),
             sequential: None,
-            machines: VecDeque::new(),
+            state_machines: VecDeque::new(),
             cursor: 0,
-            entered: false,
+            visit_charged: false,
             progressed: false,
             round_cycles: 0,
             locks: Default::default(),
@@ -178,8 +178,8 @@ impl Station {
             next_vi: 0,
             packets_first: false,
             idle: Some((Time::ZERO, Duration::from_ps(1))),
-            poked: false,
-            planned: false,
+            must_check_again: false,
+            is_scheduled: false,
             next_job: 0,
         }
     }
@@ -199,7 +199,7 @@ impl Station {
     /// Creates a job of a VI.
     pub fn job(&mut self, vi: usize, ops: VecDeque<Op>, packet: Option<Packet>) -> Job {
         self.next_job += 1;
-        Job { id: self.next_job, vi, ops, waits: None, packet }
+        Job { id: self.next_job, vi, ops, waits_for: None, packet }
     }
 
     /// Creates a planner for jobs of this NIC.
@@ -213,12 +213,12 @@ impl Station {
             Op::HostDma(bytes, direction) => {
                 let Self { card, bus, .. } = self;
                 card.begin_host(now, bytes, direction, bus);
-                job.waits = Some(Engine::Host);
+                job.waits_for = Some(Engine::Host);
                 actions.push(Action::HostDma);
             }
             Op::Send => {
                 self.card.set_link(Engine::Send, true);
-                job.waits = Some(Engine::Send);
+                job.waits_for = Some(Engine::Send);
                 if let Some(packet) = job.packet.take() {
                     actions.push(Action::Transmit(packet));
                 }
@@ -239,7 +239,7 @@ impl Station {
             Op::FreeSendBuffer => self.free_send_buffers += 1,
             Op::TakeReceiveDoorbell => {
                 let vi = &mut self.vis[job.vi];
-                if let Some(work) = vi.rung.pop_front() {
+                if let Some(work) = vi.receive_doorbells.pop_front() {
                     vi.receives.write();
                     vi.receives.arrive(work);
                 }
@@ -267,14 +267,14 @@ impl Station {
     ) -> Option<Next> {
         let mut job = self.sequential.take()?;
         loop {
-            if let Some(engine) = job.waits {
+            if let Some(engine) = job.waits_for {
                 if self.card.is_busy(engine) {
                     // The firmware polls the doorbells and the engine until the engine is done.
                     let round = self.card.cycles(self.waiting_round(settings));
                     self.sequential = Some(job);
                     return Some(Next::Idle(round));
                 }
-                job.waits = None;
+                job.waits_for = None;
             }
             match job.ops.pop_front() {
                 None => return None,

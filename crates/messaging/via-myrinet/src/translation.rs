@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_program_is_cut_at_pages_and_the_allocators_only_at_the_mtu() {
+    fn program_memory_is_split_at_pages_and_allocated_memory_only_at_the_mtu() {
         let mut regions = Regions::new(4096, 102_400);
         regions.insert(1, 0x10_0800, 20_000, false);
         regions.insert(2, 0x20_0000, 300_000, true);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_hits_once_it_was_looked_up_until_another_takes_its_place() {
+    fn a_page_hits_after_its_first_lookup_until_it_is_replaced() {
         let mut tlb = Tlb::new(4);
         assert_eq!(
             [1, 1, 5, 1, 2, 2].map(|page| tlb.look_up(page)),

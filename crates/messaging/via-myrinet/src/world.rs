@@ -157,7 +157,7 @@ impl World {
     /// Posts a descriptor.
     pub fn post(&mut self, station: usize, slot: usize, side: Side, work: Work) {
         let segments = u64::from(work.segments);
-        self.stations[station].vis[slot].under_way += u32::from(side == Side::Send);
+        self.stations[station].vis[slot].sends_in_flight += u32::from(side == Side::Send);
         let build = host::BUILD_DESCRIPTOR + host::BUILD_SEGMENT * segments;
         match self.settings.kind {
             Kind::Bvia => {
@@ -274,7 +274,7 @@ impl World {
     pub fn drain(&mut self, station: usize, slot: usize) {
         // A peer that does not receive must not block this forever.
         let limit = plus(self.now, LINGER);
-        while self.stations[station].vis[slot].under_way > 0
+        while self.stations[station].vis[slot].sends_in_flight > 0
             && self.events.next_time().is_some_and(|at| at <= limit)
         {
             self.step();
@@ -294,7 +294,7 @@ impl World {
         let visible = plus(self.now, Duration::from_ps(path)).max(last);
         let events = &mut self.stations[station].vis[slot].host_events;
         events.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
-        events.push_back((visible, HostEvent::Gone(reason)));
+        events.push_back((visible, HostEvent::Disconnected(reason)));
         self.host_events += 1;
     }
 
@@ -352,7 +352,7 @@ impl World {
     fn posted(&mut self, station: usize, slot: usize, side: Side, work: Work) {
         let vi = &mut self.stations[station].vis[slot];
         if side == Side::Receive && self.settings.kind == Kind::Bvia {
-            vi.rung.push_back(work);
+            vi.receive_doorbells.push_back(work);
         } else {
             vi.rings(side).arrive(work);
         }
@@ -391,7 +391,7 @@ impl World {
     /// Notifies an idle firmware, which sees the change at the start of its next round.
     fn poke(&mut self, station: usize) {
         let Some((since, round)) = self.stations[station].idle.take() else {
-            self.stations[station].poked = true;
+            self.stations[station].must_check_again = true;
             return;
         };
         let round = round.ps().max(1);
@@ -401,8 +401,8 @@ impl World {
     }
 
     fn plan(&mut self, station: usize, at: Time) {
-        if !self.stations[station].planned {
-            self.stations[station].planned = true;
+        if !self.stations[station].is_scheduled {
+            self.stations[station].is_scheduled = true;
             self.events.push(at, Event::Resume(station));
         }
     }
@@ -410,7 +410,7 @@ impl World {
     fn resume(&mut self, number: usize) {
         let mut actions = std::mem::take(&mut self.actions);
         let station = &mut self.stations[number];
-        station.planned = false;
+        station.is_scheduled = false;
         station.idle = None;
         let next = match self.settings.kind {
             Kind::Bvia => bvia::resume(station, self.now, &self.settings, &mut actions),
@@ -444,8 +444,8 @@ impl World {
                     && !matches!(packet.content, Content::ReadResponse { .. })
                 {
                     let (from, sender) = packet.from;
-                    let under_way = &mut self.stations[from].vis[sender].under_way;
-                    *under_way = under_way.saturating_sub(1);
+                    let sends_in_flight = &mut self.stations[from].vis[sender].sends_in_flight;
+                    *sends_in_flight = sends_in_flight.saturating_sub(1);
                 }
                 let vi = &mut self.stations[number].vis[slot];
                 if vi.active {

@@ -156,7 +156,7 @@ fn the_curves_have_the_shape_that_the_components_determine() {
 }
 
 #[test]
-fn the_same_calls_give_the_same_picosecond() {
+fn the_same_calls_take_the_same_simulated_time() {
     for kind in KINDS {
         let times = [(); 2].map(|()| {
             let pair = pair(Settings::of(kind), Reliability::ReliableDelivery, 80);

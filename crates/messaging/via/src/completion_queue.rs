@@ -35,7 +35,7 @@ impl CompletionQueue {
 
     /// Whether any VI is attached.
     pub fn has_vis(&self) -> bool {
-        self.ring.is_tied()
+        self.ring.has_vis()
     }
 
     /// The capacity, notifications.

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use longma_linux::image::PAGE_RUN_BYTES;
 use sha2::{Digest, Sha256};
 
-use super::Contents;
+use super::SavedState;
 
 const MAGIC: [u8; 8] = *b"LONGMACP";
 /// Increment this when the format changes. Only this version can be read.
@@ -76,9 +76,9 @@ pub(super) struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Writes the header and the description.
-    pub fn new(inner: W, contents: &Contents) -> io::Result<Self> {
+    pub fn new(inner: W, state: &SavedState) -> io::Result<Self> {
         let mut out = Hashing { inner, hash: Sha256::new() };
-        let description = serde_json::to_vec(contents)?;
+        let description = serde_json::to_vec(state)?;
         let length = u32::try_from(description.len()).ok().filter(|length| *length <= MAX_DESCRIPTION_BYTES);
         let length =
             length.ok_or_else(|| io::Error::other("the process has too many mappings and threads"))?;
@@ -132,7 +132,7 @@ pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
 
 /// Reads a checkpoint.
 pub(super) struct Reader<R: Read> {
-    pub contents: Contents,
+    pub state: SavedState,
     frame: zstd::Decoder<'static, io::BufReader<R>>,
     ended: bool,
 }
@@ -158,9 +158,9 @@ impl<R: Read> Reader<R> {
         if description.len() != length as usize {
             return Err(Damaged("it is truncated"));
         }
-        let contents =
+        let state =
             serde_json::from_slice(&description).map_err(|_| Damaged("the description is malformed"))?;
-        Ok(Self { contents, frame: zstd::Decoder::new(inner)?, ended: false })
+        Ok(Self { state, frame: zstd::Decoder::new(inner)?, ended: false })
     }
 
     /// Reads the next run of memory: its address and bytes.
@@ -203,7 +203,7 @@ mod tests {
 
     use crate::schedule::RosterImage;
 
-    fn contents() -> Contents {
+    fn saved_state() -> SavedState {
         let process = ProcessImage {
             executable: b"/bin/program".to_vec(),
             program_hash: "00".into(),
@@ -230,11 +230,11 @@ mod tests {
             timers: Vec::new(),
             timers_made: 0,
         };
-        Contents { process, roster: RosterImage { cores: Vec::new(), threads: Vec::new() }, now_ps: 8 }
+        SavedState { process, roster: RosterImage { cores: Vec::new(), threads: Vec::new() }, now_ps: 8 }
     }
 
     fn written(runs: &[(u64, Vec<u8>)]) -> Vec<u8> {
-        let mut writer = Writer::new(Vec::new(), &contents()).unwrap();
+        let mut writer = Writer::new(Vec::new(), &saved_state()).unwrap();
         runs.iter().for_each(|(address, bytes)| writer.run(*address, bytes).unwrap());
         writer.finish().unwrap()
     }
@@ -243,14 +243,14 @@ mod tests {
     type Runs = Vec<(u64, Vec<u8>)>;
 
     /// Reads a file in the same way as a restore.
-    fn read_all(mut bytes: &[u8]) -> Result<(Contents, Runs), FormatError> {
+    fn read_all(mut bytes: &[u8]) -> Result<(SavedState, Runs), FormatError> {
         check(&mut &*bytes)?;
         let mut reader = Reader::new(&mut bytes)?;
         let mut runs = Vec::new();
         while let Some(run) = reader.run()? {
             runs.push(run);
         }
-        Ok((reader.contents, runs))
+        Ok((reader.state, runs))
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         #[test]
         fn a_checkpoint_round_trips(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
             let (read, found) = read_all(&written(&runs)).unwrap();
-            prop_assert_eq!(read, contents());
+            prop_assert_eq!(read, saved_state());
             prop_assert_eq!(found, runs);
         }
 

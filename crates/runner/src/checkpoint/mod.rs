@@ -64,26 +64,26 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
     move |source| CheckpointError::File { action, path: path.clone(), source }
 }
 
-/// Moves the file to a descriptor number that no guest uses. The guest's descriptors are restored while the file is
-/// open.
-fn out_of_the_way(file: File) -> io::Result<File> {
+/// Moves the file to a descriptor number that no guest uses, because the file stays open while the guest's descriptors
+/// are restored.
+fn move_to_reserved(file: File) -> io::Result<File> {
     descriptors::move_to_reserved(file.into()).map(File::from)
 }
 
 /// The state of a process, except the contents of its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Contents {
+struct SavedState {
     process: ProcessImage,
     roster: RosterImage,
     now_ps: u64,
 }
 
-/// The latest valid time in picoseconds, about two months. Later times could overflow in sums.
+/// The latest valid time in picoseconds, about 53 days. Sums of later times could overflow.
 const MAX_TIME_PS: u64 = 1 << 62;
 /// The longest time in picoseconds, one hour, between the checkpoint and a thread's next turn.
 const MAX_WAIT_PS: u64 = 3_600_000_000_000_000;
 
-impl Contents {
+impl SavedState {
     /// Whether all times are in the valid range.
     fn times_are_possible(&self) -> bool {
         let roster = &self.roster;
@@ -105,18 +105,18 @@ pub enum AfterSave {
 }
 
 /// Receives the outcome and decides how the process continues.
-type Then = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
+type OnSaved = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
 
 /// A requested checkpoint.
 struct SaveRequest {
     path: PathBuf,
-    then: Then,
+    then: OnSaved,
 }
 
 /// Accepts requests for checkpoints.
 #[derive(Default)]
 pub struct Saver {
-    asked: AtomicBool,
+    is_requested: AtomicBool,
     request: Mutex<Option<SaveRequest>>,
 }
 
@@ -136,17 +136,17 @@ impl Saver {
     ) {
         let request = SaveRequest { path, then: Box::new(then) };
         *self.request.lock().ignore_poison() = Some(request);
-        self.asked.store(true, Ordering::Release);
+        self.is_requested.store(true, Ordering::Release);
     }
 }
 
 impl StopTheWorld for Saver {
     fn is_wanted(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.is_requested.load(Ordering::Relaxed)
     }
 
     fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome> {
-        self.asked.store(false, Ordering::Relaxed);
+        self.is_requested.store(false, Ordering::Relaxed);
         let request = self.request.lock().ignore_poison().take()?;
         match (request.then)(save(&request.path, simulated, process)) {
             AfterSave::Continue => None,
@@ -155,8 +155,7 @@ impl StopTheWorld for Saver {
     }
 }
 
-/// The images of all live threads. A thread that is in a restartable system call makes the call again when it is
-/// restored.
+/// The images of all live threads. A thread in a restartable system call repeats the call after it is restored.
 fn threads(simulated: &SimulatedProcess) -> Result<Vec<ThreadImage>, ImageError> {
     let snapshots = simulated.snapshots();
     let thread = |(number, state): (_, StoppedState)| {
@@ -185,10 +184,10 @@ fn number_of(thread: longma_linux::simulated::ThreadNumber) -> u32 {
 
 fn save(path: &Path, simulated: &SimulatedProcess, process: &Process) -> Result<(), CheckpointError> {
     let (roster, now) = simulated.scheduler.image();
-    let contents = Contents { process: process.image(threads(simulated)?)?, roster, now_ps: now.ps() };
+    let state = SavedState { process: process.image(threads(simulated)?)?, roster, now_ps: now.ps() };
     // Write to a temporary file, so that `path` never holds an incomplete checkpoint.
     let unfinished = path.with_extension("unfinished");
-    let written = write(&unfinished, &contents, process);
+    let written = write(&unfinished, &state, process);
     let finished =
         written.and_then(|()| std::fs::rename(&unfinished, path).map_err(file_error("write", path)));
     if finished.is_err() {
@@ -198,10 +197,10 @@ fn save(path: &Path, simulated: &SimulatedProcess, process: &Process) -> Result<
     finished
 }
 
-fn write(path: &Path, contents: &Contents, process: &Process) -> Result<(), CheckpointError> {
+fn write(path: &Path, state: &SavedState, process: &Process) -> Result<(), CheckpointError> {
     let failed = file_error("write", path);
     let file = File::create(path).map_err(&failed)?;
-    let mut writer = format::Writer::new(BufWriter::new(file), contents).map_err(&failed)?;
+    let mut writer = format::Writer::new(BufWriter::new(file), state).map_err(&failed)?;
     longma_linux::image::contents(process.address_space(), &mut |address, bytes| writer.run(address, bytes))?;
     let mut file = writer.finish().map_err(&failed)?;
     file.flush().map_err(&failed)
@@ -211,7 +210,7 @@ fn write(path: &Path, contents: &Contents, process: &Process) -> Result<(), Chec
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    contents: Contents,
+    state: SavedState,
 }
 
 impl Checkpoint {
@@ -225,37 +224,37 @@ impl Checkpoint {
         let file = File::open(path).map_err(&failed)?;
         format::check(&mut BufReader::new(&file)).map_err(wrong)?;
         let reader = Self::reader(path, &failed)?;
-        let (process, roster) = (&reader.contents.process, &reader.contents.roster);
+        let (process, roster) = (&reader.state.process, &reader.state.roster);
         if process.threads_made as usize != roster.threads.len() {
             return Err(wrong(FormatError::Damaged("the threads do not match the schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
             return Err(wrong(FormatError::Damaged("a thread number is out of range")));
         }
-        if !reader.contents.times_are_possible() {
+        if !reader.state.times_are_possible() {
             return Err(wrong(FormatError::Damaged("a time is out of range")));
         }
-        Ok(Self { path: path.to_owned(), contents: reader.contents })
+        Ok(Self { path: path.to_owned(), state: reader.state })
     }
 
     fn reader(
         path: &Path,
         failed: &impl Fn(io::Error) -> CheckpointError,
     ) -> Result<format::Reader<BufReader<File>>, CheckpointError> {
-        let file = File::open(path).and_then(out_of_the_way).map_err(failed)?;
+        let file = File::open(path).and_then(move_to_reserved).map_err(failed)?;
         let wrong = |source| CheckpointError::Format { path: path.to_owned(), source };
         format::Reader::new(BufReader::new(file)).map_err(wrong)
     }
 
     /// The simulated time of the checkpoint.
     pub fn time(&self) -> Time {
-        Time::from_ps(self.contents.now_ps)
+        Time::from_ps(self.state.now_ps)
     }
 
     /// The path of the program.
     pub fn program(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
-        std::ffi::OsString::from_vec(self.contents.process.executable.clone()).into()
+        std::ffi::OsString::from_vec(self.state.process.executable.clone()).into()
     }
 
     /// Creates a scheduler that continues the checkpoint's threads on the cores of `config`.
@@ -263,8 +262,8 @@ impl Checkpoint {
     /// # Errors
     /// The host cannot provide a descriptor.
     pub fn scheduler(&self, config: SchedulerConfig) -> io::Result<Arc<Scheduler>> {
-        let alive: Vec<u32> = self.contents.process.threads.iter().map(|thread| thread.number).collect();
-        Scheduler::restored(config, &self.contents.roster, &alive, self.time())
+        let alive: Vec<u32> = self.state.process.threads.iter().map(|thread| thread.number).collect();
+        Scheduler::restored(config, &self.state.roster, &alive, self.time())
     }
 
     pub(crate) fn process(
@@ -274,6 +273,6 @@ impl Checkpoint {
         let mut reader = Self::reader(&self.path, &file_error("read", &self.path))?;
         let mut runs =
             || reader.run().map_err(|_| ImageError::Inconsistent("the file changed while it was read"));
-        Ok(Process::restore(config, &self.contents.process, &mut runs)?)
+        Ok(Process::restore(config, &self.state.process, &mut runs)?)
     }
 }

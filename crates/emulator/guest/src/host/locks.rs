@@ -2,9 +2,8 @@
 //! Source: fork(2): only the calling thread exists in the child, and locks that other threads hold stay locked.
 //!
 //! A thread enters the gate before it waits for a lock and leaves it after releasing its last lock. [`quiesce`] closes
-//! the gate and waits until all threads have left. Then every lock is free, regardless of lock order. New locks are
-//! covered by their type, because `clippy.toml` of the crates that run a guest forbids the types of the standard
-//! library.
+//! the gate and waits until all threads have left. Then every lock is free, regardless of lock order. `clippy.toml` of
+//! the crates that run a guest forbids the lock types of the standard library, so that new locks use these.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the replacements wrap them")]
 
 use std::cell::Cell;
@@ -91,7 +90,7 @@ impl Drop for GateGuard {
 /// While this value exists, no other thread holds a lock, in the parent and in the child.
 pub struct Quiesced(PhantomData<*const ()>);
 
-/// Waits until no other thread holds one of these locks, and keeps them from taking one.
+/// Waits until no other thread holds one of these locks, and keeps other threads from taking one.
 ///
 /// # Panics
 /// If the caller holds a lock, because it would wait for itself.
@@ -130,7 +129,7 @@ impl Drop for Quiesced {
     }
 }
 
-fn map<G, H>(result: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> {
+fn map_guard<G, H>(result: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> {
     match result {
         Ok(guard) => Ok(make(guard)),
         Err(poisoned) => Err(PoisonError::new(make(poisoned.into_inner()))),
@@ -162,7 +161,7 @@ impl<T> Mutex<T> {
     /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let inside = GateGuard::enter();
-        map(self.0.lock(), |guard| MutexGuard { guard, mutex: self, _inside: inside })
+        map_guard(self.0.lock(), |guard| MutexGuard { guard, mutex: self, _inside: inside })
     }
 
     /// Accesses the value without locking, since the borrow is exclusive.
@@ -218,7 +217,7 @@ impl<T> RwLock<T> {
     /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         let inside = GateGuard::enter();
-        map(self.0.read(), |guard| RwLockReadGuard { guard, _inside: inside })
+        map_guard(self.0.read(), |guard| RwLockReadGuard { guard, _inside: inside })
     }
 
     /// Acquires the lock for writing.
@@ -227,7 +226,7 @@ impl<T> RwLock<T> {
     /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let inside = GateGuard::enter();
-        map(self.0.write(), |guard| RwLockWriteGuard { guard, _inside: inside })
+        map_guard(self.0.write(), |guard| RwLockWriteGuard { guard, _inside: inside })
     }
 }
 
@@ -282,9 +281,9 @@ impl Condvar {
         timeout: Duration,
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<MutexGuard<'a, T>> {
-        let begun = Instant::now();
+        let start = Instant::now();
         while condition(&mut guard) {
-            let Some(rest) = timeout.checked_sub(begun.elapsed()) else { break };
+            let Some(rest) = timeout.checked_sub(start.elapsed()) else { break };
             guard = self.wait_at_most(guard, Some(rest))?;
         }
         Ok(guard)
@@ -313,14 +312,14 @@ impl Condvar {
 
 /// A [`std::sync::LazyLock`] that a forked child never finds half initialized.
 pub struct Lazy<T> {
-    made: OnceLock<T>,
-    make: fn() -> T,
+    value: OnceLock<T>,
+    init: fn() -> T,
 }
 
 impl<T> Lazy<T> {
-    /// Creates a value that `make` initializes on first access.
-    pub const fn new(make: fn() -> T) -> Self {
-        Self { made: OnceLock::new(), make }
+    /// Creates a value that `init` computes on first access.
+    pub const fn new(init: fn() -> T) -> Self {
+        Self { value: OnceLock::new(), init }
     }
 }
 
@@ -328,9 +327,9 @@ impl<T> Deref for Lazy<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.made.get().unwrap_or_else(|| {
+        self.value.get().unwrap_or_else(|| {
             let _inside = GateGuard::enter();
-            self.made.get_or_init(self.make)
+            self.value.get_or_init(self.init)
         })
     }
 }
@@ -347,7 +346,7 @@ pub struct SpinGuard<'a> {
 
 impl SpinLock {
     /// Acquires the lock.
-    pub fn hold(&self) -> SpinGuard<'_> {
+    pub fn lock(&self) -> SpinGuard<'_> {
         let inside = GateGuard::enter();
         while self.0.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
@@ -387,7 +386,7 @@ mod tests {
             drop(first);
             let read = self.shared.read().unwrap();
             drop(second);
-            drop(self.spin.hold());
+            drop(self.spin.lock());
             drop(read);
         }
 
@@ -403,12 +402,12 @@ mod tests {
         }
     }
 
-    /// True if `act` completes in a forked child.
-    fn ends_in_a_child(act: impl FnOnce()) -> bool {
-        let quiet = quiesce();
+    /// Whether `act` completes in a forked child.
+    fn completes_in_child(act: impl FnOnce()) -> bool {
+        let quiesced = quiesce();
         // SAFETY: the child takes only these locks and exits without running the destructors of the test.
         let child = unsafe { libc::fork() };
-        drop(quiet);
+        drop(quiesced);
         if child == 0 {
             // SAFETY: the alarm terminates a child that hangs.
             unsafe { libc::alarm(20) };
@@ -447,7 +446,7 @@ mod tests {
             let mut hung = 0;
             for _ in 0..50 {
                 let before = rounds.load(Ordering::Relaxed);
-                hung += usize::from(!ends_in_a_child(|| {
+                hung += usize::from(!completes_in_child(|| {
                     work.lock_each();
                     work.write();
                 }));
@@ -478,7 +477,7 @@ mod tests {
             while !STARTED.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            assert!(ends_in_a_child(|| assert_eq!(*MADE, 7)), "the child hung");
+            assert!(completes_in_child(|| assert_eq!(*MADE, 7)), "the child hung");
         });
     }
 
@@ -486,7 +485,7 @@ mod tests {
     fn two_forks_at_once_wait_for_each_other() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| (0..20).for_each(|_| assert!(ends_in_a_child(|| {}))));
+                scope.spawn(|| (0..20).for_each(|_| assert!(completes_in_child(|| {}))));
             }
         });
     }

@@ -1,4 +1,5 @@
-//! Parks a host thread until another thread posts a message to it. Source: futex(2).
+//! Parks a host thread until another thread posts a message to it, and reads and sets the attention flag of the calling
+//! thread. Source: futex(2).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -103,11 +104,11 @@ mod tests {
     #[test]
     fn a_message_wakes_a_waiting_thread() {
         let (own, peer) = (Arc::new(Parker::default()), Arc::new(Parker::default()));
-        let (h, t) = (own.clone(), peer.clone());
+        let (to_main, to_other) = (own.clone(), peer.clone());
         let other = std::thread::spawn(move || {
             for round in 1..1000 {
-                assert_eq!(t.wait(), round);
-                h.post(round);
+                assert_eq!(to_other.wait(), round);
+                to_main.post(round);
             }
         });
         for round in 1..1000 {

@@ -8,10 +8,10 @@ use crate::Errno;
 /// Makes a host system call.
 ///
 /// # Errors
-/// The error of the call.
+/// The error that the kernel returns.
 ///
 /// # Safety
-/// The arguments must satisfy the manual page of the call; pointers are host pointers.
+/// The arguments must meet the requirements of the call's manual page. Pointers are host pointers.
 pub unsafe fn host_call(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let returned: i64;
     let [a, b, c, d, e, f] = arguments;

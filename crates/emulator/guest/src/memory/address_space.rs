@@ -348,7 +348,7 @@ impl AddressSpace {
     /// the page bitmaps are consistent again. Until then no thread can write-protect pages, since that needs the
     /// map's lock, which the caller holds.
     fn hold_code(&self) -> Option<SpinGuard<'_>> {
-        (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
+        (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.lock())
     }
 
     /// Updates the page bitmaps: whether the range is executable, and that none of its pages is write-protected. `was`

@@ -42,7 +42,7 @@ impl AddressSpace {
         if !own && others.is_empty() {
             return false;
         }
-        let _held = self.memory().0.code_lock.hold();
+        let _held = self.memory().0.code_lock.lock();
         own.then_some(start)
             .into_iter()
             .chain(others)

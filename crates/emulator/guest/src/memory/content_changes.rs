@@ -15,9 +15,9 @@ use crate::host::host_call;
 /// Maximum number of attempts to populate memory while other threads execute code there.
 const MAX_RETRIES: usize = 1000;
 
-/// Advice that the host stores with a mapping, which it splits if necessary: MADV_NORMAL to MADV_SEQUENTIAL and
+/// Advice that the host records per mapping, and for which it may split mappings: MADV_NORMAL to MADV_SEQUENTIAL and
 /// MADV_MERGEABLE to MADV_KEEPONFORK.
-const KEPT_WITH_MAPPINGS: [std::ops::RangeInclusive<i32>; 2] =
+const RECORDED_PER_MAPPING: [std::ops::RangeInclusive<i32>; 2] =
     [libc::MADV_NORMAL..=libc::MADV_SEQUENTIAL, libc::MADV_MERGEABLE..=libc::MADV_KEEPONFORK];
 
 impl AddressSpace {
@@ -36,16 +36,18 @@ impl AddressSpace {
         if self.overlaps_engine_range(&range) {
             return Err(Errno(libc::ENOMEM));
         }
-        let is_whole = range.end == end && self.read().covers(range.clone());
-        let replaces = matches!(
+        let is_fully_mapped = range.end == end && self.read().covers(range.clone());
+        let is_rejected_for_vdso = matches!(
             advice,
             libc::MADV_FREE | libc::MADV_REMOVE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK
         );
-        if replaces && self.read().within(range.clone()).iter().any(|(_, mapping)| is_kernel_code(mapping)) {
+        if is_rejected_for_vdso
+            && self.read().within(range.clone()).iter().any(|(_, mapping)| is_vdso(mapping))
+        {
             return Err(Errno(libc::EINVAL));
         }
         match advice {
-            libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,
+            libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.discard(range, advice)?,
             libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
                 self.check_mapping_budget_for_split()?;
                 self.advise_children(range, advice)?;
@@ -55,14 +57,14 @@ impl AddressSpace {
             }
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
-                if KEPT_WITH_MAPPINGS.iter().any(|kept| kept.contains(&advice)) {
+                if RECORDED_PER_MAPPING.iter().any(|recorded| recorded.contains(&advice)) {
                     self.check_mapping_budget_for_split()?;
                 }
                 let pieces = self.read().within(range);
                 pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice))?;
             }
         }
-        if is_whole { Ok(0) } else { Err(Errno(libc::ENOMEM)) }
+        if is_fully_mapped { Ok(0) } else { Err(Errno(libc::ENOMEM)) }
     }
 
     fn advise_host(&self, piece: &Range<u64>, advice: i32) -> Result<(), Errno> {
@@ -71,25 +73,24 @@ impl AddressSpace {
         unsafe { host_call(libc::SYS_madvise, arguments) }.map(drop)
     }
 
-    /// Applies advice that discards contents. Code in them is invalidated first. The map's write lock keeps it from
-    /// being read again before the contents are gone.
-    fn replace(&self, range: Range<u64>, advice: i32) -> Result<(), Errno> {
+    /// Applies advice that discards contents. Invalidates code in the affected pages first. The map's write lock keeps
+    /// other threads from translating this code again before its contents are discarded.
+    fn discard(&self, range: Range<u64>, advice: i32) -> Result<(), Errno> {
         let map = self.read();
         let mut pieces = map.within(range.clone());
-        pieces.retain(|(_, mapping)| !is_kernel_code(mapping));
+        pieces.retain(|(_, mapping)| !is_vdso(mapping));
         let has_code = pieces.iter().any(|(piece, _)| !map.views_of_code(piece).is_empty());
         drop(map);
         if !has_code {
             return pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice));
         }
         let map = self.write();
-        for (piece, mapping) in map.within(range).into_iter().filter(|(_, mapping)| !is_kernel_code(mapping))
-        {
+        for (piece, mapping) in map.within(range).into_iter().filter(|(_, mapping)| !is_vdso(mapping)) {
             self.notify_all(map.views_of_code(&piece));
-            // With MADV_FREE the host discards pages at an unknown later time, when code could not be invalidated.
-            // Discard them now.
-            let at_once = advice == libc::MADV_FREE && is_private_memory(&mapping);
-            self.advise_host(&piece, if at_once { libc::MADV_DONTNEED } else { advice })?;
+            // With MADV_FREE, the host discards pages at an unknown later time, at which code cannot be invalidated, so
+            // discard them now.
+            let discards_now = advice == libc::MADV_FREE && is_private_memory(&mapping);
+            self.advise_host(&piece, if discards_now { libc::MADV_DONTNEED } else { advice })?;
         }
         Ok(())
     }
@@ -124,7 +125,7 @@ impl AddressSpace {
         }
     }
 
-    /// Populates pages as if each were written to. Pages with translated code are made writable first.
+    /// Populates pages as a write to each page would. Makes pages with translated code writable first.
     fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
         let pieces = self.read().within(range);
         pieces.into_iter().try_for_each(|(piece, _)| {
@@ -140,8 +141,8 @@ impl AddressSpace {
         })
     }
 
-    /// Runs in a forked child: invalidates code in memory that was wiped.
-    pub fn forget_wiped(&self) {
+    /// Runs in a forked child: invalidates code in memory that the fork wiped.
+    pub fn invalidate_wiped_code(&self) {
         let map = self.read();
         let wiped = map.iter().filter(|(_, mapping)| mapping.wiped_in_children && mapping.protection.execute);
         let wiped: Vec<_> = wiped.map(|(range, _)| range).collect();
@@ -202,7 +203,7 @@ fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
 
 /// Whether the mapping is the vDSO. The kernel would provide its contents again after discarding them, but the emulator
 /// does not.
-fn is_kernel_code(mapping: &Mapping) -> bool {
+fn is_vdso(mapping: &Mapping) -> bool {
     mapping.origin.name == "[vdso]"
 }
 

@@ -596,7 +596,7 @@ impl GuestMemory {
                 self.notify_code_changed(view);
             }
             perturb();
-            let held = self.0.code_lock.hold();
+            let held = self.0.code_lock.lock();
             if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
                 continue;
             }
@@ -613,7 +613,7 @@ impl GuestMemory {
 
     /// How often code was about to be read from `page`; `None` if the page is not write-protected.
     fn watches_of_protected(&self, page: u64) -> Option<u64> {
-        let _held = self.0.code_lock.hold();
+        let _held = self.0.code_lock.lock();
         self.0.code.contains(page).then(|| self.0.watches_of(page).load(Ordering::Relaxed))
     }
 

@@ -61,13 +61,13 @@ impl AddressSpace {
         let now = self.charge(map.iter());
         let replaced = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
         let fits = |now: u64, replaced: u64, limit: u64| (now - replaced).saturating_add(added) <= limit;
-        let is_left = fits(now.all, replaced.all, limits.all)
+        let is_within = fits(now.all, replaced.all, limits.all)
             && (!is_data || fits(now.data, replaced.data, limits.data));
-        if is_left { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+        if is_within { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
-    /// The bytes that count. The stack is excluded: it is mapped completely from the start, while the kernel counts it
-    /// as it grows. Ranges of the translator are excluded too.
+    /// The bytes of `pieces` that count against the limits. The stack is excluded: it is mapped completely from the
+    /// start, while the kernel counts it as it grows. Ranges of the translator are excluded, too.
     fn charge<'a>(&self, pieces: impl Iterator<Item = (Range<u64>, &'a Mapping)>) -> Charge {
         let charged = pieces.filter(|(range, mapping)| {
             mapping.origin.name != "[stack]" && !self.overlaps_engine_range(range)

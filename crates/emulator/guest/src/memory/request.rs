@@ -33,7 +33,7 @@ pub enum Backing {
         id: u64,
         /// SHM_RDONLY.
         read_only: bool,
-        /// The name and number shown in the map.
+        /// The name and number shown in /proc/self/maps.
         origin: Arc<Origin>,
     },
     /// The registers of a device.

@@ -102,7 +102,7 @@ impl GuestMemory {
                 continue;
             }
             pages.before.insert(at, page);
-            let _held = self.0.code_lock.hold();
+            let _held = self.0.code_lock.lock();
             // A page with translated code stays write-protected, so that the code is invalidated first.
             if !self.0.code.contains(at / HOST_PAGE_BYTES) {
                 self.set_writable(&(at..at + HOST_PAGE_BYTES), true);

@@ -41,9 +41,9 @@ pub(crate) enum Kind {
     Id(Id),
     /// A signal number.
     Signal,
-    /// A guest address that the host must not see.
+    /// A guest address that is not passed to the host.
     Address,
-    /// A zero-terminated string the call reads.
+    /// A NUL-terminated string that the call reads.
     Text,
     /// A structure of this many bytes that the call reads; may be null.
     In(u32),
@@ -66,7 +66,7 @@ pub(crate) enum Kind {
     Choice(Names),
 }
 
-/// IOV_MAX.
+/// The maximum number of buffers of a call: IOV_MAX of Linux.
 pub(crate) const MAX_VECTORS: u64 = 1024;
 
 /// A host iovec array whose buffers have been checked.
@@ -78,12 +78,12 @@ impl Vectors {
         Self::of(memory, address, count, |base, length| buffer(memory, base, length))
     }
 
-    /// Copies an iovec array of the guest. `place` returns the host address of each nonempty buffer.
+    /// Copies an iovec array of the guest. `host_address` returns the host address of a buffer, which is not empty.
     fn of(
         memory: &GuestMemory,
         address: u64,
         count: u64,
-        mut place: impl FnMut(u64, u64) -> Result<u64, Errno>,
+        mut host_address: impl FnMut(u64, u64) -> Result<u64, Errno>,
     ) -> Result<Self, Errno> {
         if count > MAX_VECTORS {
             return Err(Errno(libc::EINVAL));
@@ -97,7 +97,7 @@ impl Vectors {
             }
             let pointer = match length {
                 0 => std::ptr::null_mut(),
-                _ => place(base, length)? as *mut libc::c_void,
+                _ => host_address(base, length)? as *mut libc::c_void,
             };
             vectors.push(libc::iovec { iov_base: pointer, iov_len: length as usize });
         }
@@ -115,7 +115,7 @@ impl Vectors {
     }
 }
 
-/// Checks that the used part of a guest buffer is in the guest's address range.
+/// Checks that the used part of a guest buffer is in the guest's address range. Returns its address and length.
 fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64), Errno> {
     // Linux clips lengths in the same way (MAX_RW_COUNT). The host checks whether the buffer is mapped.
     let limit = memory.limit();
@@ -162,7 +162,7 @@ impl Argument {
 }
 
 /// Forwards a call to the host with translated pointers.
-pub(crate) fn pass(
+pub(crate) fn forward(
     process: &Process,
     number: i64,
     waits: Option<WaitsFor>,

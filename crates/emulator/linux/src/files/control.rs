@@ -95,7 +95,12 @@ const FCNTL: (i64, WaitsFor) = (libc::SYS_fcntl, WaitsFor::Lock);
 /// TCSETSW blocks on a device.
 const IOCTL: (i64, WaitsFor) = (libc::SYS_ioctl, WaitsFor::Device);
 
-fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, arguments: Arguments) -> Returned {
+fn forward(
+    thread: &Thread,
+    (number, waits): (i64, WaitsFor),
+    kind: Argument,
+    arguments: Arguments,
+) -> Returned {
     let [descriptor, request, value, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let value = kind.for_host(results, value)?;
@@ -112,7 +117,7 @@ pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
-    pass(thread, FCNTL, *kind, arguments)
+    forward(thread, FCNTL, *kind, arguments)
 }
 
 /// Makes a call that may close or reassign a descriptor. For a confined guest, it excludes calls that are inspecting a
@@ -172,7 +177,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     if request == FS_IOC_SETFLAGS {
         let file = Changeable::of(&thread.process, arguments[0])?;
         let [_, request, flags, ..] = arguments;
-        return pass(thread, IOCTL, In(4), [file.descriptor(), request, flags, 0, 0, 0]);
+        return forward(thread, IOCTL, In(4), [file.descriptor(), request, flags, 0, 0, 0]);
     }
     if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
         return foreground(thread, arguments);
@@ -188,7 +193,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
-        Some((.., kind)) => pass(thread, IOCTL, *kind, arguments),
+        Some((.., kind)) => forward(thread, IOCTL, *kind, arguments),
         // A closed or O_PATH descriptor has its own error. SAFETY: F_GETFL takes no pointers.
         None => match unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFL) } {
             flags if flags < 0 || flags & libc::O_PATH != 0 => Err(Errno(libc::EBADF)),

@@ -144,12 +144,12 @@ impl Thread {
     }
 
     fn perform(&mut self, row: &Row, state: &mut State, arguments: &[u64; 6]) -> Result<Completion, Errno> {
-        let pass = |thread: &Self, host, waits| {
-            arguments::pass(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
+        let forward = |thread: &Self, host, waits| {
+            arguments::forward(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
         };
         let done = match row.action {
-            Action::Host(host) => pass(self, host, None),
-            Action::Waits(host, what) => pass(self, host, Some(what)),
+            Action::Host(host) => forward(self, host, None),
+            Action::Waits(host, what) => forward(self, host, Some(what)),
             Action::Call(function) => function(self, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),

@@ -43,7 +43,7 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
         if let Some(engine) = &engine {
             engine.after_fork_child();
         }
-        thread.process.space.forget_wiped();
+        thread.process.space.invalidate_wiped_code();
         if !request.shares_memory() {
             thread.process.space.unmap_left_out();
         }

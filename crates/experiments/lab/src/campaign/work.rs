@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Polling interval for a point that another campaign is running.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Result of the run.
+/// What the threads of a campaign did.
 #[derive(Default)]
 pub(super) struct Done {
     /// Points run here.
@@ -41,7 +41,7 @@ struct Work<'a> {
     claims: Claims,
     queue: Mutex<Queue<'a>>,
     stored: Mutex<StoredSoFar>,
-    broken: Mutex<Option<StoreError>>,
+    storage_error: Mutex<Option<StoreError>>,
 }
 
 /// Points not started here.
@@ -86,14 +86,14 @@ pub(super) fn run_all(
             is_reported: false,
         }),
         stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), done }),
-        broken: Mutex::new(None),
+        storage_error: Mutex::new(None),
     };
     std::thread::scope(|scope| {
         (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.run_all_points())));
     });
-    let Work { writer, stored, broken, .. } = work;
+    let Work { writer, stored, storage_error, .. } = work;
     let finished = writer.finish();
-    if let Some(error) = broken.into_inner().ignore_poison() {
+    if let Some(error) = storage_error.into_inner().ignore_poison() {
         return Err(error.into());
     }
     finished?;
@@ -120,7 +120,7 @@ impl<'a> Work<'a> {
             };
             if let Err(error) = outcome {
                 self.halt.request();
-                self.broken.lock().ignore_poison().get_or_insert(error);
+                self.storage_error.lock().ignore_poison().get_or_insert(error);
             }
         }
     }

@@ -118,12 +118,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shapley_values_share_out_exactly_what_the_whole_set_adds(game in game()) {
+        fn shapley_values_sum_to_the_contribution_of_the_whole_set(game in game()) {
             prop_assert!(near(shapley(&game).iter().sum::<f64>(), game.all() - game.none()));
         }
 
         #[test]
-        fn members_that_may_be_exchanged_have_equal_values(game in game(), a in 0usize..5, b in 0usize..5) {
+        fn interchangeable_members_have_equal_values(game in game(), a in 0usize..5, b in 0usize..5) {
             let (a, b) = (a % game.members().max(1), b % game.members().max(1));
             prop_assume!(a != b);
             let same = |s: usize| (game.value(s) + game.value(exchanged(s, a, b))) / 2.0;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_left_and_two_right_gloves_the_left_one_is_worth_two_thirds() {
+    fn in_the_glove_game_the_only_left_glove_is_worth_two_thirds() {
         // The textbook's glove game: a pair is worth 1, and member 0 has the left glove.
         let worth = |s: usize| f64::from(u8::from(s & 1 == 1 && s & 6 != 0));
         let values = shapley(&Game::new((0..8).map(worth).collect()).unwrap());

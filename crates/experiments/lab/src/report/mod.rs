@@ -276,7 +276,7 @@ fn results(table: &Table, out: &mut String) {
         put!(out, "<th>{}", escape(names.title(name)));
     });
     for metric in &table.metrics {
-        let host = if metric.of_host { ", of this host" } else { "" };
+        let host = if metric.depends_on_host { ", of this host" } else { "" };
         put!(out, "<th class=n>{} ({}{host})", escape(&metric.title), escape(&metric.unit));
     }
     out.push_str("</tr></thead>\n");

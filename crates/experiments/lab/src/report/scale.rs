@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_up_to_the_largest_are_placed_and_have_ticks() {
+    fn the_largest_numbers_have_positions_and_ticks() {
         for values in [[f64::MIN, f64::MAX], [1e300, f64::MAX], [5e-324, 1e308], [1.7e308, f64::MAX]] {
             for (log, zero) in [(false, false), (false, true), (true, false)] {
                 let scale = Scale::of(values.into_iter(), (10.0, 500.0), log, zero).padded(0.05, 0.1);
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_has_a_place_on_the_page(values in prop::collection::vec(-1e12..1e12f64, 1..20), log: bool, zero: bool) {
+        fn every_position_is_within_the_axis(values in prop::collection::vec(-1e12..1e12f64, 1..20), log: bool, zero: bool) {
             let scale = Scale::of(values.iter().copied(), (10.0, 500.0), log, zero);
             for value in values {
                 let place = scale.place(value);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_the_record_that_did_not_fit_and_no_other() {
+    fn a_full_disk_loses_only_the_record_that_does_not_fit() {
         let mut disk = Small { bytes: Vec::new(), room: 1000 };
         let mut segment = Segment::new(&mut disk);
         let mut stored = 0;
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_costs_at_most_the_lines_it_touches(at in 0.0..1.0f64, new in any::<u8>()) {
+        fn a_changed_byte_loses_at_most_the_lines_it_touches(at in 0.0..1.0f64, new in any::<u8>()) {
             let mut bytes = (0..8).map(|n| record(n).to_line()).collect::<String>().into_bytes();
             let at = (bytes.len() as f64 * at) as usize;
             let old = std::mem::replace(&mut bytes[at], new);

@@ -82,7 +82,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn new_records_are_whole_lines_and_returned_once() {
+    fn each_record_is_returned_once_when_its_line_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let writer = store.writer().unwrap();

@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_cycle_is_in_one_stage_and_functions_are_in_theirs() {
+    fn every_cycle_and_every_function_is_in_one_stage() {
         let value = |value: f64| json!({ "value": value });
         let core = |busy: f64, interrupt: f64| {
             json!({

@@ -267,7 +267,7 @@ impl Workload for Program {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
@@ -557,7 +557,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_are_metrics_by_path_and_the_hosts_own_are_kept_apart() {
+    fn statistics_are_metrics_by_path_and_those_of_the_host_are_separate() {
         let text = r#"{"instructions": 12, "core0": {"ipc": {"value": 1.5, "unit": "i/c", "description": ""}}, "wall_s": 0.5,
             "host": {"peak_bytes": 7}, "core0.late": null, "name": "x"}"#;
         let mut metrics = Metrics::default();
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_is_the_programs_and_not_the_emulators() {
+    fn the_environment_reaches_the_program_and_not_the_emulator() {
         let variables =
             [("LD_PRELOAD", "/tmp/x.so"), ("A", "b=c")].map(|(name, value)| (name.into(), value.into()));
         let point = Point {
@@ -578,7 +578,7 @@ mod tests {
             machine: None,
             parameters: BTreeMap::from([("environment".into(), Setting::Named(BTreeMap::from(variables)))]),
             refused: None,
-            places: &[],
+            location_parameters: &[],
             varied: Vec::new(),
             folder: "/".into(),
             time_limit: None,
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_on_the_wire_is_named_as_the_command_takes_it() {
+    fn a_wire_table_becomes_arguments_of_the_command() {
         let wire = [("message", "64"), ("bytes", "100000"), ("device", "eth1")];
         let wire = wire.map(|(key, value)| (key.to_string(), value.to_string()));
         let mut wire = BTreeMap::from(wire);
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_child_is_not_a_failed_one() {
+    fn a_stopped_child_is_not_a_failure() {
         let stop = Stop::default();
         stop.request();
         let failure = run_child(Command::new("/bin/sleep").arg("60"), None, &stop).err().unwrap();

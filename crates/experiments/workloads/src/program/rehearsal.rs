@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_counts_only_whole_to_its_end() {
+    fn a_word_is_found_only_before_a_nul_or_an_equals_sign() {
         let bytes = b"\x7fELF....always\0ring=7 lock.";
         for (word, wanted) in
             [("ways", true), ("ring", true), ("lock", false), ("wayz", false), ("way", false)]

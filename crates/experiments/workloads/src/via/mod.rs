@@ -1,4 +1,4 @@
-//! VIA measurements: client and server ends on a real network or on the modelled Myrinet, and the workload `via`.
+//! VIA measurements: client and server endpoints on a real network or on the modelled Myrinet, and the workload `via`.
 //! `longma-via` and `longma-via-myrinet` implement the interface and the NICs.
 
 mod exchange;

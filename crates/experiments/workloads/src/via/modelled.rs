@@ -1,5 +1,5 @@
-//! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends run the same
-//! code as on a real network.
+//! Runs both endpoints of a measurement in this process, on the modelled Myrinet in simulated time. The endpoints run
+//! the same code as on a real network.
 
 use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Side, Step};
 use longma_topology::Machine;
@@ -145,7 +145,7 @@ mod tests {
     use longma_via_myrinet::Kind;
 
     #[test]
-    fn a_measurement_gives_the_same_times_beside_busy_threads() {
+    fn busy_threads_do_not_change_the_modelled_times() {
         let machine = Machine::open("piii-myrinet").unwrap();
         for kind in [Kind::Bvia, Kind::Myvia] {
             let measure = || {

@@ -1,4 +1,5 @@
-//! One end of a measurement on a real network: opens the NIC, connects, and drives the state machine of `exchange`.
+//! One endpoint of a measurement on a real network: opens the NIC, connects, and drives the state machine of
+//! `exchange`.
 
 use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Side, Step};
 use longma_via::provider::af_xdp::AfXdp;

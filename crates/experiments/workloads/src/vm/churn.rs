@@ -21,7 +21,7 @@ const STRATEGIES: [(&str, Strategy); 4] = [
 ];
 const STRATEGY_NAMES: &[&str] = &["numa", "first-fit", "best-fit", "spread"];
 
-/// Metrics in percent: name and meaning. Each also has half its 95 % confidence interval as `NAME_interval`.
+/// Metrics in percent: name and meaning. `NAME_interval` is the half-width of the 95 % confidence interval of each.
 const MEASURES: [(&str, &str); 6] = [
     ("refused", "share of requests that fit on no host"),
     ("refused_memory", "share of requested memory in requests that fit on no host"),
@@ -35,7 +35,7 @@ const MEASURES: [(&str, &str); 6] = [
     ("used", "memory in use"),
 ];
 
-/// Arrivals are drawn from this many hours before the start, to find the virtual machines that are present at the
+/// Arrivals begin this many hours before the start of a run, to determine the virtual machines that are present at the
 /// start. Equal to the longest lifetime.
 const BEFORE_HOURS: f64 = 2160.0;
 /// Number of draws to estimate the means that determine the arrival rate.
@@ -56,8 +56,8 @@ impl Default for Churn {
                 "strategy",
                 Kind::Word(STRATEGY_NAMES),
                 Some("numa".into()),
-                "scheduler: Longma (`numa`), or one that ignores nodes and takes the first host that \
-                    fits, the fullest, or the emptiest by Nova's weights",
+                "scheduler: `numa` is Longma's. The others ignore nodes and take the first host that fits, \
+                    the fullest (`best-fit`), or the emptiest by Nova's weights (`spread`)",
             ),
             whole(
                 "hosts",
@@ -123,7 +123,7 @@ impl Workload for Churn {
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         Setup::of(point)?;
         let measures = MEASURES.iter().flat_map(|(name, about)| {
-            let interval = format!("half the 95 % interval of `{name}`'s mean");
+            let interval = format!("half-width of the 95 % confidence interval of `{name}`");
             [Measure::new(*name, "%", *about), Measure::new(format!("{name}_interval"), "%", interval)]
         });
         let arrived = Measure::new("arrived", "requests", "of all runs");
@@ -132,10 +132,10 @@ impl Workload for Churn {
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let setup = Setup::of(point)?;
-        let begin = Instant::now();
+        let start = Instant::now();
         let mut check = || match point.time_limit {
             _ if stop.is_requested() => Err(Failure::stopped()),
-            Some(limit) if begin.elapsed() > limit => Err(Failure::late(limit)),
+            Some(limit) if start.elapsed() > limit => Err(Failure::late(limit)),
             _ => Ok(()),
         };
         let mut metrics = Metrics::default();
@@ -152,12 +152,12 @@ impl Workload for Churn {
             metrics.result(&format!("{name}_interval"), half);
         }
         metrics.result("arrived", arrived as f64);
-        metrics.host.insert("wall_s".into(), begin.elapsed().as_secs_f64());
+        metrics.host.insert("wall_s".into(), start.elapsed().as_secs_f64());
         Ok(metrics)
     }
 }
 
-/// The mean, and half its 95 % confidence interval by Student's t; 0 for a single value.
+/// The mean, and the half-width of its 95 % confidence interval by Student's t; 0 for a single value.
 fn mean_and_interval(values: &[f64]) -> (f64, f64) {
     /// The 97.5th percentile for 1 to 10 degrees of freedom.
     const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
@@ -180,9 +180,9 @@ struct Arrival {
 struct Tally {
     arrived: u64,
     refused: u64,
-    asked_mib: u64,
+    requested_mib: u64,
     refused_mib: u64,
-    several: u64,
+    on_several_nodes: u64,
     /// MiB hours of virtual machines that may borrow memory, and the borrowed part of them.
     may_borrow: f64,
     borrowed: f64,
@@ -192,15 +192,15 @@ struct Tally {
 }
 
 impl Tally {
-    /// In the order of [`MEASURES`].
+    /// The metrics in percent, in the order of [`MEASURES`].
     fn percent(&self) -> [f64; MEASURES.len()] {
         let part = |of: f64, all: f64| if all > 0.0 { 100.0 * of / all } else { 0.0 };
         let samples = f64::from(self.samples);
         [
             part(self.refused as f64, self.arrived as f64),
-            part(self.refused_mib as f64, self.asked_mib as f64),
+            part(self.refused_mib as f64, self.requested_mib as f64),
             part(self.borrowed, self.may_borrow),
-            part(self.several as f64, self.arrived as f64),
+            part(self.on_several_nodes as f64, self.arrived as f64),
             part(self.fragmented, samples),
             part(self.used, samples),
         ]
@@ -210,22 +210,22 @@ impl Tally {
 impl Setup {
     /// All arrivals in order. Virtual machines from before the start that are still present arrive at the start.
     fn arrivals(&self, seed: u64) -> Vec<Arrival> {
-        let (mut chance, mut sample) = (Rng::new(seed), Rng::new(!seed));
+        let (mut random, mut sample) = (Rng::new(seed), Rng::new(!seed));
         let draws = 0..DRAWS;
         let mib: u64 = draws.clone().map(|_| fleet::request(&mut sample, "x").memory_mib).sum();
         let hours: f64 = draws.map(|_| fleet::lifetime_hours(&mut sample)).sum();
         let (mean_mib, mean_hours) = (mib as f64 / f64::from(DRAWS), hours / f64::from(DRAWS));
-        let an_hour = self.load * self.mib() as f64 / mean_mib / mean_hours;
+        let arrivals_per_hour = self.load * self.mib() as f64 / mean_mib / mean_hours;
         let mut all = Vec::new();
         let mut at = -BEFORE_HOURS;
         loop {
             // Poisson arrivals.
-            at -= (1.0 - chance.fraction()).ln() / an_hour;
+            at -= (1.0 - random.fraction()).ln() / arrivals_per_hour;
             if at > self.hours {
                 return all;
             }
-            let request = fleet::request(&mut chance, &format!("v{}", all.len()));
-            let leaves = at + fleet::lifetime_hours(&mut chance);
+            let request = fleet::request(&mut random, &format!("v{}", all.len()));
+            let leaves = at + fleet::lifetime_hours(&mut random);
             if leaves > 0.0 {
                 all.push(Arrival { at: at.max(0.0), leaves, request });
             }
@@ -243,25 +243,26 @@ impl Setup {
         for host in &self.hosts {
             scheduler.put_host(host).map_err(|error| Failure::refused(error.to_string()))?;
         }
-        let whole = self.mib();
+        let total_mib = self.mib();
         let mut tally = Tally::default();
         let mut leaving: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut placed: Vec<Option<Placement>> = Vec::new();
-        let mut in_use = 0u64;
+        let mut in_use_mib = 0u64;
         let mut next_sample = self.hours * 0.1;
         for (count, arrival) in self.arrivals(seed).into_iter().enumerate() {
             if count % EVENTS_PER_CHECK == 0 {
                 check()?;
             }
             while let Some(Reverse((_, vm))) = leaving.pop_if_due(arrival.at) {
-                let placement = placed[vm].take().ok_or_else(|| failed("one leaves twice".into()))?;
-                in_use -= placement.memory_mib().0;
+                let placement =
+                    placed[vm].take().ok_or_else(|| failed("a virtual machine departs twice".into()))?;
+                in_use_mib -= placement.memory_mib().0;
                 scheduler.give(&placement).map_err(|error| failed(error.to_string()))?;
             }
             if arrival.at >= next_sample {
                 tally.samples += 1;
                 tally.fragmented += fragmentation(&scheduler, self.policy.overcommit_percent);
-                tally.used += in_use as f64 / whole as f64;
+                tally.used += in_use_mib as f64 / total_mib as f64;
                 next_sample += self.hours * 0.05;
             }
             // Virtual machines present at the start do not count.
@@ -271,7 +272,7 @@ impl Setup {
                 tally.add(&arrival, found.as_ref());
             }
             if let Some(placement) = found {
-                in_use += placement.memory_mib().0;
+                in_use_mib += placement.memory_mib().0;
                 leaving.push(Reverse((millionths(arrival.leaves), placed.len())));
                 placed.push(Some(placement));
             }
@@ -283,13 +284,13 @@ impl Setup {
 impl Tally {
     fn add(&mut self, arrival: &Arrival, found: Option<&Placement>) {
         self.arrived += 1;
-        self.asked_mib += arrival.request.memory_mib;
+        self.requested_mib += arrival.request.memory_mib;
         let Some(placement) = found else {
             self.refused += 1;
             self.refused_mib += arrival.request.memory_mib;
             return;
         };
-        self.several += u64::from(placement.cells.len() > 1);
+        self.on_several_nodes += u64::from(placement.cells.len() > 1);
         if placement.memory != MemoryPolicy::Strict {
             let (all, remote) = placement.memory_mib();
             let hours = arrival.leaves - arrival.at;
@@ -299,7 +300,7 @@ impl Tally {
     }
 }
 
-/// Hours as integers, which are totally ordered.
+/// Converts hours to millionths of an hour, because integers are totally ordered.
 fn millionths(hours: f64) -> u64 {
     (hours * 1e6) as u64
 }
@@ -319,14 +320,14 @@ impl Leaving for BinaryHeap<Reverse<(u64, usize)>> {
 
 /// Fraction of the free memory that is unusable for virtual machines of common sizes, each on one node; the mean over
 /// the sizes.
-fn fragmentation(scheduler: &Scheduler, percent: u32) -> f64 {
+fn fragmentation(scheduler: &Scheduler, overcommit_percent: u32) -> f64 {
     const SIZES: [(u32, u64); 4] = [(2, 8192), (4, 16384), (8, 32768), (16, 65536)];
     let inventory = scheduler.inventory();
     let uses: Vec<_> = inventory.names().filter_map(|name| inventory.usage(name)).collect();
     let lost = SIZES.map(|(vcpus, mib)| {
         let (mut free, mut usable) = (0u64, 0u64);
         for node in uses.iter().flat_map(|host| &host.nodes) {
-            let cpus = ((node.cpus - node.exclusive) * percent / 100).saturating_sub(node.shared);
+            let cpus = ((node.cpus - node.exclusive) * overcommit_percent / 100).saturating_sub(node.shared);
             let left = node.memory[0].1 - node.memory[0].2;
             free += left;
             usable += u64::from(cpus / vcpus).min(left / mib) * mib;
@@ -352,13 +353,13 @@ mod tests {
         let run = |strategy| setup(strategy).run(3, &mut || Ok(())).unwrap();
         let (ours, again, first) = (run(Strategy::Numa), run(Strategy::Numa), run(Strategy::FirstFit));
         assert_eq!(ours.percent(), again.percent());
-        assert_eq!((ours.arrived, ours.asked_mib), (first.arrived, first.asked_mib));
+        assert_eq!((ours.arrived, ours.requested_mib), (first.arrived, first.requested_mib));
         assert!(ours.arrived > 100 && ours.samples > 10, "{} {}", ours.arrived, ours.samples);
         assert!(ours.borrowed / ours.may_borrow < first.borrowed / first.may_borrow);
     }
 
     #[test]
-    fn the_interval_is_students() {
+    fn the_interval_follows_students_t_distribution() {
         let (mean, half) = mean_and_interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!(mean_and_interval(&[5.0]), (5.0, 0.0));

@@ -125,7 +125,7 @@ impl Workload for Guest {
         &self.parameters
     }
 
-    fn places(&self) -> &'static [&'static str] {
+    fn location_parameters(&self) -> &'static [&'static str] {
         &["folder"]
     }
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_virtual_cpus_stay_and_unbound_ones_are_anywhere() {
+    fn bound_virtual_cpus_stay_and_unbound_ones_are_placed_at_random() {
         let exclusive = setup("exclusive", CpuPolicy::Exclusive);
         let steps: Vec<String> = exclusive.bound().steps.split(';').map(String::from).collect();
         assert!(steps.len() == 6 && steps.iter().all(|step| *step == steps[0]), "{steps:?}");

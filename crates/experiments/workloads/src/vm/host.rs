@@ -125,9 +125,9 @@ impl Workload for OverTime {
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let setup = Setup::of(point)?;
-        let story = setup.play(stop)?;
+        let record = setup.simulate(stop)?;
         let mut metrics = Metrics::default();
-        for (name, value) in story.measured() {
+        for (name, value) in record.measured() {
             metrics.result(name, value);
         }
         Ok(metrics)
@@ -161,7 +161,7 @@ impl RunRecord {
 }
 
 impl Setup {
-    fn play(&self, stop: &Stop) -> Result<RunRecord, Failure> {
+    fn simulate(&self, stop: &Stop) -> Result<RunRecord, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let folder = tempfile::tempdir().map_err(|error| Failure::host(error.to_string()))?;
         let store = SqlStore::open_file(&folder.path().join("placement.db"))
@@ -229,35 +229,35 @@ impl Setup {
 mod tests {
     use super::*;
 
-    fn story(cpu: CpuPolicy, switcher: bool, at_s: f64) -> BTreeMap<&'static str, f64> {
+    fn simulate(cpu: CpuPolicy, switcher: bool, at_s: f64) -> BTreeMap<&'static str, f64> {
         let machine = Machine::open("hygon-8node").unwrap();
         let host = Host::of_machine(&machine, "host").unwrap();
         let request =
             |at| Request { cpu, virtual_nodes: Some(1), ..Request::new(&format!("vm{at}"), 8, 8192) };
         let requests = (0..4).map(request).collect();
         let setup = Setup { machine, host, requests, overcommit_percent: 200, switcher, busy_s: 4.0, at_s };
-        setup.play(&Stop::default()).unwrap().measured().into()
+        setup.simulate(&Stop::default()).unwrap().measured().into()
     }
 
     #[test]
-    fn neighbours_that_wake_take_bandwidth_and_the_switcher_brings_it_back() {
-        let alone = story(CpuPolicy::Range, true, 3.9)["first"];
-        let crowded = story(CpuPolicy::Range, true, 5.0)["first"];
-        let left = story(CpuPolicy::Range, false, 30.0);
-        let mended = story(CpuPolicy::Range, true, 30.0);
+    fn busy_neighbours_take_bandwidth_and_the_switcher_restores_it() {
+        let alone = simulate(CpuPolicy::Range, true, 3.9)["first"];
+        let crowded = simulate(CpuPolicy::Range, true, 5.0)["first"];
+        let unbalanced = simulate(CpuPolicy::Range, false, 30.0);
+        let balanced = simulate(CpuPolicy::Range, true, 30.0);
         assert!((crowded / alone - 0.25).abs() < 0.01, "{crowded} of {alone}");
-        assert!(left["first"] == crowded && left["moves"] == 0.0, "{left:?}");
+        assert!(unbalanced["first"] == crowded && unbalanced["moves"] == 0.0, "{unbalanced:?}");
         assert!(
-            mended["first"] > 0.99 * alone && mended["moves"] == 3.0 && mended["moved"] > 23.9,
-            "{mended:?}"
+            balanced["first"] > 0.99 * alone && balanced["moves"] == 3.0 && balanced["moved"] > 23.9,
+            "{balanced:?}"
         );
-        assert!(mended["remote"] < 1e-6, "{mended:?}");
+        assert!(balanced["remote"] < 1e-6, "{balanced:?}");
     }
 
     #[test]
     fn exclusive_virtual_machines_stay_local_and_unbound_ones_run_remotely() {
-        let exclusive = story(CpuPolicy::Exclusive, true, 10.0);
-        let none = story(CpuPolicy::None, false, 10.0);
+        let exclusive = simulate(CpuPolicy::Exclusive, true, 10.0);
+        let none = simulate(CpuPolicy::None, false, 10.0);
         assert!(exclusive["moves"] == 0.0 && exclusive["remote"] == 0.0, "{exclusive:?}");
         assert!(none["remote"] > 50.0, "{none:?}");
     }

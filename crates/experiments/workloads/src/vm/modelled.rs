@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_alone_reads_as_fast_as_its_lines_in_flight_and_the_distance_let_it() {
+    fn a_single_core_is_limited_by_its_lines_in_flight_and_the_latency() {
         let machine = Machine::open("hygon-8node").unwrap();
         let host = Host::of_machine(&machine, "h").unwrap();
         let properties = HostProperties::of(&machine, &host).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_hosts_drives_are_a_zn540_and_a_device_that_answers_in_the_time_it_states() {
+    fn the_drives_of_the_shipped_host_are_a_zn540_and_a_device_with_stated_latencies() {
         let machine = Machine::open("zns-host").unwrap();
         let drive = Drive::of_machine(&machine, "nvme0").unwrap();
         assert_eq!(drive.parameters, Parameters::ZN540);

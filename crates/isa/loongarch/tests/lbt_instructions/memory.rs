@@ -1,5 +1,5 @@
-//! Unaligned loads and stores in halves, at all alignments. Source: MIPS64 Architecture, volume II, figures of LDL,
-//! LDR, SDL, SDR (little endian).
+//! The loads and stores of the left or the right part of an unaligned value, at all alignments. Source: MIPS64
+//! Architecture, volume II, figures of LDL, LDR, SDL, SDR (little endian).
 
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, Op, State, Trap, semantics::execute};
 
@@ -27,12 +27,13 @@ const BYTES: [u8; 24] = [
 ];
 
 #[test]
-fn a_right_and_a_left_load_make_an_unaligned_load_in_either_order() {
+fn a_left_and_a_right_load_in_either_order_load_an_unaligned_value() {
     for offset in 0..16 {
         let bytes: [u8; 8] = BYTES[offset..offset + 8].try_into().unwrap();
-        let double = u64::from_le_bytes(bytes);
+        let doubleword = u64::from_le_bytes(bytes);
         let word = i32::from_le_bytes(bytes[..4].try_into().unwrap()) as u64;
-        for (left, right, last, expected) in [(Op::LdlD, Op::LdrD, 7, double), (Op::LdlW, Op::LdrW, 3, word)]
+        for (left, right, last, expected) in
+            [(Op::LdlD, Op::LdrD, 7, doubleword), (Op::LdlW, Op::LdrW, 3, word)]
         {
             let memory = Memory::new(&BYTES);
             for order in [[at(left, last), at(right, 0)], [at(right, 0), at(left, last)]] {
@@ -47,8 +48,8 @@ fn a_right_and_a_left_load_make_an_unaligned_load_in_either_order() {
 }
 
 #[test]
-fn each_half_changes_only_its_bytes_of_the_register() {
-    // Memory counts up from 01, and the register is a1, a2, a3... The expected values are from the figures.
+fn a_left_or_right_load_changes_only_its_bytes_of_the_register() {
+    // The bytes are 01, 02, ... in memory and a1, a2, ... in the register. The expected values are those of the figures.
     let memory = Memory::new(&[1, 2, 3, 4, 5, 6, 7, 8]);
     let register = 0xa1a2_a3a4_a5a6_a7a8;
     for (op, offset, expected) in [
@@ -72,7 +73,7 @@ fn each_half_changes_only_its_bytes_of_the_register() {
 }
 
 #[test]
-fn a_right_and_a_left_store_write_the_bytes_of_an_unaligned_number_and_no_others() {
+fn a_right_and_a_left_store_write_the_bytes_of_an_unaligned_value_and_no_others() {
     for offset in 0..16usize {
         for (left, right, size) in [(Op::StlD, Op::StrD, 8), (Op::StlW, Op::StrW, 4)] {
             let value = 0xf1e2_d3c4_b5a6_9788u64;
@@ -89,7 +90,7 @@ fn a_right_and_a_left_store_write_the_bytes_of_an_unaligned_number_and_no_others
 }
 
 #[test]
-fn a_refused_access_names_the_instructions_address_and_changes_nothing() {
+fn a_faulting_access_reports_the_accessed_address_and_changes_nothing() {
     for op in tested() {
         let memory = Memory::new(&[9; 8]);
         let mut state = state(7, BASE + 0x100);

@@ -31,21 +31,21 @@ pub struct Walk {
     pub bytes: u64,
     /// Time of one dependent load with the smallest pages in picoseconds.
     pub small_ps: u64,
-    /// The same with huge pages.
+    /// Time of one dependent load with huge pages in picoseconds.
     pub huge_ps: u64,
     /// The cost of a page walk in picoseconds: `small_ps` minus `huge_ps`, scaled by 16/15 because 15 of 16 loads need
     /// a walk.
     pub walk_ps: u64,
 }
 
-/// The results.
+/// The results of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The type of core that was measured.
     pub core: String,
     /// Its clock during the measurement, in Hz.
     pub clock_hz: u64,
-    /// Cost of a mispredicted branch on a loaded value in picoseconds, the load included.
+    /// Cost of a mispredicted branch on a loaded value in picoseconds, including the load.
     pub mispredict_ps: u64,
     /// Data caches, nearest first.
     pub caches: Vec<CacheLatency>,
@@ -63,14 +63,14 @@ pub struct Measured {
     pub core_to_core_ps: Vec<Vec<u64>>,
     /// Whether the area was on huge pages; without them the memory latency includes TLB misses.
     pub huge_pages: bool,
-    /// Notes for the reader.
+    /// Remarks on how reliable the results are, for display.
     pub notes: Vec<String>,
 }
 
 /// Measures the host that `file`, the result of `discover`, describes.
 ///
 /// # Errors
-/// If the system cannot provide memory. Other failures are noted, and their results omitted.
+/// If the system cannot provide memory. After any other failure, the affected results are omitted and `notes` says why.
 pub fn measure(
     file: &MachineFile,
     thoroughness: Thoroughness,
@@ -89,7 +89,7 @@ pub fn measure(
     let chase_bytes = (2 * llc).max(256 << 20).min(effort.largest_chase).min(spare).max(1 << 20);
     if chase_bytes < 2 * llc {
         notes.push(format!(
-            "memory was measured with {} MiB, less than twice the size of the last cache: part of the loads hit that cache",
+            "memory was measured with {} MiB, less than twice the size of the last-level cache: some loads hit that cache",
             chase_bytes >> 20
         ));
     }
@@ -184,8 +184,8 @@ impl Chase<'_> {
             let mut row = Vec::new();
             for (to, _) in nodes {
                 step(&format!("memory latency from node {from} to node {to}"));
-                let bound = (nodes.len() > 1).then_some(*to);
-                row.push(memory_latency(self.bytes, bound, cpus.first().copied(), self.area, self.effort)?);
+                let node = (nodes.len() > 1).then_some(*to);
+                row.push(memory_latency(self.bytes, node, cpus.first().copied(), self.area, self.effort)?);
             }
             latencies_ps.push(row);
         }
@@ -210,7 +210,7 @@ fn note_busy_host(cpus: &[u32], notes: &mut Vec<String>) {
 /// and virtual machines leave.
 fn chased_bytes(inner: u64, size: u64) -> u64 {
     match inner {
-        // A quarter remains even if another hardware thread shares the core.
+        // A quarter of the first-level cache is left even if another hardware thread shares the core.
         0 => size / 4,
         _ => inner.saturating_mul(size).isqrt().max(inner * 2).min(size * 3 / 4) & !4095,
     }
@@ -252,21 +252,22 @@ fn core_to_core(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<
     }
 }
 
+/// The latency of memory on `node`, or of `area` if it is `None`.
 fn memory_latency(
     bytes: usize,
-    bound: Option<u32>,
+    node: Option<u32>,
     cpu: Option<u32>,
     area: &mut memory::Area,
     effort: &Effort,
 ) -> Result<u64, MeasureError> {
-    let Some(node) = bound else {
+    let Some(node) = node else {
         return Ok(pin::on(cpu, || chase::latency_ps(area.words(bytes), effort)));
     };
     let mut area = pin::on(cpu, || memory::Area::on_node(bytes, node))?;
     Ok(pin::on(cpu, || chase::latency_ps(area.words(bytes), effort)))
 }
 
-/// The type of core of `cpu` with its name; the first type if the description lists no CPUs.
+/// The type of core of `cpu` with its name; the first type if no cluster lists this CPU.
 fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
     let clusters = file.chips.values().flat_map(|c| &c.nodes).flat_map(|n| &n.clusters);
     let holds = |list: &str| list.parse::<CpuSet>().is_ok_and(|l| cpu.is_some_and(|c| l.contains(c)));

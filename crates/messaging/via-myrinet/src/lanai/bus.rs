@@ -1,5 +1,5 @@
-//! The PCI bus between host and NIC, which carries one transfer at a time. Programmed I/O interrupts a DMA when its
-//! latency timer expires. The sustained rates include the host's memory.
+//! The PCI bus between host and NIC, which carries one transfer at a time. A DMA yields to programmed I/O when the
+//! latency timer of the DMA expires. The sustained rates are those of the bus and the host memory together.
 //!
 //! Source: PCI Local Bus Specification 2.2, 3.5 (latency timer).
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_take_their_turns() {
+    fn simultaneous_accesses_are_served_one_after_the_other() {
         let mut bus = Bus::new(&piii());
         let held = Duration::from_ps(200_000);
         bus.access(us(1), held);

@@ -1,4 +1,4 @@
-//! The NIC: its processor, which loses memory cycles to the DMA engines, the three engines, and the interrupt line.
+//! The NIC: the processor, which loses memory cycles to the DMA engines; the three engines; and the interrupt line.
 //!
 //! Source: Myricom, "LANai 4.X", 0.3 and 1 to 3; Dubnicki et al. (IPPS 1997): the memory runs at twice the processor's
 //! clock.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_keep_their_distance() {
+    fn interrupts_keep_the_minimum_interval() {
         let mut card = Card::new(&piii());
         assert!(card.interrupt(Time::from_ps(1)));
         assert!(!card.interrupt(Time::from_ps(14_000_000)));

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn two_packets_to_one_host_follow_each_other() {
+    fn two_packets_to_one_host_arrive_one_after_the_other() {
         let mut switch = Switch::new(&piii());
         let first = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);
         let second = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);

@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The number of VIs that are polled and slept on however long they are quiet. Beyond this number, polling costs more
-/// than a notification by the provider's thread.
+/// The number of VIs that a completion queue polls even if they have no traffic. Polling more VIs costs more than a
+/// notification by the provider's thread.
 const MIN_POLLED: usize = 8;
-/// The number of unsuccessful polls after which any further VI is parked.
+/// The number of consecutive polls without a notification after which a VI is parked, if there are more than
+/// [`MIN_POLLED`].
 const MAX_EMPTY_POLLS: u32 = 512;
 
 /// A work queue of a VI.
@@ -42,7 +43,7 @@ struct Contents {
 struct AttachedVis {
     all: BTreeSet<u32>,
     /// The VIs to be polled.
-    hot: BTreeMap<u32, Weak<Endpoint>>,
+    polled: BTreeMap<u32, Weak<Endpoint>>,
     /// The VI polled last. Polling is round-robin, so that a busy VI cannot starve the others.
     last: u32,
 }
@@ -50,7 +51,7 @@ struct AttachedVis {
 pub(crate) struct CompletionRing {
     max_entries: usize,
     contents: Mutex<Contents>,
-    has_some: AtomicBool,
+    has_notifications: AtomicBool,
     attached: Mutex<AttachedVis>,
     bell: LocalBell,
     spin: AdaptiveSpin,
@@ -59,7 +60,7 @@ pub(crate) struct CompletionRing {
 impl CompletionRing {
     pub(crate) fn new(capacity: usize, max_entries: usize) -> Result<CompletionRing, Error> {
         let contents = Contents {
-            notifications: VecDeque::with_capacity(checked(capacity, max_entries)?),
+            notifications: VecDeque::with_capacity(check_capacity(capacity, max_entries)?),
             capacity,
             waker: None,
             sleepers: 0,
@@ -67,7 +68,7 @@ impl CompletionRing {
         Ok(CompletionRing {
             max_entries,
             contents: Mutex::new(contents),
-            has_some: AtomicBool::new(false),
+            has_notifications: AtomicBool::new(false),
             attached: Mutex::default(),
             bell: LocalBell::new(),
             spin: AdaptiveSpin::new(),
@@ -87,7 +88,7 @@ impl CompletionRing {
     }
 
     pub(crate) fn resize(&self, capacity: usize) -> Result<(), Error> {
-        checked(capacity, self.max_entries)?;
+        check_capacity(capacity, self.max_entries)?;
         let mut contents = self.contents();
         let queued = contents.notifications.len();
         if capacity < queued {
@@ -104,7 +105,7 @@ impl CompletionRing {
         self.attached().all.insert(number);
     }
 
-    pub(crate) fn is_tied(&self) -> bool {
+    pub(crate) fn has_vis(&self) -> bool {
         !self.attached().all.is_empty()
     }
 
@@ -112,7 +113,7 @@ impl CompletionRing {
     pub(super) fn detach_vi(&self, number: u32) {
         let mut attached = self.attached();
         attached.all.remove(&number);
-        attached.hot.remove(&number);
+        attached.polled.remove(&number);
         drop(attached);
         self.contents().notifications.retain(|(other, _)| *other != number);
     }
@@ -121,13 +122,13 @@ impl CompletionRing {
     pub(super) fn start_polling(&self, number: u32, endpoint: &Weak<Endpoint>) {
         let mut attached = self.attached();
         if attached.all.contains(&number) {
-            attached.hot.entry(number).or_insert_with(|| endpoint.clone());
+            attached.polled.entry(number).or_insert_with(|| endpoint.clone());
         }
     }
 
     /// Stops polling a VI.
     pub(super) fn stop_polling(&self, number: u32) {
-        self.attached().hot.remove(&number);
+        self.attached().polled.remove(&number);
     }
 
     /// Whether a thread or a future waits for a notification.
@@ -151,10 +152,10 @@ impl CompletionRing {
     /// Adds `count` notifications. Returns whether all of them fitted, and the waker to call.
     pub(super) fn push(&self, number: u32, queue: Queue, count: u32) -> (bool, Option<Waker>) {
         let mut contents = self.contents();
-        let room = contents.capacity - contents.notifications.len();
-        let fit = (count as usize).min(room);
+        let free = contents.capacity - contents.notifications.len();
+        let fit = (count as usize).min(free);
         contents.notifications.extend(std::iter::repeat_n((number, queue), fit));
-        self.has_some.store(true, Ordering::Release);
+        self.has_notifications.store(true, Ordering::Release);
         let (sleepers, waker) = (contents.sleepers, contents.waker.take());
         drop(contents);
         if sleepers > 0 {
@@ -164,12 +165,12 @@ impl CompletionRing {
     }
 
     fn pop(&self) -> Option<(u32, Queue)> {
-        if !self.has_some.load(Ordering::Acquire) {
+        if !self.has_notifications.load(Ordering::Acquire) {
             return None;
         }
         let mut contents = self.contents();
         let first = contents.notifications.pop_front();
-        self.has_some.store(!contents.notifications.is_empty(), Ordering::Release);
+        self.has_notifications.store(!contents.notifications.is_empty(), Ordering::Release);
         first
     }
 
@@ -178,29 +179,29 @@ impl CompletionRing {
             return Some(notification);
         }
         // Poll each VI once. The lock of the list is not held while a VI is polled.
-        let count = self.attached().hot.len();
+        let count = self.attached().polled.len();
         for _ in 0..count {
-            let Some(endpoint) = self.next_hot()? else { continue };
+            let Some(endpoint) = self.next_polled()? else { continue };
             endpoint.poll_for_queue();
             if let Some(notification) = self.pop() {
                 endpoint.empty_polls.store(0, Ordering::Relaxed);
                 return Some(notification);
             }
             // The counter is not exact: two threads may count one poll between them.
-            let quiet = endpoint.empty_polls.load(Ordering::Relaxed).saturating_add(1);
-            endpoint.empty_polls.store(quiet, Ordering::Relaxed);
-            if count > MIN_POLLED && quiet > MAX_EMPTY_POLLS {
+            let empty_polls = endpoint.empty_polls.load(Ordering::Relaxed).saturating_add(1);
+            endpoint.empty_polls.store(empty_polls, Ordering::Relaxed);
+            if count > MIN_POLLED && empty_polls > MAX_EMPTY_POLLS {
                 endpoint.park();
             }
         }
         self.pop()
     }
 
-    /// The next VI in turn. `None` if there is none to poll.
-    fn next_hot(&self) -> Option<Option<Arc<Endpoint>>> {
+    /// The next VI in turn: `None` if there is none to poll, `Some(None)` if the program has destroyed it.
+    fn next_polled(&self) -> Option<Option<Arc<Endpoint>>> {
         let mut attached = self.attached();
         let after = (Bound::Excluded(attached.last), Bound::Unbounded);
-        let next = attached.hot.range(after).next().or_else(|| attached.hot.first_key_value());
+        let next = attached.polled.range(after).next().or_else(|| attached.polled.first_key_value());
         let (number, endpoint) = next.map(|(number, endpoint)| (*number, endpoint.upgrade()))?;
         attached.last = number;
         Some(endpoint)
@@ -231,21 +232,21 @@ impl CompletionRing {
         self.contents().waker.is_some()
     }
 
-    /// Parks the VIs that can be parked, except those with the most recent traffic. Returns the others, which must be
-    /// waited for.
+    /// Parks the VIs that can be parked, except those with the most recent traffic. Returns the VIs that are not parked,
+    /// which the caller must wait for.
     pub(crate) fn unparked(&self) -> Vec<Arc<Endpoint>> {
-        let mut hot: Vec<_> = self.attached().hot.values().filter_map(Weak::upgrade).collect();
-        if hot.len() > MIN_POLLED {
+        let mut unparked: Vec<_> = self.attached().polled.values().filter_map(Weak::upgrade).collect();
+        if unparked.len() > MIN_POLLED {
             // Cached keys, because the counters change concurrently.
-            hot.sort_by_cached_key(|endpoint| endpoint.empty_polls.load(Ordering::Relaxed));
-            let rest = hot.split_off(MIN_POLLED);
-            hot.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
+            unparked.sort_by_cached_key(|endpoint| endpoint.empty_polls.load(Ordering::Relaxed));
+            let rest = unparked.split_off(MIN_POLLED);
+            unparked.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
         }
-        hot
+        unparked
     }
 }
 
-fn checked(capacity: usize, max_entries: usize) -> Result<usize, Error> {
+fn check_capacity(capacity: usize, max_entries: usize) -> Result<usize, Error> {
     if capacity == 0 {
         return Err(Error::InvalidParameter("a completion queue needs at least one entry".into()));
     }

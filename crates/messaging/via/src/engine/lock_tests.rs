@@ -4,7 +4,7 @@ use super::asymmetric::is_available;
 use super::lock::Lock;
 use std::time::Duration;
 
-fn count(threads: u64, rounds: u64) {
+fn increment_concurrently(threads: u64, rounds: u64) {
     let lock = Lock::new(0u64);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -15,15 +15,15 @@ fn count(threads: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_count_under_the_lock_lose_nothing() {
-    count(2, 20_000);
-    count(4, 20_000);
+fn increments_under_the_lock_are_not_lost() {
+    increment_concurrently(2, 20_000);
+    increment_concurrently(4, 20_000);
 }
 
 #[test]
-fn threads_that_take_the_lock_from_its_owner_lose_nothing() {
-    // Short-lived threads, so that most of the counting happens while the lock still has an owner.
-    (0..300).for_each(|_| count(3, 20));
+fn increments_are_not_lost_while_the_lock_changes_its_owner() {
+    // The threads are short-lived, so that the lock has an owner during most increments.
+    (0..300).for_each(|_| increment_concurrently(3, 20));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_only_user_of_a_lock_owns_it_after_the_first_use() {
 }
 
 /// Whether taking the lock again in the thread that holds it panics.
-fn panics_within(lock: &Lock<u32>) -> bool {
+fn relocking_panics(lock: &Lock<u32>) -> bool {
     let _guard = lock.lock();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| *lock.lock() += 1)).is_err()
 }
@@ -48,11 +48,13 @@ fn panics_within(lock: &Lock<u32>) -> bool {
 #[test]
 fn the_lock_is_not_reentrant_for_any_kind_of_acquisition() {
     let lock = Lock::new(0);
-    // First entered by exchange, then as the owner.
-    assert!(panics_within(&lock) && panics_within(&lock));
+    // The first acquisition exchanges the lock word; in the second, the thread is the owner.
+    assert!(relocking_panics(&lock) && relocking_panics(&lock));
     for _ in 0..2 * super::lock::MAX_OWNERS {
-        // First as a thread that takes over ownership; when the slots are used up, without one.
-        std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
+        // The thread takes over ownership if a slot is free.
+        std::thread::scope(|scope| {
+            _ = scope.spawn(|| assert!(relocking_panics(&lock) && relocking_panics(&lock)))
+        });
     }
     assert_eq!(*lock.lock(), 0);
 }
@@ -76,5 +78,9 @@ fn the_lock_is_not_reentrant_while_another_thread_waits() {
             done.send(panicked).unwrap();
         });
     });
-    assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits for itself");
+    assert_eq!(
+        ends.recv_timeout(Duration::from_secs(20)),
+        Ok(true),
+        "a thread that holds the lock waits for itself"
+    );
 }

@@ -13,15 +13,15 @@ fn region(server: &Side, rdma_write: bool, rdma_read: bool) -> MemoryRegion {
     region
 }
 
-fn untouched(region: &MemoryRegion) {
+fn assert_unchanged(region: &MemoryRegion) {
     let mut bytes = [0; 4096];
     region.read(0, &mut bytes);
-    assert!(bytes == [0x33; 4096], "memory was written that should not be");
+    assert!(bytes == [0x33; 4096], "a refused write changed the memory");
 }
 
-/// Posts a descriptor and polls until its status is known or the connection has broken (at levels that report nothing
-/// else to the sender).
-fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
+/// Posts a descriptor that the target must refuse. Checks that both VIs enter the error state and, with reliable
+/// reception, that the descriptor completes with a protection error.
+fn assert_refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
     client.vi.post_send(descriptor).unwrap();
     server.await_state(client, ViState::Error);
     client.await_state(server, ViState::Error);
@@ -177,7 +177,7 @@ pub const CASES: &[Case] = &[
                     let read = client.post_and_collect(&server, &Descriptor::rdma_read(segments, remote));
                     assert!(read.is_success() && read.length == 0, "{read:?}");
                 }
-                // A message in each direction, so that everything before has arrived.
+                // After a message in each direction, everything sent before has arrived.
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     to.receive_into(0, 64);
                     let sent = from.post_and_collect(to, &Descriptor::send(&[from.memory.segment(0, 8)]));
@@ -233,8 +233,8 @@ pub const CASES: &[Case] = &[
                 let (server, client) = bed.pair();
                 let region = region(&server, false, true);
                 let segment = [client.memory.segment(0, size)];
-                refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
-                untouched(&region);
+                assert_refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+                assert_unchanged(&region);
             }
         },
     },
@@ -246,35 +246,43 @@ pub const CASES: &[Case] = &[
             let segment_of = |client: &Side| [client.memory.segment(0, 16)];
             let (server, client) = bed.pair();
             let beyond = region(&server, true, true);
-            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), beyond.remote(4088)));
-            untouched(&beyond);
+            assert_refused(
+                &server,
+                &client,
+                &Descriptor::rdma_write(&segment_of(&client), beyond.remote(4088)),
+            );
+            assert_unchanged(&beyond);
 
             let (server, client) = bed.pair();
             let tag = server.nic.create_protection_tag().unwrap();
             let foreign = server.nic.allocate(4096, MemoryAttributes::remote(tag)).unwrap();
             foreign.write(0, &[0x33; 4096]);
-            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), foreign.remote(0)));
-            untouched(&foreign);
+            assert_refused(
+                &server,
+                &client,
+                &Descriptor::rdma_write(&segment_of(&client), foreign.remote(0)),
+            );
+            assert_unchanged(&foreign);
 
             let (server, client) = bed.pair();
             let revoked = region(&server, true, true);
             let remote = revoked.remote(0);
             client.post_and_collect(&server, &Descriptor::rdma_write(&segment_of(&client), remote));
             drop(revoked);
-            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), remote));
+            assert_refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), remote));
         },
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write through a VI without write permission changes nothing, for all attributes of the memory",
+        claim: "a write through a VI without write permission changes nothing, even if the memory permits it",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) =
                 bed.pair_like(|attributes| ViAttributes { rdma_write: false, ..attributes });
             let region = region(&server, true, true);
             let segment = [client.memory.segment(0, 8)];
-            refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
-            untouched(&region);
+            assert_refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+            assert_unchanged(&region);
         },
     },
     Case {
@@ -286,8 +294,8 @@ pub const CASES: &[Case] = &[
             let mut region = region(&server, true, true);
             region.set_attributes(MemoryAttributes::local(server.tag)).unwrap();
             let segment = [client.memory.segment(0, 8)];
-            refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
-            untouched(&region);
+            assert_refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+            assert_unchanged(&region);
         },
     },
     Case {

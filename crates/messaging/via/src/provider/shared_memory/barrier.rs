@@ -19,7 +19,7 @@ pub(super) fn is_available() -> bool {
     *AVAILABLE.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER))
 }
 
-/// Runs a full barrier on every core that is executing a registered process.
+/// Runs a full barrier on every core that executes a registered process. Returns whether it succeeded.
 pub(super) fn everywhere() -> bool {
     membarrier(BARRIER)
 }

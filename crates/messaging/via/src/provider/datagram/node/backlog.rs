@@ -1,12 +1,12 @@
-//! Test: a late packet completes more messages at once than may wait for a VI.
+//! Tests that a late packet may complete more messages at once than a VI queues ([`MAX_EVENTS`]).
 
 use super::Peer;
 use super::paths::{MAX_EVENTS, Path, Paths};
 use longma_reliable::{Config, Connection, Opening, Packet};
 use std::time::Duration;
 
-/// The datagrams that are due.
-fn sent(connection: &mut Connection, now: Duration) -> Vec<Vec<u8>> {
+/// The datagrams that `connection` transmits now.
+fn transmitted(connection: &mut Connection, now: Duration) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| {
         let mut out = Vec::new();
         connection.transmit(now, &mut out).then_some(out)
@@ -14,7 +14,7 @@ fn sent(connection: &mut Connection, now: Duration) -> Vec<Vec<u8>> {
     .collect()
 }
 
-fn hear(connection: &mut Connection, now: Duration, datagrams: &[Vec<u8>]) {
+fn receive_all(connection: &mut Connection, now: Duration, datagrams: &[Vec<u8>]) {
     datagrams.iter().for_each(|datagram| connection.receive(now, &Packet::parse(datagram).unwrap()));
 }
 
@@ -22,26 +22,26 @@ fn hear(connection: &mut Connection, now: Duration, datagrams: &[Vec<u8>]) {
 fn a_late_packet_releases_all_messages_it_completes() {
     let (config, mut now) = (Config::default(), Duration::ZERO);
     let mut client = Connection::open(config, 7, b"", now);
-    let open = sent(&mut client, now);
+    let open = transmitted(&mut client, now);
     let opening = Opening::read(&Packet::parse(&open[0]).unwrap()).unwrap();
     let mut server = Connection::accept(config, 8, &opening, b"", now);
-    hear(&mut client, now, &sent(&mut server, now));
-    hear(&mut server, now, &sent(&mut client, now));
-    // The number of packets in flight grows with the acknowledgements.
-    let (mut messages, mut flight) = (0, Vec::new());
+    receive_all(&mut client, now, &transmitted(&mut server, now));
+    receive_all(&mut server, now, &transmitted(&mut client, now));
+    // Acknowledgements open the congestion window, so repeat until more packets are in flight than events are queued.
+    let (mut rounds, mut flight) = (0, Vec::new());
     while flight.len() <= MAX_EVENTS {
         now += Duration::from_millis(1);
-        hear(&mut server, now, &flight);
+        receive_all(&mut server, now, &flight);
         while server.take_event().is_some() {}
-        hear(&mut client, now, &sent(&mut server, now));
+        receive_all(&mut client, now, &transmitted(&mut server, now));
         (0..200).for_each(|_| _ = client.send(&[b"message"]));
-        flight = sent(&mut client, now);
-        messages += 1;
-        assert!(messages < 100, "the flight does not grow");
+        flight = transmitted(&mut client, now);
+        rounds += 1;
+        assert!(rounds < 100, "the number of packets in flight does not grow");
     }
     let count = flight.len();
-    hear(&mut server, now, &flight[1..]);
-    hear(&mut server, now, &flight[..1]);
+    receive_all(&mut server, now, &flight[1..]);
+    receive_all(&mut server, now, &flight[..1]);
     let mut paths = Paths::default();
     let mut path = Path::new(server, Peer::Hardware([0; 6]), 3, Duration::ZERO);
     assert!(path.listen());
