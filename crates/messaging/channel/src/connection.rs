@@ -4,7 +4,7 @@ use crate::assembly::{Assembly, Incoming, Kind};
 use crate::error::Error;
 use crate::flow::{Flow, Frame};
 use crate::options::Options;
-use crate::slots::Slots;
+use crate::slots::{Slots, Tag};
 use crate::transport::Transport;
 use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
 use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
@@ -71,7 +71,8 @@ pub struct Connection {
     // Before the memory, which its descriptors name.
     vi: Vi,
     slots: Slots,
-    _transport: Transport,
+    // After the VI and the memory, which use it.
+    _tag: Tag,
     options: Options,
     flow: Flow,
     assembly: Assembly,
@@ -121,15 +122,16 @@ impl Connection {
 
     fn new(transport: &Transport, options: Options) -> Result<Self, Error> {
         options.check()?;
+        let tag = Tag::new(transport.nic())?;
         let attributes =
-            ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(transport.tag()) };
+            ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(tag.get()) };
         let vi = transport.nic().create_vi(attributes, None, None)?;
-        let slots = Slots::new(transport, &options)?;
+        let slots = Slots::new(&tag, &options)?;
         slots.post_all(&vi)?;
         Ok(Self {
             vi,
             slots,
-            _transport: transport.clone(),
+            _tag: tag,
             options,
             flow: Flow::new(options.receive_slots),
             assembly: Assembly::new(options.max_message),

@@ -3,6 +3,7 @@
 mod endings;
 mod futures;
 mod hostile;
+mod limits;
 mod messages;
 
 use longma_channel::{Connection, Listener, Options, Transport};

@@ -1,0 +1,35 @@
+//! Resources: what connections use, and that they return it.
+
+use super::*;
+
+#[test]
+fn a_connection_returns_its_protection_tag() {
+    for [client, server] in transports() {
+        let name = name();
+        let listener = server.listen(&name, options()).unwrap();
+        let all = client.nic().attributes().max_protection_tags;
+        let to = address(&server, &name);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20).for_each(|_| drop(listener.accept_within(Some(TIMEOUT)).unwrap())));
+            for _ in 0..20 {
+                drop(Transport::over(client.nic().clone()).unwrap().connect(&to, options()).unwrap());
+            }
+        });
+        let free = (0..=all).take_while(|_| client.nic().create_protection_tag().is_ok()).count();
+        assert_eq!(free, all as usize);
+    }
+}
+
+/// With one tag for all, each peer was shown the memory of all connections, and a user's quota of mappings was used up
+/// by 147 connections.
+#[test]
+fn connections_of_one_nic_do_not_show_each_other_s_memory() {
+    let [client, server] = &transports()[0];
+    let connections: Vec<_> = (0..200)
+        .map(|_| pair(&[client.clone(), server.clone()], [small(), small()]))
+        .collect();
+    for [mut client, mut server] in connections {
+        client.send(b"mine").unwrap();
+        assert_eq!(server.receive().unwrap().unwrap().bytes, b"mine");
+    }
+}
