@@ -256,7 +256,8 @@ impl Connection {
     }
 
     pub(crate) fn until(&self) -> Wait {
-        Wait::Until(self.options.timeout.map(|timeout| Instant::now() + timeout))
+        // A limit beyond what the clock can count is none.
+        Wait::Until(self.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
     fn take_id(&mut self) -> u64 {

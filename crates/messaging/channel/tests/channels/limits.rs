@@ -33,3 +33,12 @@ fn connections_of_one_nic_do_not_show_each_other_s_memory() {
         assert_eq!(server.receive().unwrap().unwrap().bytes, b"mine");
     }
 }
+
+#[test]
+fn the_longest_timeout_is_one() {
+    let [mut client, mut server] = shared([Options::with_timeout(Duration::MAX); 2]);
+    server.set_timeout(Some(Duration::MAX));
+    client.send(b"x").unwrap();
+    assert_eq!(server.receive().unwrap().unwrap().bytes, b"x");
+    client.close().unwrap();
+}
