@@ -83,6 +83,8 @@ pub struct Connection {
     is_sending: bool,
     /// Whether this side has announced that it sends no more.
     has_ended: bool,
+    /// Whether the peer has violated the protocol. What it sent afterwards is not received.
+    is_refused: bool,
     statistics: Statistics,
 }
 
@@ -139,6 +141,7 @@ impl Connection {
             next_request: 1,
             is_sending: false,
             has_ended: false,
+            is_refused: false,
             statistics: Statistics::default(),
         })
     }
@@ -436,7 +439,7 @@ impl Connection {
                 }
                 Ok(None) => self.release(frame),
                 Err(error) => {
-                    let _ = self.vi.disconnect();
+                    self.refuse();
                     return Err(error);
                 }
             }
@@ -446,6 +449,9 @@ impl Connection {
     /// The next data frame, which stays in its slot until it is released. `None` after the peer's end.
     pub(crate) async fn next_frame(&mut self, wait: Wait) -> Result<Option<Arrived>, Error> {
         loop {
+            if self.is_refused {
+                return Err(Error::Ended(self.vi.end_reason().unwrap_or(EndReason::Disconnected)));
+            }
             if let Some(frame) = self.inbox.pop_front() {
                 return Ok(Some(frame));
             }
@@ -502,9 +508,17 @@ impl Connection {
     }
 
     /// Ends the connection because of the peer's mistake.
-    pub(crate) fn violation(&self, what: &'static str) -> Error {
-        let _ = self.vi.disconnect();
+    pub(crate) fn violation(&mut self, what: &'static str) -> Error {
+        self.refuse();
         Error::Protocol(what)
+    }
+
+    /// Ends the connection. Frames behind the mistake, which have arrived or are in the inbox, are not received: they
+    /// would look like the continuation of what was received before.
+    fn refuse(&mut self) {
+        self.is_refused = true;
+        self.inbox.clear();
+        let _ = self.vi.disconnect();
     }
 }
 
