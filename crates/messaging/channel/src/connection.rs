@@ -66,7 +66,7 @@ pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
 /// with sockets.
 ///
 /// Dropping a connection ends it at once: what the NIC has not yet moved to the peer is lost. [`Connection::close`] waits
-/// for it.
+/// for it. If a panic drops it, the peer learns that the connection has ended, not that it was closed.
 pub struct Connection {
     // Before the memory, which its descriptors name.
     vi: Vi,
@@ -83,6 +83,8 @@ pub struct Connection {
     is_sending: bool,
     /// Whether this side has announced that it sends no more.
     has_ended: bool,
+    /// Whether it is used as a stream, whose end must be announced explicitly.
+    pub(crate) is_stream: bool,
     /// Whether the peer has violated the protocol. What it sent afterwards is not received.
     is_refused: bool,
     statistics: Statistics,
@@ -141,6 +143,7 @@ impl Connection {
             next_request: 1,
             is_sending: false,
             has_ended: false,
+            is_stream: false,
             is_refused: false,
             statistics: Statistics::default(),
         })
@@ -524,6 +527,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if self.is_stream || std::thread::panicking() {
+            return;
+        }
         // Errors are those of a connection that has ended. Dropping the VI disconnects it.
         let _ = self.finish();
     }
