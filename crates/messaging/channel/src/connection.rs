@@ -2,14 +2,14 @@
 
 use crate::assembly::{Assembly, Incoming, Kind};
 use crate::error::Error;
-use crate::flow::{Flow, Frame};
+use crate::flow::{CONTROL_SLOTS, Flow, Frame};
 use crate::options::Options;
 use crate::slots::{Slots, Tag};
 use crate::transport::Transport;
 use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
 use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -60,6 +60,19 @@ pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
     }
 }
 
+/// Is pending once, so that the executor polls other futures, such as a timer beside this one.
+pub(crate) async fn let_others_run() {
+    let mut has_run = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_run, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A connection to a peer. Messages arrive once, whole and in order.
 ///
 /// A send waits while the peer has not received what was sent before. If both sides send without receiving, both wait, as
@@ -79,6 +92,8 @@ pub struct Connection {
     /// Data frames that the program has not received.
     inbox: VecDeque<Arrived>,
     next_request: u64,
+    /// Frames taken since the call began, its time limit was last checked, or its future last let others run.
+    taken: u32,
     /// Whether a part of a message has been sent and the rest has not.
     is_sending: bool,
     /// Whether this side has announced that it sends no more.
@@ -141,6 +156,7 @@ impl Connection {
             assembly: Assembly::new(options.max_message),
             inbox: VecDeque::new(),
             next_request: 1,
+            taken: 0,
             is_sending: false,
             has_ended: false,
             is_stream: false,
@@ -174,7 +190,8 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Ended`], [`Error::Protocol`], [`Error::TooLong`], [`Error::Abandoned`].
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        blocking(self.send_parts(FrameKind::Message, 0, message, self.until()))
+        let wait = self.until();
+        blocking(self.send_parts(FrameKind::Message, 0, message, wait))
     }
 
     /// Receives the next message, request or response. `None` if the peer has closed the connection.
@@ -183,7 +200,8 @@ impl Connection {
     /// [`Error::TimedOut`]; [`Error::Ended`] if the connection ended without being closed; [`Error::Protocol`],
     /// [`Error::TooLong`].
     pub fn receive(&mut self) -> Result<Option<Incoming>, Error> {
-        blocking(self.receive_parts(self.until()))
+        let wait = self.until();
+        blocking(self.receive_parts(wait))
     }
 
     /// Sends a request and returns its number, which the response will have. Several requests can be on their way.
@@ -192,7 +210,8 @@ impl Connection {
     /// Those of [`Connection::send`].
     pub fn start_request(&mut self, request: &[u8]) -> Result<u64, Error> {
         let id = self.take_id();
-        blocking(self.send_parts(FrameKind::Request, id, request, self.until()))?;
+        let wait = self.until();
+        blocking(self.send_parts(FrameKind::Request, id, request, wait))?;
         Ok(id)
     }
 
@@ -202,7 +221,8 @@ impl Connection {
     /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if something other than the response
     /// arrives.
     pub fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
-        blocking(self.call_waiting(request, self.until()))
+        let wait = self.until();
+        blocking(self.call_waiting(request, wait))
     }
 
     /// Answers a request.
@@ -210,7 +230,8 @@ impl Connection {
     /// # Errors
     /// [`Error::InvalidCall`] if `to` is not a request; those of [`Connection::send`].
     pub fn respond(&mut self, to: &Incoming, response: &[u8]) -> Result<(), Error> {
-        blocking(self.respond_waiting(to, response, self.until()))
+        let wait = self.until();
+        blocking(self.respond_waiting(to, response, wait))
     }
 
     /// [`Connection::send`] as a future. If it is dropped after a part of the message has been sent, nothing more can be
@@ -261,7 +282,8 @@ impl Connection {
         })
     }
 
-    pub(crate) fn until(&self) -> Wait {
+    pub(crate) fn until(&mut self) -> Wait {
+        self.taken = 0;
         // A limit beyond what the clock can count is none.
         Wait::Until(self.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
@@ -485,8 +507,26 @@ impl Connection {
         }
     }
 
+    /// Keeps a peer from prolonging a call with frames that arrive as fast as they are taken: a completion that is there
+    /// is returned even after the deadline, and without a pause in which an executor could do something else. As many
+    /// frames as the slots hold may have arrived before.
+    async fn take_turn(&mut self, wait: Wait) -> Result<(), Error> {
+        if self.taken < self.options.receive_slots + CONTROL_SLOTS {
+            self.taken += 1;
+            return Ok(());
+        }
+        self.taken = 1;
+        match wait {
+            Wait::Until(Some(deadline)) if Instant::now() >= deadline => return Err(Error::TimedOut),
+            Wait::Until(_) => {}
+            Wait::Await => let_others_run().await,
+        }
+        Ok(())
+    }
+
     /// Waits for a frame and takes note of it.
     async fn take_completion(&mut self, wait: Wait) -> Result<(), Error> {
+        self.take_turn(wait).await?;
         let completion = match wait {
             Wait::Until(deadline) => self.vi.receive_wait(Wait::remaining(deadline))?,
             Wait::Await => self.vi.receive_completion().await?,

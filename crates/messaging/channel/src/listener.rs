@@ -1,6 +1,6 @@
 //! Listeners, which accept connections.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, let_others_run};
 use crate::error::Error;
 use crate::options::Options;
 use crate::transport::Transport;
@@ -8,7 +8,7 @@ use futures_channel::mpsc::{Receiver, Sender, channel};
 use longma_via::{Address, ConnectionRequest};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Accepts connections at a name. Dropping it stops listening; accepted connections remain.
 pub struct Listener {
@@ -46,15 +46,21 @@ impl Listener {
         self.accept_within(None)
     }
 
-    /// Waits up to `timeout` for each client that asks for a connection.
+    /// Waits up to `timeout` for the next connection.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; those of [`Listener::accept`].
     pub fn accept_within(&self, timeout: Option<Duration>) -> Result<Connection, Error> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let request = self.listener.wait(timeout)?;
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let request = self.listener.wait(remaining)?;
             if let Some(connection) = answer(&self.transport, request, self.options)? {
                 return Ok(connection);
+            }
+            // Clients that give up, one after the other, do not prolong the wait.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::TimedOut);
             }
         }
     }
@@ -126,6 +132,7 @@ impl AsyncListener {
             if let Some(connection) = answer(&self.listener.transport, request, self.listener.options)? {
                 return Ok(connection);
             }
+            let_others_run().await;
         }
     }
 }

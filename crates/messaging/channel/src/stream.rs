@@ -51,7 +51,8 @@ impl Stream {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(frame));
         }
-        let Some(frame) = blocking(self.connection.next_frame(self.connection.until()))? else {
+        let wait = self.connection.until();
+        let Some(frame) = blocking(self.connection.next_frame(wait))? else {
             return Ok(None);
         };
         if frame.header.kind != FrameKind::Bytes || frame.length == 0 {
@@ -81,7 +82,8 @@ impl io::Read for Stream {
 
 impl io::Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(blocking(self.connection.send_bytes(bytes, self.connection.until()))?)
+        let wait = self.connection.until();
+        Ok(blocking(self.connection.send_bytes(bytes, wait))?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

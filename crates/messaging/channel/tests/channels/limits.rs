@@ -1,6 +1,7 @@
 //! Resources: what connections use, and that they return it.
 
 use super::*;
+use longma_via::{Reliability, ViAttributes};
 
 #[test]
 fn a_connection_returns_its_protection_tag() {
@@ -41,4 +42,32 @@ fn the_longest_timeout_is_one() {
     client.send(b"x").unwrap();
     assert_eq!(server.receive().unwrap().unwrap().bytes, b"x");
     client.close().unwrap();
+}
+
+/// Clients that ask and give up, one after the other, while a listener waits.
+#[test]
+fn clients_that_give_up_do_not_prolong_a_wait() {
+    let [client, server] = &transports()[0];
+    let name = name();
+    let listener = server.listen(&name, options()).unwrap();
+    let (limit, is_over) = (Duration::from_millis(200), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // A reliability level that the listener does not have.
+                let tag = client.nic().create_protection_tag().unwrap();
+                let attributes =
+                    ViAttributes { reliability: Reliability::ReliableReception, ..ViAttributes::new(tag) };
+                let vi = client.nic().create_vi(attributes, None, None).unwrap();
+                let to = address(server, &name);
+                assert!(vi.connect(&Address::local("other"), &to, Some(TIMEOUT)).is_err());
+            }
+        });
+        let begin = std::time::Instant::now();
+        let accepted = listener.accept_within(Some(limit));
+        is_over.store(true, Ordering::Relaxed);
+        listener.close();
+        assert!(matches!(accepted, Err(longma_channel::Error::TimedOut)));
+        assert!(begin.elapsed() < 20 * limit);
+    });
 }
