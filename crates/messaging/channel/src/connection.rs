@@ -8,7 +8,7 @@ use crate::slots::{Slots, Tag};
 use crate::transport::Transport;
 use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
 use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -35,6 +35,14 @@ pub(crate) struct Arrived {
     pub(crate) header: Header,
     /// The length of its payload, bytes.
     pub(crate) length: usize,
+}
+
+/// The least that a call keeps for [`Connection::receive`], bytes.
+const MIN_KEPT: usize = 64 << 10;
+
+/// What a kept message occupies, bytes.
+fn kept_size(message: &Incoming) -> usize {
+    size_of::<Incoming>() + message.bytes.len()
 }
 
 /// How a call waits.
@@ -92,6 +100,12 @@ pub struct Connection {
     /// Data frames that the program has not received.
     inbox: VecDeque<Arrived>,
     next_request: u64,
+    /// Started requests without a response.
+    started: BTreeSet<u64>,
+    /// What arrived while a call waited for its response.
+    kept: VecDeque<Incoming>,
+    /// The memory that it occupies, bytes.
+    kept_bytes: usize,
     /// Frames taken since the call began, its time limit was last checked, or its future last let others run.
     taken: u32,
     /// Whether a part of a message has been sent and the rest has not.
@@ -156,6 +170,9 @@ impl Connection {
             assembly: Assembly::new(options.max_message),
             inbox: VecDeque::new(),
             next_request: 1,
+            started: BTreeSet::new(),
+            kept: VecDeque::new(),
+            kept_bytes: 0,
             taken: 0,
             is_sending: false,
             has_ended: false,
@@ -194,17 +211,19 @@ impl Connection {
         blocking(self.send_parts(FrameKind::Message, 0, message, wait))
     }
 
-    /// Receives the next message, request or response. `None` if the peer has closed the connection.
+    /// Receives the next message, request or response. `None` if the peer has closed the connection. Responses to calls
+    /// that were given up, and further responses to the same request, are skipped.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the connection ended without being closed; [`Error::Protocol`],
     /// [`Error::TooLong`].
     pub fn receive(&mut self) -> Result<Option<Incoming>, Error> {
         let wait = self.until();
-        blocking(self.receive_parts(wait))
+        blocking(self.receive_next(wait))
     }
 
-    /// Sends a request and returns its number, which the response will have. Several requests can be on their way.
+    /// Sends a request and returns its number, which the response will have. Several requests can be on their way. If the
+    /// send is given up, no response will be received.
     ///
     /// # Errors
     /// Those of [`Connection::send`].
@@ -212,14 +231,16 @@ impl Connection {
         let id = self.take_id();
         let wait = self.until();
         blocking(self.send_parts(FrameKind::Request, id, request, wait))?;
+        self.started.insert(id);
         Ok(id)
     }
 
-    /// Sends a request and waits for the response.
+    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive meanwhile are
+    /// kept for [`Connection::receive`], up to `max_message` bytes of them, or 64 KiB if that is more.
     ///
     /// # Errors
-    /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if something other than the response
-    /// arrives.
+    /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if a request arrives, which could
+    /// not be answered meanwhile, or more than is kept; [`Error::Ended`] if the peer closes the connection.
     pub fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
         let wait = self.until();
         blocking(self.call_waiting(request, wait))
@@ -248,7 +269,7 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::receive`].
     pub async fn receive_async(&mut self) -> Result<Option<Incoming>, Error> {
-        self.receive_parts(Wait::Await).await
+        self.receive_next(Wait::Await).await
     }
 
     /// [`Connection::call`] as a future.
@@ -298,14 +319,24 @@ impl Connection {
         let id = self.take_id();
         self.send_parts(FrameKind::Request, id, request, wait).await?;
         loop {
-            match self.receive_parts(wait).await? {
+            match self.receive_parts(Some(id), wait).await? {
                 Some(Incoming { kind: Kind::Response, id: of, bytes }) if of == id => return Ok(bytes),
-                // The response to a call that was given up.
-                Some(Incoming { kind: Kind::Response, id: of, .. }) if of < id => {}
-                Some(_) => return Err(Error::Protocol("something other than the response to a call")),
+                Some(Incoming { kind: Kind::Request, .. }) => {
+                    return Err(self.violation("a request while a call waited for its response"));
+                }
+                Some(other) => self.keep(other)?,
                 None => return Err(Error::Ended(EndReason::Disconnected)),
             }
         }
+    }
+
+    fn keep(&mut self, message: Incoming) -> Result<(), Error> {
+        self.kept_bytes += kept_size(&message);
+        if self.kept_bytes > MIN_KEPT.max(self.options.max_message as usize) {
+            return Err(self.violation("too much while a call waited for its response"));
+        }
+        self.kept.push_back(message);
+        Ok(())
     }
 
     async fn respond_waiting(&mut self, to: &Incoming, response: &[u8], wait: Wait) -> Result<(), Error> {
@@ -444,7 +475,16 @@ impl Connection {
 // --- Receiving -------------------------------------------------------------------------------------------------------
 
 impl Connection {
-    async fn receive_parts(&mut self, wait: Wait) -> Result<Option<Incoming>, Error> {
+    async fn receive_next(&mut self, wait: Wait) -> Result<Option<Incoming>, Error> {
+        if let Some(message) = self.kept.pop_front() {
+            self.kept_bytes -= kept_size(&message);
+            return Ok(Some(message));
+        }
+        self.receive_parts(None, wait).await
+    }
+
+    /// The next message that is not a response to a call other than `call`.
+    async fn receive_parts(&mut self, call: Option<u64>, wait: Wait) -> Result<Option<Incoming>, Error> {
         loop {
             let Some(frame) = self.next_frame(wait).await? else {
                 if self.assembly.is_partial() {
@@ -460,7 +500,12 @@ impl Connection {
                 Ok(Some(message)) => {
                     self.statistics.messages_received += 1;
                     self.release(frame);
-                    return Ok(Some(message));
+                    let is_for_nobody = message.kind == Kind::Response
+                        && Some(message.id) != call
+                        && !self.started.remove(&message.id);
+                    if !is_for_nobody {
+                        return Ok(Some(message));
+                    }
                 }
                 Ok(None) => self.release(frame),
                 Err(error) => {

@@ -98,6 +98,19 @@ fn a_message_that_is_too_long_is_refused_before_it_arrives() {
 }
 
 #[test]
+fn a_call_keeps_a_bounded_amount_for_later() {
+    let [mut client, mut server] = shared([Options { max_message: 1 << 20, ..options() }, options()]);
+    let flood = std::thread::spawn(move || {
+        let sent = (0..10_000).take_while(|_| server.send(&[1; 10_000]).is_ok()).count();
+        assert!(sent < 200, "{sent} messages of 10 KB while a call waited");
+    });
+    assert!(matches!(client.call(b"x"), Err(Error::Protocol(_))));
+    assert!(matches!(client.send(b"x"), Err(Error::Ended(_))), "the connection has ended");
+    drop(client);
+    flood.join().unwrap();
+}
+
+#[test]
 fn nothing_is_received_behind_a_violation() {
     let bad = [
         frame(FrameKind::Bytes, 0, 0, 0, b"x"),
