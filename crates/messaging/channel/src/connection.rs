@@ -87,13 +87,14 @@ pub(crate) async fn let_others_run() {
 /// with sockets.
 ///
 /// Dropping a connection ends it at once: what the NIC has not yet moved to the peer is lost. [`Connection::close`] waits
-/// for it. If a panic drops it, the peer learns that the connection has ended, not that it was closed.
+/// for it. If a panic drops it, the peer learns that the connection has ended, not that it was closed. In a forked child
+/// (fork(2)), dropping it does nothing, and nothing else may be used.
 pub struct Connection {
     // Before the memory, which its descriptors name.
     vi: Vi,
     slots: Slots,
     // After the VI and the memory, which use it.
-    _tag: Tag,
+    tag: Tag,
     options: Options,
     flow: Flow,
     assembly: Assembly,
@@ -156,15 +157,14 @@ impl Connection {
     fn new(transport: &Transport, options: Options) -> Result<Self, Error> {
         options.check()?;
         let tag = Tag::new(transport.nic())?;
-        let attributes =
-            ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(tag.get()) };
+        let attributes = ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(tag.get()) };
         let vi = transport.nic().create_vi(attributes, None, None)?;
         let slots = Slots::new(&tag, &options)?;
         slots.post_all(&vi)?;
         Ok(Self {
             vi,
             slots,
-            _tag: tag,
+            tag,
             options,
             flow: Flow::new(options.receive_slots),
             assembly: Assembly::new(options.max_message),
@@ -228,11 +228,8 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::send`].
     pub fn start_request(&mut self, request: &[u8]) -> Result<u64, Error> {
-        let id = self.take_id();
         let wait = self.until();
-        blocking(self.send_parts(FrameKind::Request, id, request, wait))?;
-        self.started.insert(id);
-        Ok(id)
+        blocking(self.start_waiting(request, wait))
     }
 
     /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive meanwhile are
@@ -272,7 +269,15 @@ impl Connection {
         self.receive_next(Wait::Await).await
     }
 
-    /// [`Connection::call`] as a future.
+    /// [`Connection::start_request`] as a future.
+    ///
+    /// # Errors
+    /// Those of [`Connection::start_request`].
+    pub async fn start_request_async(&mut self, request: &[u8]) -> Result<u64, Error> {
+        self.start_waiting(request, Wait::Await).await
+    }
+
+    /// [`Connection::call`] as a future. If it is dropped, its response is skipped.
     ///
     /// # Errors
     /// Those of [`Connection::call`].
@@ -293,14 +298,16 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the peer ended the connection first.
     pub fn close(mut self) -> Result<(), Error> {
-        self.finish()?;
         let wait = self.until();
-        blocking(async {
-            while self.slots.is_sending() {
-                self.collect_send(wait).await?;
-            }
-            Ok(())
-        })
+        blocking(self.close_waiting(wait))
+    }
+
+    /// [`Connection::close`] as a future. If it is dropped, so is the connection.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if the peer ended the connection first.
+    pub async fn close_async(mut self) -> Result<(), Error> {
+        self.close_waiting(Wait::Await).await
     }
 
     pub(crate) fn until(&mut self) -> Wait {
@@ -313,6 +320,21 @@ impl Connection {
         let id = self.next_request;
         self.next_request = id.wrapping_add(1).max(1);
         id
+    }
+
+    async fn close_waiting(&mut self, wait: Wait) -> Result<(), Error> {
+        self.finish()?;
+        while self.slots.is_sending() {
+            self.collect_send(wait).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_waiting(&mut self, request: &[u8], wait: Wait) -> Result<u64, Error> {
+        let id = self.take_id();
+        self.send_parts(FrameKind::Request, id, request, wait).await?;
+        self.started.insert(id);
+        Ok(id)
     }
 
     async fn call_waiting(&mut self, request: &[u8], wait: Wait) -> Result<Vec<u8>, Error> {
@@ -612,7 +634,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.is_stream || std::thread::panicking() {
+        // In a forked child it would announce the end of the parent's connection.
+        if self.is_stream || std::thread::panicking() || self.tag.is_forked_child() {
             return;
         }
         // Errors are those of a connection that has ended. Dropping the VI disconnects it.

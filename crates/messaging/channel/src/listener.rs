@@ -82,7 +82,7 @@ impl Listener {
             .name("channel-listener".into())
             .spawn(move || waiting.pass_on(&mut sender))
             .map_err(|error| Error::Via(longma_via::Error::system("starting a listener's thread", error)))?;
-        Ok(AsyncListener { listener, requests, thread: Some(thread) })
+        Ok(AsyncListener { listener, requests, thread: Some(thread), home: std::process::id() })
     }
 
     fn pass_on(&self, sender: &mut Sender<ConnectionRequest>) {
@@ -117,6 +117,8 @@ pub struct AsyncListener {
     listener: Arc<Listener>,
     requests: Receiver<ConnectionRequest>,
     thread: Option<JoinHandle<()>>,
+    /// The process to which the thread belongs.
+    home: u32,
 }
 
 impl AsyncListener {
@@ -140,7 +142,10 @@ impl AsyncListener {
 impl Drop for AsyncListener {
     fn drop(&mut self) {
         self.listener.close();
-        if let Some(thread) = self.thread.take() {
+        // A forked child does not have the thread, and would wait for it forever.
+        if let Some(thread) = self.thread.take()
+            && std::process::id() == self.home
+        {
             // The thread does not panic; if it did, there is nothing left to do here.
             let _ = thread.join();
         }

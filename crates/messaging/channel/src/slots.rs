@@ -13,20 +13,30 @@ use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Protect
 pub(crate) struct Tag {
     nic: Nic,
     tag: ProtectionTag,
+    /// The process that created it.
+    home: u32,
 }
 
 impl Tag {
     pub(crate) fn new(nic: &Nic) -> Result<Self, Error> {
-        Ok(Self { nic: nic.clone(), tag: nic.create_protection_tag()? })
+        Ok(Self { nic: nic.clone(), tag: nic.create_protection_tag()?, home: std::process::id() })
     }
 
     pub(crate) fn get(&self) -> ProtectionTag {
         self.tag
     }
+
+    /// Whether this is a forked child, to which the connection does not belong.
+    pub(crate) fn is_forked_child(&self) -> bool {
+        std::process::id() != self.home
+    }
 }
 
 impl Drop for Tag {
     fn drop(&mut self) {
+        if self.is_forked_child() {
+            return;
+        }
         // It is dropped after the VI and the memory that use it.
         let _ = self.nic.destroy_protection_tag(self.tag);
     }

@@ -126,7 +126,8 @@ fn nothing_is_received_behind_a_violation() {
         peer.send(&frame(FrameKind::Message, 0, 1, 0, b"x"));
         std::thread::sleep(Duration::from_millis(5));
         // Waiting for credits takes the frames out of the queue of the VI. It may also find the mistake.
-        let mut found = sends_first && (0..3).any(|_| matches!(connection.send(b"y"), Err(Error::Protocol(_))));
+        let mut found =
+            sends_first && (0..3).any(|_| matches!(connection.send(b"y"), Err(Error::Protocol(_))));
         while !found {
             let error = connection.receive().unwrap_err();
             found = matches!(error, Error::Protocol(_) | Error::TooLong { .. });

@@ -26,9 +26,8 @@ fn a_connection_returns_its_protection_tag() {
 #[test]
 fn connections_of_one_nic_do_not_show_each_other_s_memory() {
     let [client, server] = &transports()[0];
-    let connections: Vec<_> = (0..200)
-        .map(|_| pair(&[client.clone(), server.clone()], [small(), small()]))
-        .collect();
+    let connections: Vec<_> =
+        (0..200).map(|_| pair(&[client.clone(), server.clone()], [small(), small()])).collect();
     for [mut client, mut server] in connections {
         client.send(b"mine").unwrap();
         assert_eq!(server.receive().unwrap().unwrap().bytes, b"mine");

@@ -1,6 +1,7 @@
 //! Connections between two threads or processes, over shared memory and over UDP.
 
 mod endings;
+mod forked;
 mod futures;
 mod hostile;
 mod limits;
