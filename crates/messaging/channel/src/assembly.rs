@@ -96,7 +96,13 @@ impl Assembly {
         if length > partial.total - before || length == 0 && partial.total != 0 {
             return Err(Error::Protocol("parts of a message that do not add up to its length"));
         }
-        bytes.resize(before + length, 0);
+        let needed = before + length;
+        if needed > bytes.capacity() {
+            // At least doubled, but never more than the message.
+            let capacity = needed.max(bytes.capacity().saturating_mul(2)).min(partial.total);
+            bytes.reserve_exact(capacity - before);
+        }
+        bytes.resize(needed, 0);
         read(&mut bytes[before..]);
         if bytes.len() == partial.total {
             return Ok(Some(partial.message));
@@ -157,6 +163,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_message_reserves_no_more_than_its_length() {
+        let total = 5 * MAX_RESERVED / 2;
+        let mut assembly = Assembly::new(u32::MAX);
+        let part = vec![7; 1000];
+        let (mut first, mut sent, mut received) = (total, 0, None);
+        while sent < total {
+            let length = part.len().min(total - sent);
+            received = push(&mut assembly, &header(FrameKind::Message, first, 0), &part[..length]).unwrap();
+            (first, sent) = (0, sent + length);
+            if let Some(partial) = &assembly.partial {
+                assert!(partial.message.bytes.capacity() <= total);
+            }
+        }
+        let bytes = received.unwrap().bytes;
+        assert_eq!((bytes.len(), bytes.capacity()), (total, total));
     }
 
     #[test]

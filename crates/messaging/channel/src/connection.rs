@@ -2,14 +2,14 @@
 
 use crate::assembly::{Assembly, Incoming, Kind};
 use crate::error::Error;
-use crate::flow::{Flow, Frame};
+use crate::flow::{CONTROL_SLOTS, Flow, Frame};
 use crate::options::Options;
-use crate::slots::Slots;
+use crate::slots::{Slots, Tag};
 use crate::transport::Transport;
 use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
 use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
-use std::collections::VecDeque;
-use std::future::Future;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -37,6 +37,14 @@ pub(crate) struct Arrived {
     pub(crate) length: usize,
 }
 
+/// The least that a call keeps for [`Connection::receive`], bytes.
+const MIN_KEPT: usize = 64 << 10;
+
+/// What a kept message occupies, bytes.
+fn kept_size(message: &Incoming) -> usize {
+    size_of::<Incoming>() + message.bytes.len()
+}
+
 /// How a call waits.
 #[derive(Clone, Copy)]
 pub(crate) enum Wait {
@@ -60,28 +68,55 @@ pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
     }
 }
 
+/// Is pending once, so that the executor polls other futures, such as a timer beside this one.
+pub(crate) async fn let_others_run() {
+    let mut has_run = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_run, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A connection to a peer. Messages arrive once, whole and in order.
 ///
 /// A send waits while the peer has not received what was sent before. If both sides send without receiving, both wait, as
 /// with sockets.
 ///
 /// Dropping a connection ends it at once: what the NIC has not yet moved to the peer is lost. [`Connection::close`] waits
-/// for it.
+/// for it. If a panic drops it, the peer learns that the connection has ended, not that it was closed. In a forked child
+/// (fork(2)), dropping it does nothing, and nothing else may be used.
 pub struct Connection {
     // Before the memory, which its descriptors name.
     vi: Vi,
     slots: Slots,
-    _transport: Transport,
+    // After the VI and the memory, which use it.
+    tag: Tag,
     options: Options,
     flow: Flow,
     assembly: Assembly,
     /// Data frames that the program has not received.
     inbox: VecDeque<Arrived>,
     next_request: u64,
+    /// Started requests without a response.
+    started: BTreeSet<u64>,
+    /// What arrived while a call waited for its response.
+    kept: VecDeque<Incoming>,
+    /// The memory that it occupies, bytes.
+    kept_bytes: usize,
+    /// Frames taken since the call began, its time limit was last checked, or its future last let others run.
+    taken: u32,
     /// Whether a part of a message has been sent and the rest has not.
     is_sending: bool,
     /// Whether this side has announced that it sends no more.
     has_ended: bool,
+    /// Whether it is used as a stream, whose end must be announced explicitly.
+    pub(crate) is_stream: bool,
+    /// Whether the peer has violated the protocol. What it sent afterwards is not received.
+    is_refused: bool,
     statistics: Statistics,
 }
 
@@ -121,22 +156,28 @@ impl Connection {
 
     fn new(transport: &Transport, options: Options) -> Result<Self, Error> {
         options.check()?;
-        let attributes =
-            ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(transport.tag()) };
+        let tag = Tag::new(transport.nic())?;
+        let attributes = ViAttributes { rdma_write: false, rdma_read: false, ..ViAttributes::new(tag.get()) };
         let vi = transport.nic().create_vi(attributes, None, None)?;
-        let slots = Slots::new(transport, &options)?;
+        let slots = Slots::new(&tag, &options)?;
         slots.post_all(&vi)?;
         Ok(Self {
             vi,
             slots,
-            _transport: transport.clone(),
+            tag,
             options,
             flow: Flow::new(options.receive_slots),
             assembly: Assembly::new(options.max_message),
             inbox: VecDeque::new(),
             next_request: 1,
+            started: BTreeSet::new(),
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            taken: 0,
             is_sending: false,
             has_ended: false,
+            is_stream: false,
+            is_refused: false,
             statistics: Statistics::default(),
         })
     }
@@ -166,35 +207,40 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Ended`], [`Error::Protocol`], [`Error::TooLong`], [`Error::Abandoned`].
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        blocking(self.send_parts(FrameKind::Message, 0, message, self.until()))
+        let wait = self.until();
+        blocking(self.send_parts(FrameKind::Message, 0, message, wait))
     }
 
-    /// Receives the next message, request or response. `None` if the peer has closed the connection.
+    /// Receives the next message, request or response. `None` if the peer has closed the connection. Responses to calls
+    /// that were given up, and further responses to the same request, are skipped.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the connection ended without being closed; [`Error::Protocol`],
     /// [`Error::TooLong`].
     pub fn receive(&mut self) -> Result<Option<Incoming>, Error> {
-        blocking(self.receive_parts(self.until()))
+        let wait = self.until();
+        blocking(self.receive_next(wait))
     }
 
-    /// Sends a request and returns its number, which the response will have. Several requests can be on their way.
+    /// Sends a request and returns its number, which the response will have. Several requests can be on their way. If the
+    /// send is given up, no response will be received.
     ///
     /// # Errors
     /// Those of [`Connection::send`].
     pub fn start_request(&mut self, request: &[u8]) -> Result<u64, Error> {
-        let id = self.take_id();
-        blocking(self.send_parts(FrameKind::Request, id, request, self.until()))?;
-        Ok(id)
+        let wait = self.until();
+        blocking(self.start_waiting(request, wait))
     }
 
-    /// Sends a request and waits for the response.
+    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive meanwhile are
+    /// kept for [`Connection::receive`], up to `max_message` bytes of them, or 64 KiB if that is more.
     ///
     /// # Errors
-    /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if something other than the response
-    /// arrives.
+    /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if a request arrives, which could
+    /// not be answered meanwhile, or more than is kept; [`Error::Ended`] if the peer closes the connection.
     pub fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
-        blocking(self.call_waiting(request, self.until()))
+        let wait = self.until();
+        blocking(self.call_waiting(request, wait))
     }
 
     /// Answers a request.
@@ -202,7 +248,8 @@ impl Connection {
     /// # Errors
     /// [`Error::InvalidCall`] if `to` is not a request; those of [`Connection::send`].
     pub fn respond(&mut self, to: &Incoming, response: &[u8]) -> Result<(), Error> {
-        blocking(self.respond_waiting(to, response, self.until()))
+        let wait = self.until();
+        blocking(self.respond_waiting(to, response, wait))
     }
 
     /// [`Connection::send`] as a future. If it is dropped after a part of the message has been sent, nothing more can be
@@ -219,10 +266,18 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::receive`].
     pub async fn receive_async(&mut self) -> Result<Option<Incoming>, Error> {
-        self.receive_parts(Wait::Await).await
+        self.receive_next(Wait::Await).await
     }
 
-    /// [`Connection::call`] as a future.
+    /// [`Connection::start_request`] as a future.
+    ///
+    /// # Errors
+    /// Those of [`Connection::start_request`].
+    pub async fn start_request_async(&mut self, request: &[u8]) -> Result<u64, Error> {
+        self.start_waiting(request, Wait::Await).await
+    }
+
+    /// [`Connection::call`] as a future. If it is dropped, its response is skipped.
     ///
     /// # Errors
     /// Those of [`Connection::call`].
@@ -243,18 +298,22 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the peer ended the connection first.
     pub fn close(mut self) -> Result<(), Error> {
-        self.finish()?;
         let wait = self.until();
-        blocking(async {
-            while self.slots.is_sending() {
-                self.collect_send(wait).await?;
-            }
-            Ok(())
-        })
+        blocking(self.close_waiting(wait))
     }
 
-    pub(crate) fn until(&self) -> Wait {
-        Wait::Until(self.options.timeout.map(|timeout| Instant::now() + timeout))
+    /// [`Connection::close`] as a future. If it is dropped, so is the connection.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if the peer ended the connection first.
+    pub async fn close_async(mut self) -> Result<(), Error> {
+        self.close_waiting(Wait::Await).await
+    }
+
+    pub(crate) fn until(&mut self) -> Wait {
+        self.taken = 0;
+        // A limit beyond what the clock can count is none.
+        Wait::Until(self.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
     fn take_id(&mut self) -> u64 {
@@ -263,18 +322,43 @@ impl Connection {
         id
     }
 
+    async fn close_waiting(&mut self, wait: Wait) -> Result<(), Error> {
+        self.finish()?;
+        while self.slots.is_sending() {
+            self.collect_send(wait).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_waiting(&mut self, request: &[u8], wait: Wait) -> Result<u64, Error> {
+        let id = self.take_id();
+        self.send_parts(FrameKind::Request, id, request, wait).await?;
+        self.started.insert(id);
+        Ok(id)
+    }
+
     async fn call_waiting(&mut self, request: &[u8], wait: Wait) -> Result<Vec<u8>, Error> {
         let id = self.take_id();
         self.send_parts(FrameKind::Request, id, request, wait).await?;
         loop {
-            match self.receive_parts(wait).await? {
+            match self.receive_parts(Some(id), wait).await? {
                 Some(Incoming { kind: Kind::Response, id: of, bytes }) if of == id => return Ok(bytes),
-                // The response to a call that was given up.
-                Some(Incoming { kind: Kind::Response, id: of, .. }) if of < id => {}
-                Some(_) => return Err(Error::Protocol("something other than the response to a call")),
+                Some(Incoming { kind: Kind::Request, .. }) => {
+                    return Err(self.violation("a request while a call waited for its response"));
+                }
+                Some(other) => self.keep(other)?,
                 None => return Err(Error::Ended(EndReason::Disconnected)),
             }
         }
+    }
+
+    fn keep(&mut self, message: Incoming) -> Result<(), Error> {
+        self.kept_bytes += kept_size(&message);
+        if self.kept_bytes > MIN_KEPT.max(self.options.max_message as usize) {
+            return Err(self.violation("too much while a call waited for its response"));
+        }
+        self.kept.push_back(message);
+        Ok(())
     }
 
     async fn respond_waiting(&mut self, to: &Incoming, response: &[u8], wait: Wait) -> Result<(), Error> {
@@ -413,7 +497,16 @@ impl Connection {
 // --- Receiving -------------------------------------------------------------------------------------------------------
 
 impl Connection {
-    async fn receive_parts(&mut self, wait: Wait) -> Result<Option<Incoming>, Error> {
+    async fn receive_next(&mut self, wait: Wait) -> Result<Option<Incoming>, Error> {
+        if let Some(message) = self.kept.pop_front() {
+            self.kept_bytes -= kept_size(&message);
+            return Ok(Some(message));
+        }
+        self.receive_parts(None, wait).await
+    }
+
+    /// The next message that is not a response to a call other than `call`.
+    async fn receive_parts(&mut self, call: Option<u64>, wait: Wait) -> Result<Option<Incoming>, Error> {
         loop {
             let Some(frame) = self.next_frame(wait).await? else {
                 if self.assembly.is_partial() {
@@ -429,11 +522,16 @@ impl Connection {
                 Ok(Some(message)) => {
                     self.statistics.messages_received += 1;
                     self.release(frame);
-                    return Ok(Some(message));
+                    let is_for_nobody = message.kind == Kind::Response
+                        && Some(message.id) != call
+                        && !self.started.remove(&message.id);
+                    if !is_for_nobody {
+                        return Ok(Some(message));
+                    }
                 }
                 Ok(None) => self.release(frame),
                 Err(error) => {
-                    let _ = self.vi.disconnect();
+                    self.refuse();
                     return Err(error);
                 }
             }
@@ -443,6 +541,9 @@ impl Connection {
     /// The next data frame, which stays in its slot until it is released. `None` after the peer's end.
     pub(crate) async fn next_frame(&mut self, wait: Wait) -> Result<Option<Arrived>, Error> {
         loop {
+            if self.is_refused {
+                return Err(Error::Ended(self.vi.end_reason().unwrap_or(EndReason::Disconnected)));
+            }
             if let Some(frame) = self.inbox.pop_front() {
                 return Ok(Some(frame));
             }
@@ -473,8 +574,26 @@ impl Connection {
         }
     }
 
+    /// Keeps a peer from prolonging a call with frames that arrive as fast as they are taken: a completion that is there
+    /// is returned even after the deadline, and without a pause in which an executor could do something else. As many
+    /// frames as the slots hold may have arrived before.
+    async fn take_turn(&mut self, wait: Wait) -> Result<(), Error> {
+        if self.taken < self.options.receive_slots + CONTROL_SLOTS {
+            self.taken += 1;
+            return Ok(());
+        }
+        self.taken = 1;
+        match wait {
+            Wait::Until(Some(deadline)) if Instant::now() >= deadline => return Err(Error::TimedOut),
+            Wait::Until(_) => {}
+            Wait::Await => let_others_run().await,
+        }
+        Ok(())
+    }
+
     /// Waits for a frame and takes note of it.
     async fn take_completion(&mut self, wait: Wait) -> Result<(), Error> {
+        self.take_turn(wait).await?;
         let completion = match wait {
             Wait::Until(deadline) => self.vi.receive_wait(Wait::remaining(deadline))?,
             Wait::Await => self.vi.receive_completion().await?,
@@ -499,14 +618,26 @@ impl Connection {
     }
 
     /// Ends the connection because of the peer's mistake.
-    pub(crate) fn violation(&self, what: &'static str) -> Error {
-        let _ = self.vi.disconnect();
+    pub(crate) fn violation(&mut self, what: &'static str) -> Error {
+        self.refuse();
         Error::Protocol(what)
+    }
+
+    /// Ends the connection. Frames behind the mistake, which have arrived or are in the inbox, are not received: they
+    /// would look like the continuation of what was received before.
+    fn refuse(&mut self) {
+        self.is_refused = true;
+        self.inbox.clear();
+        let _ = self.vi.disconnect();
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // In a forked child it would announce the end of the parent's connection.
+        if self.is_stream || std::thread::panicking() || self.tag.is_forked_child() {
+            return;
+        }
         // Errors are those of a connection that has ended. Dropping the VI disconnects it.
         let _ = self.finish();
     }

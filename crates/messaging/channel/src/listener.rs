@@ -1,6 +1,6 @@
 //! Listeners, which accept connections.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, let_others_run};
 use crate::error::Error;
 use crate::options::Options;
 use crate::transport::Transport;
@@ -8,7 +8,7 @@ use futures_channel::mpsc::{Receiver, Sender, channel};
 use longma_via::{Address, ConnectionRequest};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Accepts connections at a name. Dropping it stops listening; accepted connections remain.
 pub struct Listener {
@@ -46,15 +46,21 @@ impl Listener {
         self.accept_within(None)
     }
 
-    /// Waits up to `timeout` for each client that asks for a connection.
+    /// Waits up to `timeout` for the next connection.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; those of [`Listener::accept`].
     pub fn accept_within(&self, timeout: Option<Duration>) -> Result<Connection, Error> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let request = self.listener.wait(timeout)?;
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let request = self.listener.wait(remaining)?;
             if let Some(connection) = answer(&self.transport, request, self.options)? {
                 return Ok(connection);
+            }
+            // Clients that give up, one after the other, do not prolong the wait.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::TimedOut);
             }
         }
     }
@@ -76,7 +82,7 @@ impl Listener {
             .name("channel-listener".into())
             .spawn(move || waiting.pass_on(&mut sender))
             .map_err(|error| Error::Via(longma_via::Error::system("starting a listener's thread", error)))?;
-        Ok(AsyncListener { listener, requests, thread: Some(thread) })
+        Ok(AsyncListener { listener, requests, thread: Some(thread), home: std::process::id() })
     }
 
     fn pass_on(&self, sender: &mut Sender<ConnectionRequest>) {
@@ -111,6 +117,8 @@ pub struct AsyncListener {
     listener: Arc<Listener>,
     requests: Receiver<ConnectionRequest>,
     thread: Option<JoinHandle<()>>,
+    /// The process to which the thread belongs.
+    home: u32,
 }
 
 impl AsyncListener {
@@ -126,6 +134,7 @@ impl AsyncListener {
             if let Some(connection) = answer(&self.listener.transport, request, self.listener.options)? {
                 return Ok(connection);
             }
+            let_others_run().await;
         }
     }
 }
@@ -133,7 +142,10 @@ impl AsyncListener {
 impl Drop for AsyncListener {
     fn drop(&mut self) {
         self.listener.close();
-        if let Some(thread) = self.thread.take() {
+        // A forked child does not have the thread, and would wait for it forever.
+        if let Some(thread) = self.thread.take()
+            && std::process::id() == self.home
+        {
             // The thread does not panic; if it did, there is nothing left to do here.
             let _ = thread.join();
         }

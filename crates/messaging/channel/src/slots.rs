@@ -5,9 +5,42 @@
 
 use crate::flow::CONTROL_SLOTS;
 use crate::options::Options;
-use crate::transport::Transport;
 use crate::wire::{HEADER_BYTES, Header};
-use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Vi};
+use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, ProtectionTag, Vi};
+
+/// A protection tag of one connection. A NIC shows the memory of a tag to the peers of all VIs with that tag: with a
+/// common tag, each peer would be shown the memory of all connections.
+pub(crate) struct Tag {
+    nic: Nic,
+    tag: ProtectionTag,
+    /// The process that created it.
+    home: u32,
+}
+
+impl Tag {
+    pub(crate) fn new(nic: &Nic) -> Result<Self, Error> {
+        Ok(Self { nic: nic.clone(), tag: nic.create_protection_tag()?, home: std::process::id() })
+    }
+
+    pub(crate) fn get(&self) -> ProtectionTag {
+        self.tag
+    }
+
+    /// Whether this is a forked child, to which the connection does not belong.
+    pub(crate) fn is_forked_child(&self) -> bool {
+        std::process::id() != self.home
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        if self.is_forked_child() {
+            return;
+        }
+        // It is dropped after the VI and the memory that use it.
+        let _ = self.nic.destroy_protection_tag(self.tag);
+    }
+}
 
 pub(crate) struct Slots {
     memory: MemoryRegion,
@@ -22,13 +55,13 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(transport: &Transport, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(tag: &Tag, options: &Options) -> Result<Self, Error> {
         let slot_bytes = options.slot_bytes as usize;
         let receive_slots = (options.receive_slots + CONTROL_SLOTS) as usize;
         let first_control = receive_slots + options.send_slots as usize;
         let all = first_control + CONTROL_SLOTS as usize;
         Ok(Self {
-            memory: transport.nic().allocate(all * slot_bytes, MemoryAttributes::local(transport.tag()))?,
+            memory: tag.nic.allocate(all * slot_bytes, MemoryAttributes::local(tag.tag))?,
             slot_bytes,
             receive_slots,
             first_control,

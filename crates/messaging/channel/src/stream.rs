@@ -8,8 +8,9 @@ use std::io;
 /// A connection as a stream of bytes in both directions.
 ///
 /// Written bytes are on their way when `write` returns; nothing is buffered. `read` returns 0 when the peer has called
-/// [`Stream::finish`] or has closed the stream; if the peer's process ends otherwise, it fails with
-/// [`io::ErrorKind::ConnectionReset`], so that a shortened transfer is noticed.
+/// [`Stream::finish`] or [`Stream::close`]. If the peer drops the stream without either (after an error in the middle of
+/// a copy, say), or its process ends, `read` fails with [`io::ErrorKind::ConnectionReset`], so that a shortened transfer
+/// is noticed.
 pub struct Stream {
     connection: Connection,
     /// The frame that is being read, and the number of its bytes that have been read.
@@ -18,7 +19,8 @@ pub struct Stream {
 
 impl Connection {
     /// Uses the connection as a stream of bytes. The peer must do the same.
-    pub fn into_stream(self) -> Stream {
+    pub fn into_stream(mut self) -> Stream {
+        self.is_stream = true;
         Stream { connection: self, frame: None }
     }
 }
@@ -49,7 +51,8 @@ impl Stream {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(frame));
         }
-        let Some(frame) = blocking(self.connection.next_frame(self.connection.until()))? else {
+        let wait = self.connection.until();
+        let Some(frame) = blocking(self.connection.next_frame(wait))? else {
             return Ok(None);
         };
         if frame.header.kind != FrameKind::Bytes || frame.length == 0 {
@@ -79,7 +82,8 @@ impl io::Read for Stream {
 
 impl io::Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(blocking(self.connection.send_bytes(bytes, self.connection.until()))?)
+        let wait = self.connection.until();
+        Ok(blocking(self.connection.send_bytes(bytes, wait))?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,13 +1,12 @@
 //! The NIC that connections use.
 
 use crate::error::Error;
-use longma_via::{Nic, ProtectionTag};
+use longma_via::Nic;
 
 /// A NIC for any number of listeners and connections. Clones use the same NIC.
 #[derive(Clone)]
 pub struct Transport {
     nic: Nic,
-    tag: ProtectionTag,
 }
 
 impl Transport {
@@ -22,18 +21,13 @@ impl Transport {
     /// Uses an open NIC, for example one with the UDP provider of `longma-via`.
     ///
     /// # Errors
-    /// If all protection tags of the NIC are in use.
+    /// None at present.
     pub fn over(nic: Nic) -> Result<Self, Error> {
-        let tag = nic.create_protection_tag()?;
-        Ok(Self { nic, tag })
+        Ok(Self { nic })
     }
 
     /// The NIC.
     pub fn nic(&self) -> &Nic {
         &self.nic
-    }
-
-    pub(crate) fn tag(&self) -> ProtectionTag {
-        self.tag
     }
 }

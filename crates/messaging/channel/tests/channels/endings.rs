@@ -3,6 +3,7 @@
 use super::*;
 use longma_channel::Error;
 use longma_via::EndReason;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 /// The name of the listener to which a child process connects.
@@ -55,6 +56,33 @@ fn everything_sent_before_a_close_arrives() {
         });
         assert_eq!(server.receive().unwrap(), None);
     }
+}
+
+#[test]
+fn a_stream_dropped_in_the_middle_does_not_look_complete() {
+    for transports in transports() {
+        let [client, mut server] = pair(&transports, [options(); 2]).map(Connection::into_stream);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut client = client;
+                client.write_all(&[1; 1000]).unwrap();
+            });
+            let mut received = Vec::new();
+            let end = server.read_to_end(&mut received).unwrap_err();
+            assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset);
+        });
+    }
+}
+
+#[test]
+fn a_panic_does_not_look_like_a_close() {
+    let [client, mut server] = shared([options(); 2]);
+    let panicking = std::thread::spawn(move || {
+        let _client = client;
+        std::panic::panic_any("meant");
+    });
+    assert!(panicking.join().is_err());
+    assert!(matches!(server.receive(), Err(Error::Ended(_))));
 }
 
 #[test]

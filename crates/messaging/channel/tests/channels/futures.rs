@@ -86,6 +86,25 @@ fn a_message_received_in_many_dropped_futures_arrives_whole() {
 }
 
 #[test]
+fn started_requests_and_closes_are_futures_too() {
+    for transports in transports() {
+        let [mut client, mut server] = pair(&transports, [options(), small()]);
+        run(async move {
+            let service = tokio::spawn(async move {
+                while let Some(request) = server.receive_async().await.unwrap() {
+                    server.respond_async(&request, &request.bytes).await.unwrap();
+                }
+            });
+            let id = client.start_request_async(&[1; 200]).await.unwrap();
+            let response = client.receive_async().await.unwrap().unwrap();
+            assert_eq!((response.id, response.bytes), (id, vec![1; 200]));
+            client.close_async().await.unwrap();
+            service.await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_dropped_listener_releases_its_name() {
     let transport = Transport::shared_memory().unwrap();
     let name = name();

@@ -98,6 +98,48 @@ fn a_message_that_is_too_long_is_refused_before_it_arrives() {
 }
 
 #[test]
+fn a_call_keeps_a_bounded_amount_for_later() {
+    let [mut client, mut server] = shared([Options { max_message: 1 << 20, ..options() }, options()]);
+    let flood = std::thread::spawn(move || {
+        let sent = (0..10_000).take_while(|_| server.send(&[1; 10_000]).is_ok()).count();
+        assert!(sent < 200, "{sent} messages of 10 KB while a call waited");
+    });
+    assert!(matches!(client.call(b"x"), Err(Error::Protocol(_))));
+    assert!(matches!(client.send(b"x"), Err(Error::Ended(_))), "the connection has ended");
+    drop(client);
+    flood.join().unwrap();
+}
+
+#[test]
+fn nothing_is_received_behind_a_violation() {
+    let bad = [
+        frame(FrameKind::Bytes, 0, 0, 0, b"x"),
+        frame(FrameKind::Message, 0, 1001, 0, b"x"),
+        frame(FrameKind::Message, 0, 3, 0, b"four"),
+        vec![0; 16],
+    ];
+    for (bad, sends_first) in bad.iter().flat_map(|bad| [(bad, false), (bad, true)]) {
+        let (mut connection, peer) = victim();
+        connection.set_timeout(Some(Duration::from_millis(50)));
+        peer.send(&hello());
+        peer.send(bad);
+        peer.send(&frame(FrameKind::Message, 0, 1, 0, b"x"));
+        std::thread::sleep(Duration::from_millis(5));
+        // Waiting for credits takes the frames out of the queue of the VI. It may also find the mistake.
+        let mut found =
+            sends_first && (0..3).any(|_| matches!(connection.send(b"y"), Err(Error::Protocol(_))));
+        while !found {
+            let error = connection.receive().unwrap_err();
+            found = matches!(error, Error::Protocol(_) | Error::TooLong { .. });
+            assert!(found, "{error}");
+        }
+        for _ in 0..3 {
+            assert!(matches!(connection.receive(), Err(Error::Ended(_))));
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_overruns_its_credits_loses_the_connection() {
     let (mut connection, peer) = victim();
     peer.send(&hello());

@@ -1,8 +1,10 @@
 //! Connections between two threads or processes, over shared memory and over UDP.
 
 mod endings;
+mod forked;
 mod futures;
 mod hostile;
+mod limits;
 mod messages;
 
 use longma_channel::{Connection, Listener, Options, Transport};

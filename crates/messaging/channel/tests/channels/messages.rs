@@ -81,6 +81,45 @@ fn requests_are_answered_in_any_order() {
 }
 
 #[test]
+fn a_call_loses_nothing_that_arrives_before_its_response() {
+    for transports in transports() {
+        let [mut client, mut server] = pair(&transports, [options(), small()]);
+        let service = std::thread::spawn(move || {
+            server.send(&[5; 300]).unwrap();
+            for _ in 0..3 {
+                let request = server.receive().unwrap().unwrap();
+                server.respond(&request, &request.bytes).unwrap();
+                // Once more, which nobody waits for.
+                server.respond(&request, &request.bytes).unwrap();
+            }
+            assert_eq!(server.receive().unwrap(), None);
+        });
+        let first = client.start_request(b"first").unwrap();
+        assert_eq!(client.call(b"second").unwrap(), b"second");
+        assert_eq!(client.receive().unwrap().unwrap().bytes, [5; 300]);
+        let response = client.receive().unwrap().unwrap();
+        assert_eq!((response.kind, response.id, &response.bytes[..]), (Kind::Response, first, &b"first"[..]));
+        assert_eq!(client.call(b"third").unwrap(), b"third");
+        client.set_timeout(Some(Duration::from_millis(20)));
+        assert!(matches!(client.receive(), Err(Error::TimedOut)));
+        client.close().unwrap();
+        service.join().unwrap();
+    }
+}
+
+#[test]
+fn the_response_to_a_call_given_up_is_for_nobody() {
+    let [mut client, mut server] = shared([options(); 2]);
+    client.set_timeout(Some(Duration::from_millis(20)));
+    assert!(matches!(client.call(b"late"), Err(Error::TimedOut)));
+    client.set_timeout(Some(TIMEOUT));
+    let request = server.receive().unwrap().unwrap();
+    server.respond(&request, b"too late").unwrap();
+    server.send(b"next").unwrap();
+    assert_eq!(client.receive().unwrap().unwrap().bytes, b"next");
+}
+
+#[test]
 fn streams_carry_bytes_both_ways_until_each_side_finishes() {
     for transports in transports() {
         let ends = pair(&transports, [Options { slot_bytes: 100, ..options() }, options()]);

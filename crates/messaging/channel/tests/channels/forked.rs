@@ -1,0 +1,60 @@
+//! Forked children, which inherit connections and listeners that do not belong to them.
+
+use super::*;
+use std::time::Instant;
+
+unsafe extern "C" {
+    safe fn fork() -> i32;
+    safe fn _exit(status: i32) -> !;
+    safe fn kill(process: i32, signal: i32) -> i32;
+    fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+}
+
+/// Runs `child` in a forked child and returns its wait status. A child that hangs is killed.
+fn in_child(child: impl FnOnce()) -> i32 {
+    const WNOHANG: i32 = 1;
+    const SIGKILL: i32 = 9;
+    let process = fork();
+    if process == 0 {
+        child();
+        _exit(0);
+    }
+    assert!(process > 0);
+    let (begin, mut status) = (Instant::now(), 0);
+    loop {
+        // SAFETY: writes to a local integer.
+        if unsafe { waitpid(process, &raw mut status, WNOHANG) } != 0 {
+            return status;
+        }
+        if begin.elapsed() > Duration::from_secs(10) {
+            kill(process, SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What the parent keeps: the child drops a copy of the memory, and so ends nothing of the parent.
+#[test]
+fn what_a_forked_child_drops_stays_with_its_parent() {
+    for [client, server] in transports() {
+        let (name, mut ends) = (name(), pair(&[client.clone(), server.clone()], [options(); 2]).map(Some));
+        let mut listener = Some(server.listen(&name, options()).unwrap().into_async().unwrap());
+        let status = in_child(|| {
+            drop(std::mem::take(&mut ends));
+            drop(listener.take());
+        });
+        assert_eq!(status, 0, "9 is a child that hung");
+        let [Some(client_end), Some(server_end)] = &mut ends else { panic!("the parent has its own") };
+        client_end.send(b"to the server").unwrap();
+        assert_eq!(server_end.receive().unwrap().unwrap().bytes, b"to the server");
+        server_end.send(b"to the client").unwrap();
+        assert_eq!(client_end.receive().unwrap().unwrap().bytes, b"to the client");
+        // The parent still listens.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.connect(&address(&server, &name), options()).unwrap());
+            let accepted = async { tokio::time::timeout(TIMEOUT, listener.as_mut().unwrap().accept()).await };
+            runtime.block_on(accepted).unwrap().unwrap();
+        });
+    }
+}
