@@ -15,15 +15,12 @@ impl Transport {
     /// # Errors
     /// If the system refuses a resource.
     pub fn shared_memory() -> Result<Self, Error> {
-        Self::over(Nic::open()?)
+        Ok(Self::over(Nic::open()?))
     }
 
     /// Uses an open NIC, for example one with the UDP provider of `longma-via`.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn over(nic: Nic) -> Result<Self, Error> {
-        Ok(Self { nic })
+    pub fn over(nic: Nic) -> Self {
+        Self { nic }
     }
 
     /// The NIC.

@@ -32,7 +32,7 @@ fn small() -> Options {
 }
 
 fn udp() -> Transport {
-    Transport::over(Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()))).unwrap()
+    Transport::over(Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap())))
 }
 
 /// A transport for the client and one for the server, for each provider.
