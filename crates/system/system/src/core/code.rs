@@ -90,8 +90,8 @@ fn checks_of(op: Op) -> u8 {
         _ => 0,
     };
     let modifies = if modifies_memory(row) { check::MODIFIES } else { 0 };
-    // The first three always trap. The semantics of SC.Q change the reservation before they may trap.
-    let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::ScQ);
+    // These always trap.
+    let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl);
     let is_alone = must || counter | modifies != 0 || row.extension == Extension::Privileged;
     unit | counter | modifies | if is_alone { check::ALONE } else { 0 }
 }
