@@ -17,6 +17,7 @@ mod register_accesses;
 mod return_stack;
 mod shared_code;
 mod stop;
+pub mod system;
 mod traced_blocks;
 
 pub use crate::{

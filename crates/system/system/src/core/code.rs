@@ -1,7 +1,7 @@
 //! Decoded instructions by physical page. A store to a page drops its instructions, so that decoded code always matches
 //! memory, whichever virtual address the store used.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use longma_loongarch::semantics::{Semantics, privileged};
@@ -67,6 +67,11 @@ impl Step {
             let run: Semantics<Core> = |_, _, _| Err(Trap::IllegalInstruction);
             return Self { run, instruction, checks: check::ALONE, sets_program_counter: false };
         };
+        Self::of(instruction)
+    }
+
+    /// The step of an instruction.
+    pub fn of(instruction: Instruction) -> Self {
         let sets_program_counter = privileged::sets_program_counter(instruction.op);
         let run = privileged::semantics_of(instruction.op);
         Self { run, instruction, checks: checks_of(instruction.op), sets_program_counter }
@@ -110,12 +115,14 @@ pub struct Block {
     pub checks: u8,
     /// Whether the last instruction sets the program counter.
     pub sets_program_counter: bool,
+    /// The number of times that the block has begun.
+    pub runs: Cell<u32>,
 }
 
 impl Block {
     /// Decodes the block at the beginning of `words`, which is not empty.
     fn new(words: impl Iterator<Item = u32>) -> Self {
-        let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false };
+        let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false, runs: Cell::new(0) };
         let mut steps = Vec::new();
         for step in words.map(Step::new) {
             if step.checks & check::ALONE != 0 && !steps.is_empty() {
@@ -149,9 +156,38 @@ pub struct CodePage {
     blocks: Box<[OnceCell<Block>]>,
     /// The number of decoded instructions of all pages.
     kept: Rc<Cell<usize>>,
+    hosts: RefCell<Hosts>,
+}
+
+/// Host code by virtual address. A page may be mapped at several.
+#[derive(Default)]
+struct Hosts {
+    /// The epoch of the host addresses; see [`super::Translation`].
+    epoch: u64,
+    addresses: FxHashMap<u64, Option<u64>>,
 }
 
 impl CodePage {
+    /// Whether a block that begins at the instruction `index` of the page has been decoded.
+    pub fn has_block(&self, index: usize) -> bool {
+        self.blocks[index % STEPS].get().is_some()
+    }
+
+    /// The result of [`CodePage::set_host`] for a program counter, if it was called in this epoch.
+    pub fn host(&self, pc: u64, epoch: u64) -> Option<Option<u64>> {
+        let hosts = self.hosts.borrow();
+        if hosts.epoch == epoch { hosts.addresses.get(&pc).copied() } else { None }
+    }
+
+    /// Keeps the host address for a program counter, or that there is none.
+    pub fn set_host(&self, pc: u64, epoch: u64, host: Option<u64>) {
+        let mut hosts = self.hosts.borrow_mut();
+        if hosts.epoch != epoch {
+            *hosts = Hosts { epoch, ..Hosts::default() };
+        }
+        hosts.addresses.insert(pc, host);
+    }
+
     /// Whether the page is still in the cache. A store to it, or a full cache, removes it.
     pub fn is_valid(&self) -> bool {
         self.valid.get()
@@ -196,7 +232,7 @@ impl CodeCache {
         }
         let blocks = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
         let kept = Rc::clone(&self.kept);
-        let page = Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept });
+        let page = Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept, hosts: RefCell::default() });
         self.pages.insert(address, Rc::clone(&page));
         (page, true)
     }

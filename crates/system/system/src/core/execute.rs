@@ -1,5 +1,6 @@
 //! Executes instructions, and decides when to check for interrupts.
 
+use longma_core::system::{Exit, Frame};
 use longma_loongarch::{Location, State, Trap};
 
 use super::code::{Block, CodePage, Step, check};
@@ -21,7 +22,7 @@ pub enum Pause {
 
 impl Core {
     /// Runs until the cycle `end` or until there is another reason to pause.
-    pub(crate) fn run(&self, state: &mut State, end: u64) -> Pause {
+    pub(crate) fn run(&self, frame: &mut Frame, end: u64) -> Pause {
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
@@ -47,34 +48,43 @@ impl Core {
                 }
             }
             if let Some(line) = pending.filter(|_| self.interrupts_enabled()) {
-                self.enter(state, Exception::Interrupt(line), Record::default());
+                self.enter(&mut frame.state, Exception::Interrupt(line), Record::default());
                 self.advance_clock(1);
                 continue;
             }
             self.grant(end);
-            self.execute(state);
+            self.execute(frame);
         }
     }
 
     /// Executes instructions until the core must check for interrupts or its turn is over.
-    fn execute(&self, state: &mut State) {
+    fn execute(&self, frame: &mut Frame) {
+        let mut must_interpret = false;
         while !self.is_due() {
-            let pc = state.pc;
+            let pc = frame.state.pc;
             match self.code_page(pc) {
-                Ok(page) => self.execute_page(state, &page),
+                Ok(page) => match self.host_code(frame, &page, pc).filter(|_| !must_interpret) {
+                    // Translated code executes whole blocks only.
+                    Some(host) => must_interpret = self.run_translated(frame, host) == Exit::Budget,
+                    None => {
+                        must_interpret = false;
+                        self.execute_page(&mut frame.state, &page);
+                    }
+                },
                 Err(exception) => {
                     self.advance_clock(1);
                     let record = Record { address: pc, word: None };
-                    self.enter(state, exception, record);
+                    self.enter(&mut frame.state, exception, record);
                 }
             }
         }
     }
 
-    /// Executes instructions of one page until control leaves it or the core must check its state, as after a store to
-    /// the page or a new mapping.
+    /// Interprets instructions of one page until control leaves it, a block should be translated, or the core must check
+    /// its state, as after a store to the page or a new mapping.
     fn execute_page(&self, state: &mut State, page: &CodePage) {
         let start = state.pc & !(PAGE_BYTES - 1);
+        let mut is_first = true;
         loop {
             let offset = state.pc.wrapping_sub(start);
             // A misaligned program counter leaves the page, too, and raises an exception.
@@ -82,13 +92,17 @@ impl Core {
                 return;
             }
             let block = page.block((offset / 4) as usize, |address| self.word(address));
+            if self.count_run(block) && !std::mem::take(&mut is_first) {
+                return;
+            }
+            is_first = false;
             if !self.can_run(block) {
                 let Some(step) = block.steps.first() else { return };
-                if !self.execute_step(state, page, step) {
+                if !self.execute_step(state, page.address, step) {
                     return;
                 }
             } else if let Some(step) = self.run_block(state, block)
-                && !self.execute_step(state, page, step)
+                && !self.execute_step(state, page.address, step)
             {
                 return;
             }
@@ -136,8 +150,9 @@ impl Core {
         None
     }
 
-    /// Executes one instruction with all checks and effects. Returns whether execution may continue in the page.
-    fn execute_step(&self, state: &mut State, page: &CodePage, step: &Step) -> bool {
+    /// Executes one instruction of the physical page `page` with all checks and effects. Returns whether execution may
+    /// continue in the page.
+    pub(super) fn execute_step(&self, state: &mut State, page: u64, step: &Step) -> bool {
         self.advance_clock(1);
         self.is_alone.set(true);
         let outcome = match step.checks & !check::ALONE {
@@ -157,8 +172,8 @@ impl Core {
 
     /// Enters the handler of the exception that a step raised.
     #[cold]
-    fn enter_for(&self, state: &mut State, page: &CodePage, step: &Step, trap: Trap) {
-        let word = self.word(page.address + state.pc % PAGE_BYTES);
+    fn enter_for(&self, state: &mut State, page: u64, step: &Step, trap: Trap) {
+        let word = self.word(page + state.pc % PAGE_BYTES);
         let (exception, record) = match self.refusal(state, step) {
             Some(exception) => (exception, Record { address: state.r(step.instruction.j), word: Some(word) }),
             None => self.exception_of_trap(state, &step.instruction, word, trap),
