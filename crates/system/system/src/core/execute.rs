@@ -23,6 +23,8 @@ pub enum Pause {
 impl Core {
     /// Runs until the cycle `end` or until there is another reason to pause.
     pub(crate) fn run(&self, frame: &mut Frame, end: u64) -> Pause {
+        // The last turn may have ended anywhere in a block, which is no reason to translate its rest.
+        let mut is_resumed = true;
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
@@ -53,13 +55,14 @@ impl Core {
                 continue;
             }
             self.grant(end);
-            self.execute(frame);
+            self.execute(frame, std::mem::take(&mut is_resumed));
         }
     }
 
-    /// Executes instructions until the core must check for interrupts or its turn is over.
-    fn execute(&self, frame: &mut Frame) {
-        let mut must_interpret = false;
+    /// Executes instructions until the core must check for interrupts or its turn is over. If `is_resumed`, the first
+    /// block may be the rest of one.
+    fn execute(&self, frame: &mut Frame, is_resumed: bool) {
+        let mut must_interpret = is_resumed;
         while !self.is_due() {
             let pc = frame.state.pc;
             match self.code_page(pc) {
@@ -67,8 +70,8 @@ impl Core {
                     // Translated code executes whole blocks only.
                     Some(host) => must_interpret = self.run_translated(frame, host) == Exit::Budget,
                     None => {
-                        must_interpret = false;
-                        self.execute_page(&mut frame.state, &page);
+                        let is_part = std::mem::take(&mut must_interpret);
+                        self.execute_page(&mut frame.state, &page, is_part);
                     }
                 },
                 Err(exception) => {
@@ -81,8 +84,8 @@ impl Core {
     }
 
     /// Interprets instructions of one page until control leaves it, a block should be translated, or the core must check
-    /// its state, as after a store to the page or a new mapping.
-    fn execute_page(&self, state: &mut State, page: &CodePage) {
+    /// its state, as after a store to the page or a new mapping. If `is_part`, the first block may be a part of one.
+    fn execute_page(&self, state: &mut State, page: &CodePage, mut is_part: bool) {
         let start = state.pc & !(PAGE_BYTES - 1);
         let mut is_first = true;
         loop {
@@ -92,19 +95,23 @@ impl Core {
                 return;
             }
             let block = page.block((offset / 4) as usize, |address| self.word(address));
-            if self.count_run(block) && !std::mem::take(&mut is_first) {
+            if !is_part && self.count_run(block) && !is_first {
                 return;
             }
             is_first = false;
             if !self.can_run(block) {
                 let Some(step) = block.steps.first() else { return };
+                is_part = !step.sets_program_counter;
                 if !self.execute_step(state, page.address, step) {
                     return;
                 }
-            } else if let Some(step) = self.run_block(state, block)
-                && !self.execute_step(state, page.address, step)
-            {
-                return;
+            } else if let Some(step) = self.run_block(state, block) {
+                is_part = !step.sets_program_counter;
+                if !self.execute_step(state, page.address, step) {
+                    return;
+                }
+            } else {
+                is_part = false;
             }
             if self.is_due() {
                 return;
