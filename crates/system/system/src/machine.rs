@@ -33,9 +33,9 @@ pub struct Configuration {
 }
 
 impl Default for Configuration {
-    /// One core and 1 GiB of memory, started on 2024-01-01, without translation.
+    /// One core and 1 GiB of memory, started on 2024-01-01, with translation.
     fn default() -> Self {
-        Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200, translation: false }
+        Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200, translation: true }
     }
 }
 
@@ -97,7 +97,9 @@ impl Machine {
         };
         let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s), translation));
         let state = State { pc: RESET_ADDRESS, ..State::default() };
-        let cores = (0..count).map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus)))).collect();
+        let cores = (0..count)
+            .map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus))))
+            .collect();
         Ok(Self { cores, bus, now: 0 })
     }
 

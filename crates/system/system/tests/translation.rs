@@ -65,16 +65,14 @@ fn is_access(op: Op) -> bool {
 fn instruction(random: &mut SplitMix64, arithmetic: &[Op], accesses: &[Op], atomics: &[Op]) -> u32 {
     let pick = |random: &mut SplitMix64, ops: &[Op]| ops[below(random, ops.len() as u64) as usize];
     loop {
-        let kind = below(random, 100);
-        let op = match kind {
+        let op = match below(random, 99) {
             0..50 => pick(random, arithmetic),
             50..85 => pick(random, accesses),
             85..92 => pick(random, atomics),
             92..94 => Op::RdtimeD,
             94..96 => Op::Csrxchg,
             96..98 => Op::FldD,
-            98 => Op::Syscall,
-            _ => Op::StW,
+            _ => Op::Syscall,
         };
         let word = op.row().matched | random.next_u64() as u32 & !op.row().mask;
         let mut i = decode(word).expect("a row with any operands decodes");
@@ -83,11 +81,6 @@ fn instruction(random: &mut SplitMix64, arithmetic: &[Op], accesses: &[Op], atom
             _ if is_arithmetic(op) => {}
             Op::Csrxchg => i.imm = i32::from(table::SAVE0) + below(random, 4) as i32,
             Op::RdtimeD | Op::Syscall => {}
-            // Changes the code.
-            Op::StW if kind == 99 => {
-                i.j = CODE_POINTER;
-                i.imm = 4 * below(random, 40) as i32;
-            }
             _ if below(random, 60) == 0 => {}
             _ => {
                 (i.j, i.k) = (DATA_POINTER, if is_access(op) { 0 } else { i.k });
@@ -125,13 +118,25 @@ fn body(random: &mut SplitMix64) -> Program {
                 let op = [Op::Beq, Op::Bne, Op::Blt, Op::Bgeu][below(random, 4) as usize];
                 code.put(op, register(random), register(random), 4 + 4 * below(random, 3) as i32);
             }
-            1 => drop(code.put(Op::Bnez, 0, register(random), 8)),
-            2 => drop(code.put(Op::Bl, 0, 0, 4 + 4 * below(random, 2) as i32)),
+            1 => {
+                code.put(Op::Bnez, 0, register(random), 8);
+            }
+            2 if below(random, 5) == 0 => {
+                // Copies an instruction to another place of the code.
+                let (copy, from, to) = (register(random), below(random, 40), below(random, 40));
+                code.put(Op::LdW, copy, CODE_POINTER, 4 * from as i32);
+                code.put(Op::StW, copy, CODE_POINTER, 4 * to as i32);
+            }
+            2 => {
+                code.put(Op::Bl, 0, 0, 4 + 4 * below(random, 2) as i32);
+            }
             _ => code.0.push(instruction(random, &arithmetic, &accesses, &atomics)),
         }
     }
     // Branches over the end land on these.
-    (0..4).for_each(|_| drop(code.put(Op::AddiD, 0, 0, 0)));
+    for _ in 0..4 {
+        code.put(Op::AddiD, 0, 0, 0);
+    }
     code.put(Op::AddiD, COUNTER, COUNTER, -1);
     let back = -4 * code.0.len() as i32;
     code.put(Op::Bnez, 0, COUNTER, back).put(Op::Idle, 0, 0, 0).put(Op::B, 0, 0, -4);

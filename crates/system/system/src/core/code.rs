@@ -122,7 +122,8 @@ pub struct Block {
 impl Block {
     /// Decodes the block at the beginning of `words`, which is not empty.
     fn new(words: impl Iterator<Item = u32>) -> Self {
-        let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false, runs: Cell::new(0) };
+        let mut block =
+            Self { steps: Box::default(), checks: 0, sets_program_counter: false, runs: Cell::new(0) };
         let mut steps = Vec::new();
         for step in words.map(Step::new) {
             if step.checks & check::ALONE != 0 && !steps.is_empty() {
@@ -232,7 +233,8 @@ impl CodeCache {
         }
         let blocks = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
         let kept = Rc::clone(&self.kept);
-        let page = Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept, hosts: RefCell::default() });
+        let page =
+            Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept, hosts: RefCell::default() });
         self.pages.insert(address, Rc::clone(&page));
         (page, true)
     }

@@ -299,11 +299,15 @@ impl Core {
 
     /// Updates the cached mode after a change of CRMD or MISC.
     fn update_mode(&self) {
-        self.mode.set(translation::mode(&self.registers));
+        let mode = translation::mode(&self.registers);
         let level = self.registers.field(csr::CRMD, 0..=1);
         let checks_alignment = self.registers.get(csr::MISC) >> (12 + level) & 1 == 1;
-        self.alignment.set(if checks_alignment { u64::MAX } else { 0 });
-        self.attend();
+        let alignment = if checks_alignment { u64::MAX } else { 0 };
+        let old = (self.mode.replace(mode), self.alignment.replace(alignment));
+        // Kernels enable and disable interrupts often, and rarely is one pending.
+        if old != (mode, alignment) || self.interrupts_enabled() && self.pending_interrupt().is_some() {
+            self.attend();
+        }
     }
 
     /// Translates an address.

@@ -112,8 +112,7 @@ impl Core {
         let mut bytes = [0; PAGE_BYTES as usize];
         // The page was memory when it was decoded, and the memory ranges never change.
         self.bus.memory.read(page.address, &mut bytes).ok()?;
-        let words: Vec<u32> =
-            bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let start = pc & !(PAGE_BYTES - 1);
         let has_run = |at: u64| {
             let index = at.wrapping_sub(start) / 4;

@@ -27,10 +27,7 @@ impl Emitter<'_> {
     pub(super) fn system_instruction(&mut self, i: &Instruction, following: Option<&Instruction>) -> bool {
         // These use constants that a frame does not have.
         let is_crc = matches!(i.op, Op::CrcWBW | Op::CrcWHW | Op::CrcWWW | Op::CrcWDW);
-        self.constant(i, following)
-            || self.integer(i)
-            || !is_crc && self.bits(i)
-            || self.system_memory(i)
+        self.constant(i, following) || self.integer(i) || !is_crc && self.bits(i) || self.system_memory(i)
     }
 
     fn system_memory(&mut self, i: &Instruction) -> bool {
@@ -81,7 +78,8 @@ impl Emitter<'_> {
     fn system_address(&mut self, i: &Instruction, bytes: i64, table: usize) {
         const SHIFT: i32 = 12 - size_of::<PageEntry>().ilog2() as i32;
         const MASK: i32 = ((Frame::PAGES - 1) * size_of::<PageEntry>()) as i32;
-        let indexed = i.op.row().operands.len() == 3 && i.op.row().operands[2] == super::memory::INDEX_OPERAND;
+        let indexed =
+            i.op.row().operands.len() == 3 && i.op.row().operands[2] == super::memory::INDEX_OPERAND;
         if indexed {
             let (j, k) = (self.read(i.j, Register::RCX), self.read(i.k, ADDRESS));
             self.a.op2(Code::Lea_r64_m, ADDRESS, MemoryOperand::with_base_index(j, k));
