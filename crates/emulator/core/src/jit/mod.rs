@@ -2,7 +2,7 @@
 //! techniques of dynamic binary translators since FX!32 and QEMU.
 
 mod address_filter;
-mod allocation;
+pub(crate) mod allocation;
 mod assembler;
 mod code_cache;
 mod cross_modification;
@@ -15,7 +15,7 @@ pub(crate) mod recovery;
 pub(crate) mod region;
 mod regions;
 mod registers;
-mod side_entry;
+pub(crate) mod side_entry;
 mod trampolines;
 mod translator_generations;
 

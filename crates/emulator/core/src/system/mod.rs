@@ -6,4 +6,4 @@ mod translator;
 
 pub(crate) use frame::JUMP_ENTRIES;
 pub use frame::{Frame, PageEntry};
-pub use translator::{CallOut, Entry, Exit, PageCode, SystemTranslator};
+pub use translator::{CallOut, Entry, Exit, InnerBlock, PageCode, SystemTranslator, Translated};

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 
 use longma_loongarch::Instruction;
 
 use super::Frame;
 use crate::block::{Block, BlockEnds};
+use crate::jit::allocation::Allocation;
 use crate::jit::emit::{self, EmitContext};
 use crate::jit::listing::{CodeSlice, SingleRunProfile};
 use crate::jit::region::{Region, successors};
+use crate::jit::side_entry;
 use crate::jit::{CodeCache, MAX_REGION_BYTES, Trampolines};
 use crate::register_accesses::RegisterAccesses;
 
@@ -38,6 +41,21 @@ pub struct PageCode<'a> {
     pub start: u64,
     /// Its instruction words.
     pub words: &'a [u32],
+}
+
+/// A translated region.
+pub struct Translated {
+    /// Its host code.
+    pub host: u64,
+    /// The other blocks of the region, by guest address.
+    pub inner: Vec<(u64, InnerBlock)>,
+}
+
+/// A block inside a region. [`SystemTranslator::enter_inside`] makes host code that enters the region there.
+#[derive(Clone)]
+pub struct InnerBlock {
+    allocation: Rc<Allocation>,
+    host: u64,
 }
 
 /// Translated code of the cores of a system. Host code stays valid until [`SystemTranslator::clear`].
@@ -75,15 +93,15 @@ impl SystemTranslator {
 
     /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. `call_out` returns
     /// the address of the data for an instruction that the owner executes, when as many instructions as its second
-    /// argument follow in the block; the budget already excludes them. Returns the host address, or `None` if the first
-    /// word is not an instruction or the cache is full.
+    /// argument follow in the block; the budget already excludes them. Returns `None` if the first word is not an
+    /// instruction or the cache is full.
     pub fn translate(
         &mut self,
         page: PageCode<'_>,
         pc: u64,
         has_run: impl Fn(u64) -> bool,
         call_out: &mut dyn FnMut(&Instruction, u32) -> u64,
-    ) -> Option<u64> {
+    ) -> Option<Translated> {
         if self.is_full() {
             return None;
         }
@@ -111,7 +129,21 @@ impl SystemTranslator {
                 system: Some(call_out),
             },
         );
-        Some(self.cache.insert(&emitted.code).start + emitted.entry as u64)
+        let start = self.cache.insert(&emitted.code).start;
+        let allocation = Rc::new(emitted.allocation);
+        let inside = |(pc, position): (u64, usize)| {
+            (pc, InnerBlock { allocation: Rc::clone(&allocation), host: start + position as u64 })
+        };
+        let inner = emitted.blocks.into_iter().filter(|(start, _)| *start != pc).map(inside).collect();
+        Some(Translated { host: start + emitted.entry as u64, inner })
+    }
+
+    /// Makes host code that enters a region at a block inside it. `None` if the cache is full.
+    pub fn enter_inside(&mut self, block: &InnerBlock) -> Option<u64> {
+        if self.is_full() {
+            return None;
+        }
+        Some(self.cache.insert(&side_entry::write(&block.allocation, block.host)).start)
     }
 
     /// The code that enters translated code.

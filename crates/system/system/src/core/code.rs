@@ -4,6 +4,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use longma_core::system::InnerBlock;
 use longma_loongarch::semantics::{Semantics, privileged};
 use longma_loongarch::{
     Class, Extension, Instruction, Location, Op, Operand, RegisterKind, Row, Trap, decode,
@@ -153,8 +154,8 @@ pub struct CodePage {
     /// The physical address.
     pub address: u64,
     valid: Cell<bool>,
-    /// The blocks, by the index of their first instruction.
-    blocks: Box<[OnceCell<Block>]>,
+    /// The blocks, by the index of their first instruction. Most cells stay empty, so they are small.
+    blocks: Box<[OnceCell<Box<Block>>]>,
     /// The number of decoded instructions of all pages.
     kept: Rc<Cell<usize>>,
     hosts: RefCell<Hosts>,
@@ -165,7 +166,18 @@ pub struct CodePage {
 struct Hosts {
     /// The epoch of the host addresses; see [`super::Translation`].
     epoch: u64,
-    addresses: FxHashMap<u64, Option<u64>>,
+    addresses: FxHashMap<u64, Host>,
+}
+
+/// Host code for a virtual address.
+#[derive(Clone)]
+pub enum Host {
+    /// It cannot be translated.
+    Nothing,
+    /// Its address.
+    At(u64),
+    /// It is inside a region that has no entry there yet.
+    Inside(InnerBlock),
 }
 
 impl CodePage {
@@ -174,19 +186,22 @@ impl CodePage {
         self.blocks[index % STEPS].get().is_some()
     }
 
-    /// The result of [`CodePage::set_host`] for a program counter, if it was called in this epoch.
-    pub fn host(&self, pc: u64, epoch: u64) -> Option<Option<u64>> {
+    /// The host code for a program counter, if [`CodePage::set_host`] has been called for it in this epoch.
+    pub fn host(&self, pc: u64, epoch: u64) -> Option<Host> {
         let hosts = self.hosts.borrow();
-        if hosts.epoch == epoch { hosts.addresses.get(&pc).copied() } else { None }
+        if hosts.epoch == epoch { hosts.addresses.get(&pc).cloned() } else { None }
     }
 
-    /// Keeps the host address for a program counter, or that there is none.
-    pub fn set_host(&self, pc: u64, epoch: u64, host: Option<u64>) {
+    /// Keeps the host code for a program counter. A block inside a region does not replace other host code.
+    pub fn set_host(&self, pc: u64, epoch: u64, host: Host) {
         let mut hosts = self.hosts.borrow_mut();
         if hosts.epoch != epoch {
             *hosts = Hosts { epoch, ..Hosts::default() };
         }
-        hosts.addresses.insert(pc, host);
+        match host {
+            Host::Inside(_) => drop(hosts.addresses.entry(pc).or_insert(host)),
+            _ => drop(hosts.addresses.insert(pc, host)),
+        }
     }
 
     /// Whether the page is still in the cache. A store to it, or a full cache, removes it.
@@ -206,10 +221,10 @@ impl CodePage {
     }
 
     #[cold]
-    fn decode<'a>(&self, cell: &'a OnceCell<Block>, index: usize, word: &dyn Fn(u64) -> u32) -> &'a Block {
+    fn decode<'a>(&self, cell: &'a OnceCell<Box<Block>>, index: usize, word: &dyn Fn(u64) -> u32) -> &'a Block {
         let block = Block::new((index..STEPS).map(|index| word(self.address + 4 * index as u64)));
         self.kept.set(self.kept.get() + block.steps.len());
-        cell.get_or_init(|| block)
+        cell.get_or_init(|| Box::new(block))
     }
 }
 

@@ -99,19 +99,15 @@ impl Core {
                 return;
             }
             is_first = false;
-            if !self.can_run(block) {
-                let Some(step) = block.steps.first() else { return };
-                is_part = !step.sets_program_counter;
-                if !self.execute_step(state, page.address, step) {
-                    return;
-                }
-            } else if let Some(step) = self.run_block(state, block) {
-                is_part = !step.sets_program_counter;
-                if !self.execute_step(state, page.address, step) {
-                    return;
-                }
-            } else {
-                is_part = false;
+            let alone = match self.can_run(block) {
+                true => self.run_block(state, block),
+                false => block.steps.first(),
+            };
+            is_part = alone.is_some_and(|step| !step.sets_program_counter);
+            if let Some(step) = alone
+                && !self.execute_step(state, page.address, step)
+            {
+                return;
             }
             if self.is_due() {
                 return;
@@ -119,12 +115,11 @@ impl Core {
         }
     }
 
-    /// Whether the whole block can run without checks between its instructions.
+    /// Whether the block can run without checks between its instructions.
     #[inline]
     fn can_run(&self, block: &Block) -> bool {
-        let end = self.clock.get() + block.steps.len() as u64;
         // Most blocks have no checks.
-        end <= self.until.get() && (block.checks == 0 || self.permits(block.checks))
+        block.checks == 0 || self.permits(block.checks)
     }
 
     /// Whether the state of the core satisfies `checks`.
@@ -135,24 +130,25 @@ impl Core {
             && (checks & check::VECTOR == 0 || self.alignment.get() == 0)
     }
 
-    /// Executes a block without checks between its instructions. Returns the step that must be executed alone because
-    /// it traps, accesses a device or writes code. This step has had no effect yet.
+    /// Executes a block without checks between its instructions, up to the core's next event. Returns the step that must
+    /// be executed alone because it traps, accesses a device or writes code. This step has had no effect yet.
     #[inline]
     fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
         let first = state.pc;
-        let last = block.steps.len() as u64 - 1;
+        let length = block.steps.len() as u64;
+        let count = length.min(self.until.get().saturating_sub(self.clock.get()));
         // Only the last instruction may read the program counter.
-        state.pc = first.wrapping_add(4 * last);
-        for (index, step) in block.steps.iter().enumerate() {
+        state.pc = first.wrapping_add(4 * (length - 1));
+        for (index, step) in block.steps.iter().take(count as usize).enumerate() {
             if (step.run)(state, &step.instruction, self).is_err() {
                 state.pc = first.wrapping_add(4 * index as u64);
                 self.advance_clock(index as u64);
                 return Some(step);
             }
         }
-        self.advance_clock(last + 1);
-        if !block.sets_program_counter {
-            state.pc = state.pc.wrapping_add(4);
+        self.advance_clock(count);
+        if count < length || !block.sets_program_counter {
+            state.pc = first.wrapping_add(4 * count);
         }
         None
     }

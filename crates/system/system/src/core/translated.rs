@@ -8,7 +8,7 @@ use std::io;
 use longma_core::system::{Entry, Exit, Frame, PageCode, SystemTranslator};
 
 use super::Core;
-use super::code::{Block, CodePage, Step};
+use super::code::{Block, CodePage, Host, Step};
 use crate::memory::PAGE_BYTES;
 
 /// Bytes of host code that are kept. When they are used up, all host code is removed.
@@ -87,15 +87,22 @@ impl Core {
     /// The host code for the program counter `pc` in `page`, which is translated if it has run often enough.
     pub(super) fn host_code(&self, frame: &mut Frame, page: &CodePage, pc: u64) -> Option<u64> {
         let translation = self.bus.translation.as_ref().filter(|_| self.can_translate())?;
-        let index = (pc % PAGE_BYTES / 4) as usize;
-        if page.block(index, |address| self.word(address)).runs.get() < HOT {
-            return None;
-        }
         let host = match page.host(pc, translation.epoch.get()) {
-            Some(host) => host?,
+            Some(Host::At(host)) => host,
+            Some(Host::Nothing) => return None,
+            Some(Host::Inside(_)) if self.make_space(translation) => return None,
+            Some(Host::Inside(block)) => {
+                let host = translation.translator.borrow_mut().enter_inside(&block)?;
+                page.set_host(pc, translation.epoch.get(), Host::At(host));
+                host
+            }
             None => {
+                let index = (pc % PAGE_BYTES / 4) as usize;
+                if page.block(index, |address| self.word(address)).runs.get() < HOT {
+                    return None;
+                }
                 let host = self.translate_code(translation, page, pc);
-                page.set_host(pc, translation.epoch.get(), host);
+                page.set_host(pc, translation.epoch.get(), host.map_or(Host::Nothing, Host::At));
                 host?
             }
         };
@@ -104,11 +111,18 @@ impl Core {
         Some(host)
     }
 
-    fn translate_code(&self, translation: &Translation, page: &CodePage, pc: u64) -> Option<u64> {
-        if translation.translator.borrow().is_full() {
+    /// Removes all host code if the memory for it is full. Returns whether it did.
+    fn make_space(&self, translation: &Translation) -> bool {
+        let is_full = translation.translator.borrow().is_full();
+        if is_full {
             translation.clear();
             self.announce_code();
         }
+        is_full
+    }
+
+    fn translate_code(&self, translation: &Translation, page: &CodePage, pc: u64) -> Option<u64> {
+        self.make_space(translation);
         let mut bytes = [0; PAGE_BYTES as usize];
         // The page was memory when it was decoded, and the memory ranges never change.
         self.bus.memory.read(page.address, &mut bytes).ok()?;
@@ -119,7 +133,7 @@ impl Core {
             index < WORDS as u64 && page.has_block(index as usize)
         };
         let mut call_outs = translation.call_outs.borrow_mut();
-        let host = translation.translator.borrow_mut().translate(
+        let translated = translation.translator.borrow_mut().translate(
             PageCode { start, words: &words },
             pc,
             has_run,
@@ -131,8 +145,11 @@ impl Core {
                 address as u64
             },
         )?;
+        for (pc, block) in translated.inner {
+            page.set_host(pc, translation.epoch.get(), Host::Inside(block));
+        }
         translation.regions.set(translation.regions.get() + 1);
-        Some(host)
+        Some(translated.host)
     }
 
     /// Identifies the mapping of virtual addresses: the generation and the mode. Never 0.
