@@ -136,9 +136,9 @@ fn body(random: &mut SplitMix64) -> Program {
     for _ in 0..4 {
         code.put(Op::AddiD, 0, 0, 0);
     }
-    // Every 64 iterations, the first instruction changes its immediate.
+    // Every 256 iterations, the first instruction changes its immediate.
     code.put(Op::LdW, SCRATCH, CODE_POINTER, 0);
-    code.put(Op::Andi, SCRATCH, COUNTER, 63).put(Op::Bnez, 0, SCRATCH, 12);
+    code.put(Op::Andi, SCRATCH, COUNTER, 255).put(Op::Bnez, 0, SCRATCH, 12);
     code.put(Op::AddiD, FIRST, FIRST, 1 << 10).put(Op::StW, FIRST, CODE_POINTER, 0);
     code.put(Op::AddiD, COUNTER, COUNTER, -1);
     let back = -4 * code.0.len() as i32;
@@ -156,7 +156,7 @@ fn machine(seed: u64, translation: bool) -> Machine {
     prologue.write_csr(table::DMW0, WINDOW | 0x11).write_csr(table::EENTRY, base | HANDLER);
     prologue.write_csr(table::TLBRENTRY, REFILL).write_csr(table::ECFG, 1 << 11);
     prologue.write_csr(table::TCFG, 3 | 4 * (20 + below(&mut random, 200)));
-    prologue.set(CODE_POINTER, base | BODY).set(DATA_POINTER, base | DATA).set(COUNTER, 400);
+    prologue.set(CODE_POINTER, base | BODY).set(DATA_POINTER, base | DATA).set(COUNTER, 1000);
     prologue.set(FIRST, first().into());
     prologue.write_csr(table::CRMD, if is_mapped { 0x14 } else { 0xc }).put(Op::Jirl, 0, CODE_POINTER, 0);
     let parts = [
@@ -191,7 +191,7 @@ fn translated_code_and_the_interpreter_do_the_same() {
     for seed in 0..60 {
         let (mut interpreted, mut translated) = (machine(seed, false), machine(seed, true));
         let mut random = SplitMix64::new(!seed);
-        for run in 0..150 {
+        for run in 0..200 {
             let cycles = 1 + below(&mut random, 1_500);
             let (expected, found) = (interpreted.run(cycles), translated.run(cycles));
             assert_eq!(expected, found, "seed {seed}, run {run}");

@@ -15,7 +15,7 @@ use crate::memory::PAGE_BYTES;
 const CACHE_BYTES: usize = 64 << 20;
 
 /// A block that has begun this often is translated.
-const HOT: u32 = 50;
+const HOT: u32 = 150;
 
 /// Instructions in a page.
 const WORDS: usize = PAGE_BYTES as usize / 4;
