@@ -12,7 +12,7 @@ use super::code::{Block, CodePage, Host, Step};
 use crate::memory::PAGE_BYTES;
 
 /// Bytes of host code that are kept. When they are used up, all host code is removed.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 32 << 20;
 
 /// A block that has begun this often is translated.
 const HOT: u32 = 150;

@@ -12,6 +12,7 @@ mod memory;
 mod scratch;
 mod sequences;
 mod system;
+mod system_atomic;
 mod tracing;
 mod vector;
 mod vector_table;

@@ -27,7 +27,11 @@ impl Emitter<'_> {
     pub(super) fn system_instruction(&mut self, i: &Instruction, following: Option<&Instruction>) -> bool {
         // These use constants that a frame does not have.
         let is_crc = matches!(i.op, Op::CrcWBW | Op::CrcWHW | Op::CrcWWW | Op::CrcWDW);
-        self.constant(i, following) || self.integer(i) || !is_crc && self.bits(i) || self.system_memory(i)
+        self.constant(i, following)
+            || self.integer(i)
+            || !is_crc && self.bits(i)
+            || self.system_memory(i)
+            || self.system_atomic(i)
     }
 
     fn system_memory(&mut self, i: &Instruction) -> bool {
@@ -73,11 +77,8 @@ impl Emitter<'_> {
         self.a.place(back);
     }
 
-    /// Computes the guest address in [`ADDRESS`] and the address of its entry in RCX. The host's flags are "equal" if
-    /// the entry matches an access of `bytes` bytes. `table` is the offset of the pointer to the entries.
-    fn system_address(&mut self, i: &Instruction, bytes: i64, table: usize) {
-        const SHIFT: i32 = 12 - size_of::<PageEntry>().ilog2() as i32;
-        const MASK: i32 = ((Frame::PAGES - 1) * size_of::<PageEntry>()) as i32;
+    /// Computes the guest address of an access in [`ADDRESS`].
+    pub(super) fn guest_address(&mut self, i: &Instruction) {
         let indexed =
             i.op.row().operands.len() == 3 && i.op.row().operands[2] == super::memory::INDEX_OPERAND;
         if indexed {
@@ -88,6 +89,14 @@ impl Emitter<'_> {
             let sum = MemoryOperand::with_base_displ_size(base, i64::from(i.imm), 1);
             self.a.op2(Code::Lea_r64_m, ADDRESS, sum);
         }
+    }
+
+    /// Computes the guest address in [`ADDRESS`] and the address of its entry in RCX. The host's flags are "equal" if
+    /// the entry matches an access of `bytes` bytes. `table` is the offset of the pointer to the entries.
+    pub(super) fn system_address(&mut self, i: &Instruction, bytes: i64, table: usize) {
+        const SHIFT: i32 = 12 - size_of::<PageEntry>().ilog2() as i32;
+        const MASK: i32 = ((Frame::PAGES - 1) * size_of::<PageEntry>()) as i32;
+        self.guest_address(i);
         self.a.op2(Code::Mov_r32_rm32, Register::ECX, low32(ADDRESS));
         self.a.op2(Code::Shr_rm32_imm8, Register::ECX, SHIFT);
         self.a.op2(Code::And_rm32_imm32, Register::ECX, MASK);
@@ -100,7 +109,7 @@ impl Emitter<'_> {
         self.a.op2(Code::Cmp_r64_rm64, Register::RAX, tag);
     }
 
-    fn add_addend(&mut self) {
+    pub(super) fn add_addend(&mut self) {
         let addend = offset_of!(PageEntry, addend) as i64;
         let addend = MemoryOperand::with_base_displ_size(Register::RCX, addend, 1);
         self.a.op2(Code::Add_r64_rm64, ADDRESS, addend);
