@@ -7,6 +7,7 @@ mod cold_breaks;
 mod core;
 mod counting;
 mod cpu;
+mod frame;
 mod guest;
 mod jit;
 mod magic;

@@ -126,6 +126,18 @@ fn body(random: &mut SplitMix64) -> Program {
             1 => {
                 code.put(Op::Bnez, 0, register(random), 8);
             }
+            2 if below(random, 2) == 0 => {
+                let wide = below(random, 2) == 0;
+                let (linked, conditional) = if wide { (Op::LlD, Op::ScD) } else { (Op::LlW, Op::ScW) };
+                // One reservation in four is lost, or for another address.
+                let (offset, other) = (8 * below(random, 4) as i32, 8 * below(random, 4) as i32);
+                let second = if below(random, 4) == 0 { other } else { offset };
+                code.put(linked, register(random), DATA_POINTER, offset);
+                if below(random, 4) == 0 {
+                    code.put(Op::StW, register(random), DATA_POINTER, offset);
+                }
+                code.put(conditional, register(random), DATA_POINTER, second);
+            }
             2 => {
                 code.put(Op::Bl, 0, 0, 4 + 4 * below(random, 2) as i32);
             }
@@ -155,7 +167,8 @@ fn machine(seed: u64, translation: bool) -> Machine {
     let mut prologue = Program(Vec::new());
     prologue.write_csr(table::DMW0, WINDOW | 0x11).write_csr(table::EENTRY, base | HANDLER);
     prologue.write_csr(table::TLBRENTRY, REFILL).write_csr(table::ECFG, 1 << 11);
-    prologue.write_csr(table::TCFG, 3 | 4 * (20 + below(&mut random, 200)));
+    let ticks = 4 * (20 + below(&mut random, 200));
+    prologue.write_csr(table::TCFG, ticks | 3);
     prologue.set(CODE_POINTER, base | BODY).set(DATA_POINTER, base | DATA).set(COUNTER, 1000);
     prologue.set(FIRST, first().into());
     prologue.write_csr(table::CRMD, if is_mapped { 0x14 } else { 0xc }).put(Op::Jirl, 0, CODE_POINTER, 0);

@@ -221,7 +221,12 @@ impl CodePage {
     }
 
     #[cold]
-    fn decode<'a>(&self, cell: &'a OnceCell<Box<Block>>, index: usize, word: &dyn Fn(u64) -> u32) -> &'a Block {
+    fn decode<'a>(
+        &self,
+        cell: &'a OnceCell<Box<Block>>,
+        index: usize,
+        word: &dyn Fn(u64) -> u32,
+    ) -> &'a Block {
         let block = Block::new((index..STEPS).map(|index| word(self.address + 4 * index as u64)));
         self.kept.set(self.kept.get() + block.steps.len());
         cell.get_or_init(|| Box::new(block))

@@ -24,6 +24,7 @@ const WORDS: usize = PAGE_BYTES as usize / 4;
 pub struct Translation {
     translator: RefCell<SystemTranslator>,
     entry: Cell<Entry>,
+    #[expect(clippy::vec_box, reason = "translated code contains the addresses of the values")]
     call_outs: RefCell<Vec<Box<CallOutData>>>,
     /// Counts the removals of all host code. Host addresses of earlier epochs are invalid.
     epoch: Cell<u64>,

@@ -11,10 +11,10 @@ use longma_loongarch::{Instruction, Op};
 use super::{Condition, Emitter, Stub};
 use crate::block::End;
 use crate::cpu::{Cpu, ExitReason};
+use crate::frame::{Frame, JUMP_ENTRIES, PageEntry};
 use crate::jit::region::RegionBlock;
 use crate::jit::registers::{low8, low16, low32};
 use crate::jit::trampolines::{BASE_BIAS, field};
-use crate::system::{Frame, JUMP_ENTRIES, PageEntry};
 
 // The registers are at the same offsets, so that most instructions are emitted as for a process.
 const _: () = assert!(offset_of!(Cpu, state) == 0 && offset_of!(Frame, state) == 0);

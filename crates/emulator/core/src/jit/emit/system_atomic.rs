@@ -7,8 +7,8 @@ use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::{Instruction, Op, Reservation};
 
 use super::{Condition, Emitter};
+use crate::frame::Frame;
 use crate::jit::registers::low32;
-use crate::system::Frame;
 
 /// Holds the host address of an access.
 const HOST: Register = Register::RDX;
