@@ -42,6 +42,8 @@ pub struct Frame {
     pub stamp: u64,
     /// The generation of valid entries in `readable` and `writable`, below 4096.
     pub generation: u64,
+    /// The units that are enabled, as in EUEN.
+    pub units: u64,
     /// The first of [`Frame::PAGES`] entries for loads.
     pub readable: *const PageEntry,
     /// The first of [`Frame::PAGES`] entries for stores.
@@ -62,6 +64,7 @@ impl Frame {
             budget: 0,
             stamp: 0,
             generation: 0,
+            units: 0,
             readable: std::ptr::null(),
             writable: std::ptr::null(),
             owner: std::ptr::null(),

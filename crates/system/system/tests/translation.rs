@@ -63,16 +63,23 @@ fn is_access(op: Op) -> bool {
 }
 
 /// A random instruction that does not set the program counter.
-fn instruction(random: &mut SplitMix64, arithmetic: &[Op], accesses: &[Op], atomics: &[Op]) -> u32 {
+fn instruction(
+    random: &mut SplitMix64,
+    arithmetic: &[Op],
+    accesses: &[Op],
+    atomics: &[Op],
+    vectors: &[Op],
+) -> u32 {
     let pick = |random: &mut SplitMix64, ops: &[Op]| ops[below(random, ops.len() as u64) as usize];
     loop {
         let op = match below(random, 99) {
             0..50 => pick(random, arithmetic),
-            50..85 => pick(random, accesses),
+            50..80 => pick(random, accesses),
+            80..85 => pick(random, vectors),
             85..92 => pick(random, atomics),
             92..94 => Op::RdtimeD,
             94..96 => Op::Csrxchg,
-            96..98 => Op::FldD,
+            96..98 => pick(random, vectors),
             _ => Op::Syscall,
         };
         let word = op.row().matched | random.next_u64() as u32 & !op.row().mask;
@@ -84,7 +91,7 @@ fn instruction(random: &mut SplitMix64, arithmetic: &[Op], accesses: &[Op], atom
             Op::RdtimeD | Op::Syscall => {}
             _ if below(random, 60) == 0 => {}
             _ => {
-                (i.j, i.k) = (DATA_POINTER, if is_access(op) { 0 } else { i.k });
+                (i.j, i.k) = (DATA_POINTER, if atomics.contains(&op) { i.k } else { 0 });
                 i.imm = if i.imm == 0 { 0 } else { below(random, 500) as i32 * 4 };
             }
         }
@@ -114,6 +121,12 @@ fn first() -> u32 {
 /// A loop over random instructions and branches, interrupted by a periodic timer.
 fn body(random: &mut SplitMix64) -> Program {
     let arithmetic: Vec<Op> = Op::all().filter(|op| is_arithmetic(*op)).collect();
+    let is_vector = |op: &Op| {
+        let row = op.row();
+        matches!(row.extension, Extension::Fp | Extension::Lsx | Extension::Lasx)
+            && matches!(row.class, Class::Load | Class::Store)
+    };
+    let vectors: Vec<Op> = Op::all().filter(is_vector).collect();
     let accesses: Vec<Op> = Op::all().filter(|op| is_access(*op)).collect();
     let atomics: Vec<Op> = Op::all().filter(|op| op.row().extension == Extension::Atomic).collect();
     let mut code = Program(vec![first()]);
@@ -141,7 +154,7 @@ fn body(random: &mut SplitMix64) -> Program {
             2 => {
                 code.put(Op::Bl, 0, 0, 4 + 4 * below(random, 2) as i32);
             }
-            _ => code.0.push(instruction(random, &arithmetic, &accesses, &atomics)),
+            _ => code.0.push(instruction(random, &arithmetic, &accesses, &atomics, &vectors)),
         }
     }
     // Branches over the end land on these.
@@ -166,6 +179,8 @@ fn machine(seed: u64, translation: bool) -> Machine {
     let base = if is_mapped { WINDOW } else { 0 };
     let mut prologue = Program(Vec::new());
     prologue.write_csr(table::DMW0, WINDOW | 0x11).write_csr(table::EENTRY, base | HANDLER);
+    // Random units are enabled.
+    prologue.write_csr(table::EUEN, below(&mut random, 8));
     prologue.write_csr(table::TLBRENTRY, REFILL).write_csr(table::ECFG, 1 << 11);
     let ticks = 4 * (20 + below(&mut random, 200));
     prologue.write_csr(table::TCFG, ticks | 3);
@@ -183,7 +198,8 @@ fn machine(seed: u64, translation: bool) -> Machine {
         machine.memory().write(address, &bytes).expect("it is in memory");
     }
     let state = machine.state_mut();
-    state.pc = PROLOGUE;
+    // Without paging, the upper bits of an address have no effect.
+    state.pc = base | PROLOGUE;
     for number in (1..32).filter(|number| !(18..23).contains(number)) {
         state.set_r(number, random.next_u64() >> below(&mut random, 64));
     }
@@ -216,4 +232,83 @@ fn translated_code_and_the_interpreter_do_the_same() {
         regions += translated.translated_regions();
     }
     assert!(regions > 200, "{regions} regions are not enough for a comparison");
+}
+
+/// The physical addresses of two functions, and two virtual pages at which they are mapped.
+const FUNCTIONS: [u64; 2] = [0x24_0000, 0x24_1000];
+const PAGES: [u64; 2] = [0x4000_0000, 0x5000_0000];
+const CALLS: u64 = 1000;
+
+impl Program {
+    /// Maps a virtual page of 4 KiB by an entry of the MTLB.
+    fn map(&mut self, entry: u64, page: u64, physical: u64) -> &mut Self {
+        const FIRST_MTLB_ENTRY: u64 = 2048;
+        // Valid, dirty, cached, global.
+        let low = physical | 0x53;
+        self.write_csr(table::TLBIDX, 12 << 24 | (FIRST_MTLB_ENTRY + entry)).write_csr(table::TLBEHI, page);
+        self.write_csr(table::TLBELO0, low).write_csr(table::TLBELO1, low);
+        self.put(Op::Tlbwr, 0, 0, 0)
+    }
+
+    /// Calls the functions at the addresses in r6 and r7 in turn.
+    fn call_often(&mut self) -> &mut Self {
+        self.set(COUNTER, CALLS).put(Op::Jirl, 1, 6, 0).put(Op::Jirl, 1, 7, 0);
+        self.put(Op::AddiD, COUNTER, COUNTER, -1).put(Op::Bnez, 0, COUNTER, -12)
+    }
+}
+
+/// The value of r4 at the end of `body`, which runs in the window and calls `functions`.
+fn result(body: impl Fn(&mut Program), functions: [Program; 2], translation: bool) -> u64 {
+    let configuration = Configuration { memory_bytes: 64 << 20, translation, ..Configuration::default() };
+    let mut machine = Machine::new(&configuration).expect("the host has memory");
+    let mut prologue = Program(Vec::new());
+    prologue.write_csr(table::DMW0, WINDOW | 0x11).set(CODE_POINTER, WINDOW | BODY);
+    prologue.write_csr(table::CRMD, 0x10).put(Op::Jirl, 0, CODE_POINTER, 0);
+    let mut code = Program(Vec::new());
+    code.set(6, PAGES[0]).set(7, PAGES[1]);
+    body(&mut code);
+    code.put(Op::Idle, 0, 0, 0);
+    let [first, second] = functions;
+    let parts = [(PROLOGUE, prologue), (BODY, code), (FUNCTIONS[0], first), (FUNCTIONS[1], second)];
+    for (address, part) in parts {
+        let bytes: Vec<u8> = part.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        machine.memory().write(address, &bytes).expect("it is in memory");
+    }
+    machine.state_mut().pc = WINDOW | PROLOGUE;
+    assert_eq!(machine.run(1_000_000), Stop::Idle);
+    assert_eq!(machine.translated_regions() > 0, translation);
+    machine.state().r(4)
+}
+
+fn adding(amount: i32) -> Program {
+    let mut code = Program(Vec::new());
+    code.put(Op::AddiD, 4, 4, amount).put(Op::Jirl, 0, 1, 0);
+    code
+}
+
+#[test]
+fn translated_code_follows_a_changed_mapping() {
+    let body = |code: &mut Program| {
+        code.map(0, PAGES[0], FUNCTIONS[0]).map(1, PAGES[1], FUNCTIONS[0]).call_often();
+        code.map(0, PAGES[0], FUNCTIONS[1]).call_often();
+    };
+    for translation in [false, true] {
+        assert_eq!(result(body, [adding(1), adding(100)], translation), CALLS * (1 + 1 + 100 + 1));
+    }
+}
+
+#[test]
+fn translated_code_of_a_page_that_is_mapped_twice_knows_its_address() {
+    let body = |code: &mut Program| {
+        code.map(0, PAGES[0], FUNCTIONS[0]).map(1, PAGES[1], FUNCTIONS[0]).call_often();
+    };
+    for translation in [false, true] {
+        let mut function = Program(Vec::new());
+        function.put(Op::Pcaddi, 5, 0, 0);
+        function.0.push(
+            encode(&Instruction { d: 4, j: 4, k: 5, ..Instruction::new(Op::AddD) }).expect("operands fit"),
+        );
+        function.put(Op::Jirl, 0, 1, 0);
+        assert_eq!(result(body, [function, adding(0)], translation), CALLS * (PAGES[0] + PAGES[1]));
+    }
 }

@@ -164,6 +164,7 @@ impl Core {
         let (until, mode) = (self.until.get(), self.mode.get());
         frame.budget = until.saturating_sub(self.clock.get());
         frame.generation = self.entry_generation.get();
+        frame.units = self.units().into();
         frame.readable = self.readable.entries(mode);
         frame.writable = self.writable.entries(mode);
         frame.owner = std::ptr::from_ref(self).cast();

@@ -13,6 +13,7 @@ mod scratch;
 mod sequences;
 mod system;
 mod system_atomic;
+mod system_vector;
 mod tracing;
 mod vector;
 mod vector_table;

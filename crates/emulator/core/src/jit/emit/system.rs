@@ -1,7 +1,7 @@
 //! Emits code for a core of a system: loads and stores through the frame's caches of address translations, the budget
 //! of instructions at each block, and jumps that depend on the current mapping of addresses. The owner executes all
-//! instructions that may trap for other reasons than memory, and floating-point and vector instructions, whose units may
-//! be disabled.
+//! instructions that may trap for other reasons than memory, and operations on floating-point and vector registers, whose
+//! units may be disabled.
 
 use std::mem::offset_of;
 
@@ -32,6 +32,7 @@ impl Emitter<'_> {
             || !is_crc && self.bits(i)
             || self.system_memory(i)
             || self.system_atomic(i)
+            || self.system_vector(i)
     }
 
     fn system_memory(&mut self, i: &Instruction) -> bool {
