@@ -236,7 +236,7 @@ fn translated_code_and_the_interpreter_do_the_same() {
 
 /// The physical addresses of two functions, and two virtual pages at which they are mapped.
 const FUNCTIONS: [u64; 2] = [0x24_0000, 0x24_1000];
-const PAGES: [u64; 2] = [0x4000_0000, 0x5000_0000];
+const PAGES: [u64; 2] = [0x4000_0000, 0x5000_2000];
 const CALLS: u64 = 1000;
 
 impl Program {
@@ -289,8 +289,11 @@ fn adding(amount: i32) -> Program {
 #[test]
 fn translated_code_follows_a_changed_mapping() {
     let body = |code: &mut Program| {
-        code.map(0, PAGES[0], FUNCTIONS[0]).map(1, PAGES[1], FUNCTIONS[0]).call_often();
-        code.map(0, PAGES[0], FUNCTIONS[1]).call_often();
+        code.map(0, PAGES[0], FUNCTIONS[0]).map(1, PAGES[1], FUNCTIONS[0]).set(8, 2);
+        // The calls are in translated code when the mapping changes.
+        let start = code.0.len();
+        code.call_often().map(0, PAGES[0], FUNCTIONS[1]).put(Op::AddiD, 8, 8, -1);
+        code.put(Op::Bnez, 0, 8, -4 * (code.0.len() - start) as i32);
     };
     for translation in [false, true] {
         assert_eq!(result(body, [adding(1), adding(100)], translation), CALLS * (1 + 1 + 100 + 1));
