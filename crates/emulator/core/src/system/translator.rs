@@ -91,10 +91,11 @@ impl SystemTranslator {
         self.trampolines = write(&mut self.cache, self.call_out);
     }
 
-    /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. `call_out` returns
-    /// the address of the data for an instruction that the owner executes, when as many instructions as its second
-    /// argument follow in the block; the budget already excludes them. Returns `None` if the first word is not an
-    /// instruction or the cache is full.
+    /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. Returns `None` if the
+    /// first word is not an instruction or the cache is full.
+    ///
+    /// `call_out` returns the address of the data for an instruction that the owner executes. Its second argument is the
+    /// number of instructions that follow in the block. They have already been taken from the budget then.
     pub fn translate(
         &mut self,
         page: PageCode<'_>,

@@ -140,8 +140,8 @@ pub(crate) struct EmitContext<'a> {
     pub tracing: Option<&'a TracedBlocks>,
     /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
-    /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes,
-    /// which as many instructions as the second argument follow in the block.
+    /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes.
+    /// The second argument is the number of instructions that follow it in the block.
     pub system: Option<&'a mut CallOuts<'a>>,
 }
 
