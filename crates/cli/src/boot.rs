@@ -44,6 +44,9 @@ pub struct Arguments {
     /// What to expect on the console, and what to type, instead of standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
+    /// Interpret all code instead of translating hot code to host code. Execution is the same, but slower.
+    #[arg(long)]
+    interpret: bool,
     /// Stop after this many cycles of the machine.
     #[arg(long, value_name = "N")]
     cycles: Option<u64>,
@@ -59,6 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut machine = Machine::new(&Configuration {
         cores: arguments.cores,
         memory_bytes: arguments.memory,
+        translation: !arguments.interpret,
         ..Configuration::default()
     })?;
     let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };

@@ -7,6 +7,7 @@ mod cold_breaks;
 mod core;
 mod counting;
 mod cpu;
+mod frame;
 mod guest;
 mod jit;
 mod magic;
@@ -17,6 +18,7 @@ mod register_accesses;
 mod return_stack;
 mod shared_code;
 mod stop;
+pub mod system;
 mod traced_blocks;
 
 pub use crate::{

@@ -233,7 +233,7 @@ impl SharedCode {
     }
 }
 
-fn host_is_able() -> bool {
+pub(crate) fn host_is_able() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("fma")
         && std::arch::is_x86_feature_detected!("bmi1")

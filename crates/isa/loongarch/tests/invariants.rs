@@ -87,3 +87,17 @@ fn holds_on(instruction: &Instruction, random: &mut Random) {
         }
     }
 }
+
+#[test]
+fn a_refused_store_conditional_of_a_quadword_keeps_the_reservation() {
+    let address = BASE + MEMORY_BYTES;
+    // The load-linked accessed the other half of the 16 bytes.
+    let reservation = Reservation { address: address + 8, value: 1, neighbour: 2 };
+    let mut before = State { reservation, ..State::default() };
+    before.x[5] = address;
+    let instruction = Instruction { d: 4, j: 5, k: 6, ..Instruction::new(Op::ScQ) };
+    let memory = Array::new(BASE, vec![0; MEMORY_BYTES as usize], 0, &[]);
+    let mut after = before.clone();
+    assert!(matches!(execute(&mut after, &instruction, &memory), Err(Trap::Memory(_))));
+    assert_eq!(after, before);
+}

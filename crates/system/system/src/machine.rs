@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use longma_core::system::Frame;
 use longma_loongarch::State;
 
-use crate::core::{Bus, Core, Pause};
+use crate::core::{Bus, Core, Pause, Translation};
 use crate::memory::{Memory, MemoryError};
 use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
 
@@ -26,12 +27,15 @@ pub struct Configuration {
     pub memory_bytes: u64,
     /// The date at which the machine starts, in seconds since 1970.
     pub start_s: u64,
+    /// Whether hot code is translated to host code. Execution is the same, but faster. Has no effect on hosts whose
+    /// processors are not able to run translated code.
+    pub translation: bool,
 }
 
 impl Default for Configuration {
-    /// One core and 1 GiB of memory, started on 2024-01-01.
+    /// One core and 1 GiB of memory, started on 2024-01-01, with translation.
     fn default() -> Self {
-        Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200 }
+        Self { cores: 1, memory_bytes: 1 << 30, start_s: 1_704_067_200, translation: true }
     }
 }
 
@@ -44,6 +48,9 @@ pub enum ConfigurationError {
     /// The memory cannot be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The memory for translated code cannot be allocated.
+    #[error("memory for translated code: {0}")]
+    Translation(std::io::Error),
 }
 
 /// The PCI bus has no room for a device.
@@ -67,7 +74,7 @@ pub enum Stop {
 /// A machine. Core 0 starts. Its software starts the others by writing an address to their mailbox 0 and sending an
 /// inter-processor interrupt, as with firmware.
 pub struct Machine {
-    cores: Vec<(State, Core)>,
+    cores: Vec<(Box<Frame>, Core)>,
     bus: Rc<Bus>,
     /// The cycle at which the next turn begins.
     now: u64,
@@ -84,9 +91,15 @@ impl Machine {
             return Err(ConfigurationError::Cores(count));
         }
         let memory = Memory::new(configuration.memory_bytes)?;
-        let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s)));
+        let translation = match configuration.translation {
+            true => Translation::new().map_err(ConfigurationError::Translation)?,
+            false => None,
+        };
+        let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s), translation));
         let state = State { pc: RESET_ADDRESS, ..State::default() };
-        let cores = (0..count).map(|number| (state.clone(), Core::new(number, Rc::clone(&bus)))).collect();
+        let cores = (0..count)
+            .map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus))))
+            .collect();
         Ok(Self { cores, bus, now: 0 })
     }
 
@@ -118,12 +131,12 @@ impl Machine {
 
     /// The registers of core 0.
     pub fn state(&self) -> &State {
-        &self.cores[0].0
+        &self.cores[0].0.state
     }
 
     /// The registers of core 0, to be set before the machine runs.
     pub fn state_mut(&mut self) -> &mut State {
-        &mut self.cores[0].0
+        &mut self.cores[0].0.state
     }
 
     /// The memory. Do not write to it once the machine has run, since decoded instructions would become stale.
@@ -147,6 +160,11 @@ impl Machine {
         self.bus.platform.borrow().exit_status()
     }
 
+    /// The number of regions of code that have been translated to host code.
+    pub fn translated_regions(&self) -> u64 {
+        self.bus.translation.as_ref().map_or(0, Translation::regions)
+    }
+
     /// Takes the bytes that the serial port has sent. A byte takes at least one cycle, so that the cycles run so far
     /// limit their number.
     pub fn take_console_output(&mut self) -> Vec<u8> {
@@ -167,9 +185,9 @@ impl Machine {
         loop {
             let turn_end = self.now.saturating_add(turn).min(end);
             let mut are_idle = true;
-            for (state, core) in &mut self.cores {
-                core.begin_turn(state, self.now);
-                match core.run(state, turn_end) {
+            for (frame, core) in &mut self.cores {
+                core.begin_turn(&mut frame.state, self.now);
+                match core.run(frame, turn_end) {
                     Pause::Power(request) => {
                         self.now = core.clock();
                         return match request {
@@ -195,8 +213,8 @@ impl Machine {
 
     /// Whether a waiting core finds an interrupt or a message in its next turn.
     fn has_message(&mut self) -> bool {
-        self.cores.iter_mut().any(|(state, core)| {
-            core.begin_turn(state, self.now);
+        self.cores.iter_mut().any(|(frame, core)| {
+            core.begin_turn(&mut frame.state, self.now);
             !core.is_waiting()
         })
     }

@@ -81,6 +81,11 @@ impl Allocation {
                 .all(|(index, guest)| guest.is_none_or(|guest| is_at(&self.vector_host, guest, index)))
     }
 
+    /// Leaves all vector registers in memory.
+    pub fn forget_vectors(&mut self) {
+        (self.vector, self.vector_host, self.vector_written) = ([None; VECTOR_HOSTS.len()], [None; 32], 0);
+    }
+
     /// Assigns host registers to the guest registers that the region uses most.
     pub fn choose(region: &Region) -> Self {
         let usage = Usage::count(region);

@@ -71,6 +71,7 @@ impl HostCode {
                 counting: counting.as_ref(),
                 tracing: tracing.as_ref(),
                 registers: &RegisterAccesses::default(),
+                system: None,
             },
         );
         let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;
@@ -180,9 +181,9 @@ fn write_trampolines() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
 const NOP: u8 = 0x90;
 
 /// Guest code that is not in guest memory.
-struct CodeSlice<'a> {
-    start: u64,
-    words: &'a [u32],
+pub(crate) struct CodeSlice<'a> {
+    pub start: u64,
+    pub words: &'a [u32],
 }
 
 impl Environment for CodeSlice<'_> {
@@ -214,7 +215,7 @@ impl Environment for CodeSlice<'_> {
 }
 
 /// A profile in which each block has run once.
-struct SingleRunProfile(BTreeMap<u64, Block>);
+pub(crate) struct SingleRunProfile(pub BTreeMap<u64, Block>);
 
 impl SingleRunProfile {
     fn of(program: &CodeSlice) -> Self {

@@ -2,11 +2,11 @@
 //! techniques of dynamic binary translators since FX!32 and QEMU.
 
 mod address_filter;
-mod allocation;
+pub(crate) mod allocation;
 mod assembler;
 mod code_cache;
 mod cross_modification;
-mod emit;
+pub(crate) mod emit;
 pub(crate) mod exported_code;
 mod interpreter_call;
 mod links;
@@ -15,7 +15,7 @@ pub(crate) mod recovery;
 pub(crate) mod region;
 mod regions;
 mod registers;
-mod side_entry;
+pub(crate) mod side_entry;
 mod trampolines;
 mod translator_generations;
 
@@ -35,15 +35,17 @@ use rustc_hash::FxHashMap;
 
 use self::{
     address_filter::AddressFilter,
-    code_cache::CodeCache,
     cross_modification::serialise_all,
     emit::{EmitContext, Emitted},
     links::{Link, Links},
     region::{Profile, Region},
     regions::{Regions, Retained},
-    trampolines::{BASE_BIAS, Trampolines},
 };
-pub(crate) use self::{code_cache::CACHE_BYTES, translator_generations::TranslatorGenerations};
+pub(crate) use self::{
+    code_cache::{CACHE_BYTES, CodeCache},
+    trampolines::{BASE_BIAS, Trampolines},
+    translator_generations::TranslatorGenerations,
+};
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason, InterruptedBlock},
@@ -261,6 +263,7 @@ impl Translator {
                 counting: self.config.counting.as_deref(),
                 tracing: self.config.tracing.as_deref(),
                 registers: &self.config.registers,
+                system: None,
             },
         );
         let Emitted {

@@ -7,7 +7,7 @@ use super::{
 };
 
 /// The code that switches from the canonical mapping to the mapping of the block at `block` and jumps there.
-pub(super) fn write(allocation: &Allocation, block: u64) -> Assembled {
+pub(crate) fn write(allocation: &Allocation, block: u64) -> Assembled {
     let mut assembler = Assembler::new();
     enter_mapping(&mut assembler, allocation);
     assembler.jump_to(block);

@@ -59,9 +59,7 @@ impl Trampolines {
     /// Writes the trampolines. `insert` stores code and returns its address.
     pub fn write(insert: &mut dyn FnMut(&Assembled) -> u64) -> Self {
         let leave_canonical = append(insert, |a| {
-            for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
-                a.op2(Code::Mov_rm64_r64, general_slot(guest), host);
-            }
+            canonical_to_memory(a);
             leave(a);
         });
         let leave_indirect = append(insert, |a| {
@@ -87,6 +85,36 @@ impl Trampolines {
             interpreter_call: append(insert, interpreter_call),
         }
     }
+
+    /// Writes the trampolines of a system, which calls the function at `call_out` for an instruction. Translated code
+    /// runs on the host stack.
+    pub fn write_for_system(insert: &mut dyn FnMut(&Assembled) -> u64, call_out: u64) -> Self {
+        let leave = append(insert, restore_host);
+        let leave_canonical = append(insert, |a| {
+            canonical_to_memory(a);
+            restore_host(a);
+        });
+        let leave_indirect = append(insert, |a| {
+            a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, state) + offset_of!(State, pc)), Register::RDX);
+            a.op2(Code::Mov_r32_imm32, Register::EAX, ExitReason::Indirect as i32);
+            a.jump_to(leave_canonical);
+        });
+        let enter = append(insert, |a| {
+            save_host(a);
+            a.op2(Code::Mov_r64_rm64, Register::RBP, Register::RDI);
+            a.op2(Code::Mov_r64_rm64, Register::RAX, Register::RSI);
+            canonical_from_memory(a);
+            a.op1(Code::Jmp_rm64, Register::RAX);
+        });
+        let interpreter_call = append(insert, |a| {
+            a.op2(Code::Lea_r64_m, Register::RDI, MemoryOperand::with_base_displ(Register::RBP, -BASE_BIAS));
+            a.op2(Code::Mov_r64_rm64, Register::RSI, Register::RDX);
+            a.op2(Code::Mov_r64_imm64, Register::RAX, call_out as i64);
+            a.op1(Code::Call_rm64, Register::RAX);
+            a.op0(Code::Retnq);
+        });
+        Self { enter, leave_canonical, leave, leave_indirect, return_miss: leave_indirect, interpreter_call }
+    }
 }
 
 fn append(insert: &mut dyn FnMut(&Assembled) -> u64, write: impl FnOnce(&mut Assembler)) -> u64 {
@@ -95,20 +123,42 @@ fn append(insert: &mut dyn FnMut(&Assembled) -> u64, write: impl FnOnce(&mut Ass
     insert(&assembler.finish())
 }
 
-fn enter(a: &mut Assembler) {
+fn canonical_to_memory(a: &mut Assembler) {
+    for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
+        a.op2(Code::Mov_rm64_r64, general_slot(guest), host);
+    }
+}
+
+fn canonical_from_memory(a: &mut Assembler) {
+    for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
+        a.op2(Code::Mov_r64_rm64, host, general_slot(guest));
+    }
+}
+
+fn save_host(a: &mut Assembler) {
     for register in CALLEE_SAVED {
         a.op1(Code::Push_r64, register);
     }
     // One more word aligns the stack for the functions that interpreter_call calls.
     a.op1(Code::Push_r64, Register::RBP);
+}
+
+fn restore_host(a: &mut Assembler) {
+    a.op1(Code::Pop_r64, Register::RCX);
+    for register in CALLEE_SAVED.into_iter().rev() {
+        a.op1(Code::Pop_r64, register);
+    }
+    a.op0(Code::Retnq);
+}
+
+fn enter(a: &mut Assembler) {
+    save_host(a);
     a.op2(Code::Mov_r64_rm64, Register::RBP, Register::RDI);
     a.op2(Code::Mov_r64_rm64, Register::RAX, Register::RSI);
     a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, host_stack)), Register::RSP);
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack)));
     a.op1(Code::Ldmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
-    for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
-        a.op2(Code::Mov_r64_rm64, host, general_slot(guest));
-    }
+    canonical_from_memory(a);
     a.op1(Code::Jmp_rm64, Register::RAX);
 }
 
@@ -118,11 +168,7 @@ fn leave(a: &mut Assembler) {
     a.op1(Code::Stmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
     a.op1(Code::Ldmxcsr_m32, field(offset_of!(Cpu, host_mxcsr)));
     a.op0(Code::VEX_Vzeroupper);
-    a.op1(Code::Pop_r64, Register::RCX);
-    for register in CALLEE_SAVED.into_iter().rev() {
-        a.op1(Code::Pop_r64, register);
-    }
-    a.op0(Code::Retnq);
+    restore_host(a);
 }
 
 fn interpreter_call(a: &mut Assembler) {

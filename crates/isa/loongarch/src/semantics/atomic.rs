@@ -56,24 +56,25 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         },
         Op::ScW | Op::ScrelW => |state, i, e| {
             let address = linked_address(state, i, 4, Access::Write)?;
-            let reservation = state.reservation;
-            store_conditional(state, i, e, address, reservation.value as u32, state.r(i.d) as u32)
+            let Reservation { address: linked, value, .. } = state.reservation;
+            let reserved = (linked == address).then_some((address, value as u32));
+            store_conditional(state, i, e, reserved, state.r(i.d) as u32)
         },
         Op::ScD | Op::ScrelD => |state, i, e| {
             let address = linked_address(state, i, 8, Access::Write)?;
-            store_conditional(state, i, e, address, state.reservation.value, state.r(i.d))
+            let Reservation { address: linked, value, .. } = state.reservation;
+            let reserved = (linked == address).then_some((address, value));
+            store_conditional(state, i, e, reserved, state.r(i.d))
         },
         Op::ScQ => |state, i, e| {
             let address = linked_address(state, i, 16, Access::Write)?;
             let Reservation { address: linked, value, neighbour } = state.reservation;
             let (low, high) = if linked == address { (value, neighbour) } else { (neighbour, value) };
-            // The load-linked may have accessed either half.
-            if linked & !15 == address {
-                state.reservation.address = address;
-            }
             let expected = u128::from(high) << 64 | u128::from(low);
             let new = u128::from(state.r(i.k)) << 64 | u128::from(state.r(i.d));
-            store_conditional(state, i, e, address, expected, new)
+            // The load-linked may have accessed either half.
+            let is_reserved = linked != Reservation::NONE && linked & !15 == address;
+            store_conditional(state, i, e, is_reserved.then_some((address, expected)), new)
         },
 
         Op::AmcasB | Op::AmcasDbB => compare_and_swap!(u8 as i8),
@@ -115,19 +116,20 @@ fn linked_address(state: &State, i: &Instruction, bytes: usize, access: Access) 
     Ok(address)
 }
 
-/// Stores `new` if the reservation is for `address` and memory still holds `expected`. `rd` receives 1 on success and 0
-/// otherwise. As in QEMU, a store to memory that changed and changed back succeeds, because the value does not reveal
-/// the change.
+/// Stores `new` if the reservation covers the address and memory there still holds the expected value; `reserved` has
+/// both, or is `None` if the reservation is for another address. `rd` receives 1 on success and 0 otherwise. As in QEMU,
+/// a store to memory that changed and changed back succeeds, because the value does not reveal the change.
 fn store_conditional<E: Environment, T: Scalar>(
     state: &mut State,
     i: &Instruction,
     e: &E,
-    address: u64,
-    expected: T,
+    reserved: Option<(u64, T)>,
     new: T,
 ) -> Result<(), Trap> {
-    let stored =
-        state.reservation.address == address && e.compare_exchange(address, expected, new)? == expected;
+    let stored = match reserved {
+        Some((address, expected)) => e.compare_exchange(address, expected, new)? == expected,
+        None => false,
+    };
     state.reservation = Reservation::default();
     state.set_r(i.d, stored.into());
     Ok(())

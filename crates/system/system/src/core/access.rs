@@ -39,7 +39,7 @@ impl Environment for Core {
     #[inline]
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         let misaligned = address & (T::BYTES as u64 - 1) & self.alignment.get();
-        match self.readable.find(self.mode.get(), self.generation.get(), address, T::BYTES) {
+        match self.readable.find(self.mode.get(), self.entry_generation.get(), address, T::BYTES) {
             // SAFETY: the cache returned a host address with T::BYTES bytes of guest memory, which live as long as self.
             // T is a plain integer, and no other thread accesses the memory.
             Some(host) if misaligned == 0 => Ok(unsafe { host.cast::<T>().read_unaligned() }),
@@ -50,7 +50,7 @@ impl Environment for Core {
     #[inline]
     fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
         let misaligned = address & (T::BYTES as u64 - 1) & self.alignment.get();
-        match self.writable.find(self.mode.get(), self.generation.get(), address, T::BYTES) {
+        match self.writable.find(self.mode.get(), self.entry_generation.get(), address, T::BYTES) {
             Some(host) if misaligned == 0 => {
                 // SAFETY: as in `load`. No reference to guest memory exists.
                 unsafe { host.cast::<T>().write_unaligned(value) };
@@ -124,7 +124,7 @@ impl Core {
 
     /// Whether a cached translation permits the store.
     fn is_writable(&self, address: u64, bytes: usize) -> bool {
-        self.writable.find(self.mode.get(), self.generation.get(), address, bytes).is_some()
+        self.writable.find(self.mode.get(), self.entry_generation.get(), address, bytes).is_some()
     }
 
     fn check_alignment(&self, address: u64, bytes: usize, access: Access) -> Result<(), Fault> {
@@ -157,7 +157,7 @@ impl Core {
 
     fn load_part(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.load_device(part, bytes) };
-        self.readable.insert(self.mode.get(), self.generation.get(), part.virt, host);
+        self.readable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
         // SAFETY: `host` is a whole page of guest memory, and `part` does not leave the page.
         unsafe {
             let from = host.add((part.physical % PAGE_BYTES) as usize);
@@ -174,9 +174,10 @@ impl Core {
         }
         if self.bus.code.borrow_mut().invalidate(page) {
             // The page may contain the instruction that executes.
+            self.announce_code();
             self.attend();
         }
-        self.writable.insert(self.mode.get(), self.generation.get(), part.virt, host);
+        self.writable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
         // SAFETY: as in `load_part`. `bytes` is not guest memory.
         unsafe {
             let to = host.add((part.physical % PAGE_BYTES) as usize);
@@ -227,6 +228,7 @@ impl Core {
         let mut code = self.bus.code.borrow_mut();
         for (start, end) in &effects.written {
             if code.invalidate_range(*start, *end) {
+                self.announce_code();
                 self.attend();
             }
         }

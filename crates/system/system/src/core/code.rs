@@ -1,9 +1,10 @@
 //! Decoded instructions by physical page. A store to a page drops its instructions, so that decoded code always matches
 //! memory, whichever virtual address the store used.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use longma_core::system::InnerBlock;
 use longma_loongarch::semantics::{Semantics, privileged};
 use longma_loongarch::{
     Class, Extension, Instruction, Location, Op, Operand, RegisterKind, Row, Trap, decode,
@@ -67,6 +68,11 @@ impl Step {
             let run: Semantics<Core> = |_, _, _| Err(Trap::IllegalInstruction);
             return Self { run, instruction, checks: check::ALONE, sets_program_counter: false };
         };
+        Self::of(instruction)
+    }
+
+    /// The step of an instruction.
+    pub fn of(instruction: Instruction) -> Self {
         let sets_program_counter = privileged::sets_program_counter(instruction.op);
         let run = privileged::semantics_of(instruction.op);
         Self { run, instruction, checks: checks_of(instruction.op), sets_program_counter }
@@ -90,8 +96,8 @@ fn checks_of(op: Op) -> u8 {
         _ => 0,
     };
     let modifies = if modifies_memory(row) { check::MODIFIES } else { 0 };
-    // The first three always trap. The semantics of SC.Q change the reservation before they may trap.
-    let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::ScQ);
+    // These always trap.
+    let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl);
     let is_alone = must || counter | modifies != 0 || row.extension == Extension::Privileged;
     unit | counter | modifies | if is_alone { check::ALONE } else { 0 }
 }
@@ -110,12 +116,15 @@ pub struct Block {
     pub checks: u8,
     /// Whether the last instruction sets the program counter.
     pub sets_program_counter: bool,
+    /// The number of times that the block has begun.
+    pub runs: Cell<u32>,
 }
 
 impl Block {
     /// Decodes the block at the beginning of `words`, which is not empty.
     fn new(words: impl Iterator<Item = u32>) -> Self {
-        let mut block = Self { steps: Box::default(), checks: 0, sets_program_counter: false };
+        let mut block =
+            Self { steps: Box::default(), checks: 0, sets_program_counter: false, runs: Cell::new(0) };
         let mut steps = Vec::new();
         for step in words.map(Step::new) {
             if step.checks & check::ALONE != 0 && !steps.is_empty() {
@@ -145,13 +154,56 @@ pub struct CodePage {
     /// The physical address.
     pub address: u64,
     valid: Cell<bool>,
-    /// The blocks, by the index of their first instruction.
-    blocks: Box<[OnceCell<Block>]>,
+    /// The blocks, by the index of their first instruction. Most cells stay empty, so they are small.
+    blocks: Box<[OnceCell<Box<Block>>]>,
     /// The number of decoded instructions of all pages.
     kept: Rc<Cell<usize>>,
+    hosts: RefCell<Hosts>,
+}
+
+/// Host code by virtual address. A page may be mapped at several.
+#[derive(Default)]
+struct Hosts {
+    /// The epoch of the host addresses; see [`super::Translation`].
+    epoch: u64,
+    addresses: FxHashMap<u64, Host>,
+}
+
+/// Host code for a virtual address.
+#[derive(Clone)]
+pub enum Host {
+    /// It cannot be translated.
+    Nothing,
+    /// Its address.
+    At(u64),
+    /// It is inside a region that has no entry there yet.
+    Inside(InnerBlock),
 }
 
 impl CodePage {
+    /// Whether a block that begins at the instruction `index` of the page has been decoded.
+    pub fn has_block(&self, index: usize) -> bool {
+        self.blocks[index % STEPS].get().is_some()
+    }
+
+    /// The host code for a program counter, if [`CodePage::set_host`] has been called for it in this epoch.
+    pub fn host(&self, pc: u64, epoch: u64) -> Option<Host> {
+        let hosts = self.hosts.borrow();
+        if hosts.epoch == epoch { hosts.addresses.get(&pc).cloned() } else { None }
+    }
+
+    /// Keeps the host code for a program counter. A block inside a region does not replace other host code.
+    pub fn set_host(&self, pc: u64, epoch: u64, host: Host) {
+        let mut hosts = self.hosts.borrow_mut();
+        if hosts.epoch != epoch {
+            *hosts = Hosts { epoch, ..Hosts::default() };
+        }
+        match host {
+            Host::Inside(_) => drop(hosts.addresses.entry(pc).or_insert(host)),
+            _ => drop(hosts.addresses.insert(pc, host)),
+        }
+    }
+
     /// Whether the page is still in the cache. A store to it, or a full cache, removes it.
     pub fn is_valid(&self) -> bool {
         self.valid.get()
@@ -169,10 +221,15 @@ impl CodePage {
     }
 
     #[cold]
-    fn decode<'a>(&self, cell: &'a OnceCell<Block>, index: usize, word: &dyn Fn(u64) -> u32) -> &'a Block {
+    fn decode<'a>(
+        &self,
+        cell: &'a OnceCell<Box<Block>>,
+        index: usize,
+        word: &dyn Fn(u64) -> u32,
+    ) -> &'a Block {
         let block = Block::new((index..STEPS).map(|index| word(self.address + 4 * index as u64)));
         self.kept.set(self.kept.get() + block.steps.len());
-        cell.get_or_init(|| block)
+        cell.get_or_init(|| Box::new(block))
     }
 }
 
@@ -196,7 +253,8 @@ impl CodeCache {
         }
         let blocks = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
         let kept = Rc::clone(&self.kept);
-        let page = Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept });
+        let page =
+            Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept, hosts: RefCell::default() });
         self.pages.insert(address, Rc::clone(&page));
         (page, true)
     }

@@ -1,5 +1,6 @@
 //! Executes instructions, and decides when to check for interrupts.
 
+use longma_core::system::{Exit, Frame};
 use longma_loongarch::{Location, State, Trap};
 
 use super::code::{Block, CodePage, Step, check};
@@ -21,7 +22,9 @@ pub enum Pause {
 
 impl Core {
     /// Runs until the cycle `end` or until there is another reason to pause.
-    pub(crate) fn run(&self, state: &mut State, end: u64) -> Pause {
+    pub(crate) fn run(&self, frame: &mut Frame, end: u64) -> Pause {
+        // The last turn may have ended anywhere in a block, which is no reason to translate its rest.
+        let mut is_resumed = true;
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
@@ -47,34 +50,44 @@ impl Core {
                 }
             }
             if let Some(line) = pending.filter(|_| self.interrupts_enabled()) {
-                self.enter(state, Exception::Interrupt(line), Record::default());
+                self.enter(&mut frame.state, Exception::Interrupt(line), Record::default());
                 self.advance_clock(1);
                 continue;
             }
             self.grant(end);
-            self.execute(state);
+            self.execute(frame, std::mem::take(&mut is_resumed));
         }
     }
 
-    /// Executes instructions until the core must check for interrupts or its turn is over.
-    fn execute(&self, state: &mut State) {
+    /// Executes instructions until the core must check for interrupts or its turn is over. If `is_resumed`, the first
+    /// block may be the rest of one.
+    fn execute(&self, frame: &mut Frame, is_resumed: bool) {
+        let mut must_interpret = is_resumed;
         while !self.is_due() {
-            let pc = state.pc;
+            let pc = frame.state.pc;
             match self.code_page(pc) {
-                Ok(page) => self.execute_page(state, &page),
+                Ok(page) => match self.host_code(frame, &page, pc).filter(|_| !must_interpret) {
+                    // Translated code executes whole blocks only.
+                    Some(host) => must_interpret = self.run_translated(frame, host) == Exit::Budget,
+                    None => {
+                        let is_part = std::mem::take(&mut must_interpret);
+                        self.execute_page(&mut frame.state, &page, is_part);
+                    }
+                },
                 Err(exception) => {
                     self.advance_clock(1);
                     let record = Record { address: pc, word: None };
-                    self.enter(state, exception, record);
+                    self.enter(&mut frame.state, exception, record);
                 }
             }
         }
     }
 
-    /// Executes instructions of one page until control leaves it or the core must check its state, as after a store to
-    /// the page or a new mapping.
-    fn execute_page(&self, state: &mut State, page: &CodePage) {
+    /// Interprets instructions of one page until control leaves it, a block should be translated, or the core must check
+    /// its state, as after a store to the page or a new mapping. If `is_part`, the first block may be a part of one.
+    fn execute_page(&self, state: &mut State, page: &CodePage, mut is_part: bool) {
         let start = state.pc & !(PAGE_BYTES - 1);
+        let mut is_first = true;
         loop {
             let offset = state.pc.wrapping_sub(start);
             // A misaligned program counter leaves the page, too, and raises an exception.
@@ -82,13 +95,17 @@ impl Core {
                 return;
             }
             let block = page.block((offset / 4) as usize, |address| self.word(address));
-            if !self.can_run(block) {
-                let Some(step) = block.steps.first() else { return };
-                if !self.execute_step(state, page, step) {
-                    return;
-                }
-            } else if let Some(step) = self.run_block(state, block)
-                && !self.execute_step(state, page, step)
+            if !is_part && self.count_run(block) && !is_first {
+                return;
+            }
+            is_first = false;
+            let alone = match self.can_run(block) {
+                true => self.run_block(state, block),
+                false => block.steps.first(),
+            };
+            is_part = alone.is_some_and(|step| !step.sets_program_counter);
+            if let Some(step) = alone
+                && !self.execute_step(state, page.address, step)
             {
                 return;
             }
@@ -98,12 +115,11 @@ impl Core {
         }
     }
 
-    /// Whether the whole block can run without checks between its instructions.
+    /// Whether the block can run without checks between its instructions.
     #[inline]
     fn can_run(&self, block: &Block) -> bool {
-        let end = self.clock.get() + block.steps.len() as u64;
         // Most blocks have no checks.
-        end <= self.until.get() && (block.checks == 0 || self.permits(block.checks))
+        block.checks == 0 || self.permits(block.checks)
     }
 
     /// Whether the state of the core satisfies `checks`.
@@ -114,30 +130,32 @@ impl Core {
             && (checks & check::VECTOR == 0 || self.alignment.get() == 0)
     }
 
-    /// Executes a block without checks between its instructions. Returns the step that must be executed alone because
-    /// it traps, accesses a device or writes code. This step has had no effect yet.
+    /// Executes a block without checks between its instructions, up to the core's next event. Returns the step that must
+    /// be executed alone because it traps, accesses a device or writes code. This step has had no effect yet.
     #[inline]
     fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
         let first = state.pc;
-        let last = block.steps.len() as u64 - 1;
+        let length = block.steps.len() as u64;
+        let count = length.min(self.until.get().saturating_sub(self.clock.get()));
         // Only the last instruction may read the program counter.
-        state.pc = first.wrapping_add(4 * last);
-        for (index, step) in block.steps.iter().enumerate() {
+        state.pc = first.wrapping_add(4 * (length - 1));
+        for (index, step) in block.steps.iter().take(count as usize).enumerate() {
             if (step.run)(state, &step.instruction, self).is_err() {
                 state.pc = first.wrapping_add(4 * index as u64);
                 self.advance_clock(index as u64);
                 return Some(step);
             }
         }
-        self.advance_clock(last + 1);
-        if !block.sets_program_counter {
-            state.pc = state.pc.wrapping_add(4);
+        self.advance_clock(count);
+        if count < length || !block.sets_program_counter {
+            state.pc = first.wrapping_add(4 * count);
         }
         None
     }
 
-    /// Executes one instruction with all checks and effects. Returns whether execution may continue in the page.
-    fn execute_step(&self, state: &mut State, page: &CodePage, step: &Step) -> bool {
+    /// Executes one instruction of the physical page `page` with all checks and effects. Returns whether execution may
+    /// continue in the page.
+    pub(super) fn execute_step(&self, state: &mut State, page: u64, step: &Step) -> bool {
         self.advance_clock(1);
         self.is_alone.set(true);
         let outcome = match step.checks & !check::ALONE {
@@ -157,8 +175,8 @@ impl Core {
 
     /// Enters the handler of the exception that a step raised.
     #[cold]
-    fn enter_for(&self, state: &mut State, page: &CodePage, step: &Step, trap: Trap) {
-        let word = self.word(page.address + state.pc % PAGE_BYTES);
+    fn enter_for(&self, state: &mut State, page: u64, step: &Step, trap: Trap) {
+        let word = self.word(page + state.pc % PAGE_BYTES);
         let (exception, record) = match self.refusal(state, step) {
             Some(exception) => (exception, Record { address: state.r(step.instruction.j), word: Some(word) }),
             None => self.exception_of_trap(state, &step.instruction, word, trap),

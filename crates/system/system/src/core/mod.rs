@@ -7,6 +7,7 @@ mod entry;
 mod execute;
 mod privileged;
 mod timer;
+mod translated;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,11 +20,12 @@ use crate::memory::{Memory, PAGE_BYTES};
 use crate::platform::{Platform, PowerRequest};
 use crate::tlb::Tlb;
 use crate::translation::{self, translate};
-use cache::PageCache;
+use cache::{GENERATIONS, PageCache};
 use code::{CodeCache, CodePage, check};
 pub use entry::Record;
 pub use execute::Pause;
 use timer::Timer;
+pub use translated::Translation;
 
 /// Cycles of the core's clock in one tick of the stable counter: 1 GHz and 100 MHz.
 pub const CYCLES_PER_TICK: u64 = 10;
@@ -38,20 +40,23 @@ pub struct Bus {
     /// Devices and interrupt controllers.
     pub platform: RefCell<Platform>,
     code: RefCell<CodeCache>,
-    /// The number of pages that have ever been decoded. A core that reads a new number must notice stores to the new
-    /// pages.
+    /// Counts new and removed pages of decoded code. A core that reads a new number must notice stores to the new pages,
+    /// and must not use host code of removed ones.
     made: Cell<u64>,
+    /// Code translated to host code; `None` if all code is interpreted.
+    pub translation: Option<Translation>,
     power: Cell<Option<PowerRequest>>,
 }
 
 impl Bus {
-    /// Creates the shared state from memory and devices.
-    pub fn new(memory: Memory, platform: Platform) -> Self {
+    /// Creates the shared state from memory, devices and translated code.
+    pub fn new(memory: Memory, platform: Platform, translation: Option<Translation>) -> Self {
         Self {
             memory,
             platform: RefCell::new(platform),
             code: RefCell::default(),
             made: Cell::new(0),
+            translation,
             power: Cell::new(None),
         }
     }
@@ -70,6 +75,8 @@ pub struct Core {
     writable: PageCache,
     /// The generation of valid cached translations. Those of an older generation are invalid.
     generation: Cell<u64>,
+    /// The generation of valid entries in `readable` and `writable`, from 1 to [`GENERATIONS`].
+    entry_generation: Cell<u64>,
     /// The value of `Bus::made` for which cached translations are valid.
     known: Cell<u64>,
     /// The current translation mode; see [`translation::mode`].
@@ -115,6 +122,7 @@ impl Core {
             readable: PageCache::new(),
             writable: PageCache::new(),
             generation: Cell::new(1),
+            entry_generation: Cell::new(1),
             known: Cell::new(0),
             mode: Cell::new(0),
             alignment: Cell::new(0),
@@ -267,17 +275,39 @@ impl Core {
 
     /// Invalidates all cached translations.
     fn forget_translations(&self) {
-        self.generation.set(self.generation.get() + 1);
+        self.begin_generation();
         self.attend();
+    }
+
+    /// Invalidates all cached translations, without the effects that a change of the mapping has on execution.
+    fn begin_generation(&self) {
+        self.generation.set(self.generation.get() + 1);
+        let entry_generation = self.entry_generation.get();
+        self.entry_generation.set(entry_generation % GENERATIONS + 1);
+        if entry_generation == GENERATIONS {
+            self.readable.clear();
+            self.writable.clear();
+        }
+    }
+
+    /// Makes all cores see that pages of decoded code are new or removed: this one at once, others in their next turn.
+    fn announce_code(&self) {
+        self.bus.made.set(self.bus.made.get() + 1);
+        self.known.set(self.bus.made.get());
+        self.begin_generation();
     }
 
     /// Updates the cached mode after a change of CRMD or MISC.
     fn update_mode(&self) {
-        self.mode.set(translation::mode(&self.registers));
+        let mode = translation::mode(&self.registers);
         let level = self.registers.field(csr::CRMD, 0..=1);
         let checks_alignment = self.registers.get(csr::MISC) >> (12 + level) & 1 == 1;
-        self.alignment.set(if checks_alignment { u64::MAX } else { 0 });
-        self.attend();
+        let alignment = if checks_alignment { u64::MAX } else { 0 };
+        let old = (self.mode.replace(mode), self.alignment.replace(alignment));
+        // Kernels enable and disable interrupts often, and rarely is one pending.
+        if old != (mode, alignment) || self.interrupts_enabled() && self.pending_interrupt().is_some() {
+            self.attend();
+        }
     }
 
     /// Translates an address.
@@ -317,10 +347,8 @@ impl Core {
         }
         let (code, is_new) = self.bus.code.borrow_mut().page(physical);
         if is_new {
-            // Stores to the page must be noticed: by this core from now on, by other cores from their next turn.
-            self.bus.made.set(self.bus.made.get() + 1);
-            self.known.set(self.bus.made.get());
-            self.generation.set(self.generation.get() + 1);
+            // Stores to the page must be noticed.
+            self.announce_code();
         }
         let generation = self.generation.get();
         self.fetches.borrow_mut()[slot] = Some(Fetch { page, mode, generation, code: Rc::clone(&code) });

@@ -60,7 +60,7 @@ impl Emitter<'_> {
         self.a.jump_if(Condition::NotEqual, misaligned);
     }
 
-    fn reservation(offset: usize) -> iced_x86::MemoryOperand {
+    pub(super) fn reservation(offset: usize) -> iced_x86::MemoryOperand {
         field(offset_of!(Cpu, state) + offset_of!(State, reservation) + offset)
     }
 
@@ -141,7 +141,7 @@ impl Emitter<'_> {
         self.write_atomic_result(i.d, wide);
     }
 
-    fn write_atomic_result(&mut self, d: u8, wide: bool) {
+    pub(super) fn write_atomic_result(&mut self, d: u8, wide: bool) {
         if wide {
             self.write(d, Register::RAX);
         } else if d != 0 {

@@ -100,7 +100,7 @@ impl Emitter<'_> {
     }
 
     /// Sets the host's flags for a conditional branch and returns the condition under which it is taken.
-    fn compare(&mut self, branch: &Instruction) -> Condition {
+    pub(super) fn compare(&mut self, branch: &Instruction) -> Condition {
         let condition = match branch.op {
             Op::Bceqz | Op::Bcnez => {
                 self.a.op2(Code::Cmp_rm8_imm8, condition_flag(branch.j), 0);
@@ -138,7 +138,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn jump_target(&mut self, jump: &Instruction) {
+    pub(super) fn jump_target(&mut self, jump: &Instruction) {
         let base = self.read(jump.j, TARGET);
         if jump.imm != 0 {
             let sum = MemoryOperand::with_base_displ_size(base, i64::from(jump.imm), 1);

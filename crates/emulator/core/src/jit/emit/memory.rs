@@ -141,5 +141,5 @@ impl Emitter<'_> {
     }
 }
 
-const INDEX_OPERAND: longma_loongarch::Operand =
+pub(super) const INDEX_OPERAND: longma_loongarch::Operand =
     longma_loongarch::Operand::Register(longma_loongarch::RegisterKind::General, 10);

@@ -11,6 +11,9 @@ mod integer;
 mod memory;
 mod scratch;
 mod sequences;
+mod system;
+mod system_atomic;
+mod system_vector;
 mod tracing;
 mod vector;
 mod vector_table;
@@ -78,8 +81,10 @@ enum Stub {
     Leave { label: Label, pc: u64, reason: ExitReason, left: InterruptedBlock },
     /// Exits because the target of a link is not translated.
     Unlinked { label: Label, pc: u64, link: usize },
-    /// Executes one instruction in the interpreter and continues.
-    InterpreterCall { label: Label, back: Label, pc: u64, instruction: Instruction },
+    /// Executes one instruction in the interpreter and continues. `end` is the end of the block.
+    InterpreterCall { label: Label, back: Label, pc: u64, end: u64, instruction: Instruction },
+    /// Exits before a block that exceeds the budget.
+    Budget { label: Label, pc: u64, length: u8 },
     /// An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
     /// A jump to a trampoline.
@@ -98,6 +103,7 @@ pub(super) struct Emitter<'a> {
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
     registers: &'a RegisterAccesses,
+    system: Option<&'a mut CallOuts<'a>>,
     /// The record of the block being emitted, if blocks are traced.
     record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
@@ -117,6 +123,8 @@ pub(super) struct Emitter<'a> {
     counted: InterruptedBlock,
     /// The address of the current instruction.
     pc: u64,
+    /// The end of the current block.
+    block_end: u64,
     spill: Label,
     interpreter_call: Label,
 }
@@ -132,23 +140,34 @@ pub(crate) struct EmitContext<'a> {
     pub tracing: Option<&'a TracedBlocks>,
     /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
+    /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes.
+    /// The second argument is the number of instructions that follow it in the block.
+    pub system: Option<&'a mut CallOuts<'a>>,
 }
 
+/// See [`EmitContext::system`].
+pub(crate) type CallOuts<'a> = dyn FnMut(&Instruction, u32) -> u64 + 'a;
+
 /// Emits the code of a region.
-pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
-    let EmitContext { trampolines, based, counting, tracing, registers } = context;
+pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted {
+    let EmitContext { trampolines, based, counting, tracing, registers, system } = context;
     let mut a = Assembler::new();
     let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
+    let mut allocation = Allocation::choose(region);
+    if system.is_some() {
+        allocation.forget_vectors();
+    }
     let emitter = Emitter {
         a,
         region,
-        allocation: Allocation::choose(region),
+        allocation,
         trampolines,
         based,
         counting,
         tracing,
         registers,
+        system,
         record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
@@ -162,6 +181,7 @@ pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
         wrote_in_range: None,
         counted: InterruptedBlock::default(),
         pc: region.entry,
+        block_end: region.entry,
         spill,
         interpreter_call,
     };
@@ -220,7 +240,10 @@ impl Emitter<'_> {
         self.in_range = [None; 32];
         self.known[0] = Some(0);
         self.pc = block.start;
-        if block.is_loop_head || block.start == self.region.entry {
+        self.block_end = block.start.wrapping_add(4 * block.instructions.len() as u64);
+        if self.system.is_some() {
+            self.take_budget(block);
+        } else if block.is_loop_head || block.start == self.region.entry {
             self.positions.push((self.a.position() as u32, block.start));
             self.check_attention();
         }
@@ -234,7 +257,8 @@ impl Emitter<'_> {
                 continue;
             }
             self.positions.push((self.a.position() as u32, self.pc));
-            if following.is_none() && self.ends_block(block, instruction, next) {
+            let ends = if self.system.is_some() { Self::ends_system_block } else { Self::ends_block };
+            if following.is_none() && ends(self, block, instruction, next) {
                 return;
             }
             if has_address(instruction.op) && self.registers.is_known(self.pc) {
@@ -257,7 +281,19 @@ impl Emitter<'_> {
 
     /// Emits one instruction that does not end a block.
     fn instruction(&mut self, instruction: &Instruction, following: Option<&Instruction>) {
-        let emitted = self.constant(instruction, following)
+        let emitted = if self.system.is_some() {
+            self.system_instruction(instruction, following)
+        } else {
+            self.process_instruction(instruction, following)
+        };
+        if !emitted {
+            self.call_interpreter(instruction);
+        }
+        self.forget_written(instruction);
+    }
+
+    fn process_instruction(&mut self, instruction: &Instruction, following: Option<&Instruction>) -> bool {
+        self.constant(instruction, following)
             || self.integer(instruction)
             || self.bits(instruction)
             || self.memory(instruction)
@@ -265,11 +301,7 @@ impl Emitter<'_> {
             || self.float(instruction)
             || self.scratch(instruction)
             || self.vector(instruction)
-            || self.vector_sequence(instruction);
-        if !emitted {
-            self.call_interpreter(instruction);
-        }
-        self.forget_written(instruction);
+            || self.vector_sequence(instruction)
     }
 
     /// Emits a comparison and the following branch as one, if they end the block.
@@ -315,7 +347,12 @@ impl Emitter<'_> {
     /// Jumps to the code of another region, which is linked once it exists.
     fn leave_to(&mut self, target: u64) {
         self.leave_mapping();
-        self.linked_jump(target, false);
+        if self.system.is_some() {
+            self.load_constant(Register::RDX, target);
+            self.find_and_jump();
+        } else {
+            self.linked_jump(target, false);
+        }
     }
 
     fn linked_jump(&mut self, target: u64, call: bool) {
@@ -374,6 +411,13 @@ impl Emitter<'_> {
     /// Executes one instruction in the interpreter and continues.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
+        if let Some(call_outs) = &mut self.system {
+            let following = self.block_end.wrapping_sub(self.pc) / 4 - 1;
+            let data = call_outs(instruction, following as u32);
+            self.a.op2(Code::Mov_r64_imm64, Register::RDX, data as i64);
+            self.a.call(self.interpreter_call);
+            return;
+        }
         let interpreter_call = InterpreterCall::new(*instruction);
         self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*interpreter_call) as i64);
         let site = self.a.position() - size_of::<u64>();
@@ -385,7 +429,8 @@ impl Emitter<'_> {
     /// An out-of-line label where the interpreter executes `instruction`, and the label where execution continues.
     fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
         let (label, back) = (self.a.label(), self.a.label());
-        self.stubs.push(Stub::InterpreterCall { label, back, pc: self.pc, instruction: *instruction });
+        let (pc, end) = (self.pc, self.block_end);
+        self.stubs.push(Stub::InterpreterCall { label, back, pc, end, instruction: *instruction });
         (label, back)
     }
 
@@ -430,11 +475,15 @@ impl Emitter<'_> {
                 self.set_reason(ExitReason::Unlinked);
                 self.a.jump_to(self.trampolines.leave_canonical);
             }
-            Stub::InterpreterCall { label, back, pc, instruction } => {
+            Stub::InterpreterCall { label, back, pc, end, instruction } => {
                 self.a.place(label);
-                self.pc = pc;
+                (self.pc, self.block_end) = (pc, end);
                 self.call_interpreter(&instruction);
                 self.a.jump(back);
+            }
+            Stub::Budget { label, pc, length } => {
+                self.a.place(label);
+                self.return_budget(pc, length);
             }
             Stub::CallMiss { label, landing } => {
                 control::call_miss(&mut self.a, label, landing, self.trampolines.leave_indirect);
