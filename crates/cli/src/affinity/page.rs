@@ -120,7 +120,7 @@ fn table(campaign: &Campaign<'_>, analysis: &Analysis, drawn: &[Drawn]) -> Table
         title: (*name).into(),
         unit: (*unit).into(),
         better: None,
-        of_host: false,
+        depends_on_host: false,
     };
     let parameters: Vec<String> = campaign
         .points
