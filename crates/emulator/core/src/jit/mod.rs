@@ -43,7 +43,9 @@ use self::{
     regions::{Regions, Retained},
     trampolines::{BASE_BIAS, Trampolines},
 };
-pub(crate) use self::{code_cache::CACHE_BYTES, translator_generations::TranslatorGenerations};
+pub(crate) use self::{
+    code_cache::CACHE_BYTES, emit::crypto::CryptoSupport, translator_generations::TranslatorGenerations,
+};
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason, InterruptedBlock},
@@ -80,6 +82,8 @@ pub(crate) struct TranslatorConfig {
     pub registers: Arc<RegisterAccesses>,
     /// The cores that may run the code.
     pub readers: Arc<Readers>,
+    /// The cryptographic instructions that the code may contain.
+    pub crypto: CryptoSupport,
 }
 
 /// The data about a region that the fault handler needs.
@@ -261,6 +265,7 @@ impl Translator {
                 counting: self.config.counting.as_deref(),
                 tracing: self.config.tracing.as_deref(),
                 registers: &self.config.registers,
+                crypto: self.config.crypto,
             },
         );
         let Emitted {

@@ -4,6 +4,7 @@
 mod atomic;
 mod bits;
 pub(super) mod control;
+pub(crate) mod crypto;
 mod float;
 mod halves;
 mod host_vectors;
@@ -21,6 +22,7 @@ use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::{Instruction, Op, State};
 use longma_trace::has_address;
 
+use self::crypto::CryptoSupport;
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
@@ -98,6 +100,7 @@ pub(super) struct Emitter<'a> {
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
     registers: &'a RegisterAccesses,
+    crypto: CryptoSupport,
     /// The record of the block being emitted, if blocks are traced.
     record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
@@ -132,11 +135,13 @@ pub(crate) struct EmitContext<'a> {
     pub tracing: Option<&'a TracedBlocks>,
     /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
+    /// The cryptographic instructions that the code may contain.
+    pub crypto: CryptoSupport,
 }
 
 /// Emits the code of a region.
 pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
-    let EmitContext { trampolines, based, counting, tracing, registers } = context;
+    let EmitContext { trampolines, based, counting, tracing, registers, crypto } = context;
     let mut a = Assembler::new();
     let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -149,6 +154,7 @@ pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
         counting,
         tracing,
         registers,
+        crypto,
         record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
@@ -265,7 +271,8 @@ impl Emitter<'_> {
             || self.float(instruction)
             || self.scratch(instruction)
             || self.vector(instruction)
-            || self.vector_sequence(instruction);
+            || self.vector_sequence(instruction)
+            || self.cryptography(instruction);
         if !emitted {
             self.call_interpreter(instruction);
         }
