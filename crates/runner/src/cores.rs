@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Watch};
+use longma_guest::elf::Architecture;
 use longma_guest::host::attention::{Attention, is_own_attention_suppressed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::Process;
@@ -41,6 +42,8 @@ impl Cores {
         simulated: Option<SimulatedProcess>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
+        let is_translated = process.architecture() != Architecture::LoongArch64;
+        let execution = Execution { crypto: is_translated, ..execution };
         let code = SharedCode::new(process.memory(), execution, watch)?;
         Ok(Self { process, code, words, simulated, running: Mutex::default() })
     }

@@ -164,6 +164,65 @@ fn arm_loops_of_any_compiler_options_match_qemu() {
     }
 }
 
+/// Compiler options for the cryptographic instructions.
+const ARM_CRYPTO: &[&str] = &["-O2", "-march=armv8-a+crypto"];
+const X86_CRYPTO: &[&str] = &["-static", "-std=gnu11", "-maes", "-mpclmul", "-msha", "-msse4.1"];
+
+#[test]
+fn arm_cryptography_matches_qemu_and_executes_the_same_at_every_level() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("crypto");
+    if compile_arm("crypto", ARM_CRYPTO, &program) {
+        let expected = run(&["qemu-aarch64", "-cpu", "neoverse-n1"], &program);
+        assert_eq!(ending(expected.1), 0, "(Debian: qemu-user)");
+        check_levels(&program, &expected.0);
+    }
+}
+
+#[test]
+fn x86_cryptography_matches_the_host_and_executes_the_same_at_every_level() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("crypto");
+    if !compile_x86("crypto", X86_CRYPTO, &program) {
+        return;
+    }
+    let has_all = ["aes", "pclmulqdq", "sha_ni"].iter().all(|name| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        text.split_whitespace().any(|word| word == *name)
+    });
+    let expected = std::fs::read_to_string(source("x86", "crypto").with_extension("txt")).unwrap();
+    if has_all {
+        assert_eq!(run(&["env"], &program).0, expected);
+    }
+    check_levels(&program, &expected);
+}
+
+/// Checks that a program prints `expected` translated, interpreted and in simulated time, and that the number of its
+/// instructions depends neither on interpretation nor on the level of simulation. The functional level counts more than
+/// simulated time, because it translates cold code block by block.
+fn check_levels(program: &Path, expected: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let (functional, simulate) = (runner(), runner().with_file_name("simulate"));
+    let file = directory.path().join("counts");
+    let counts = |command: &[&str], count: &dyn Fn(&str) -> Option<String>| {
+        assert_eq!(run(command, program).0, expected, "{command:?}");
+        count(&std::fs::read_to_string(&file).unwrap()).expect("a count")
+    };
+    let first_line = |text: &str| text.lines().next().map(str::to_owned);
+    let (functional, to) = (functional.to_str().unwrap(), file.to_str().unwrap());
+    let translated = counts(&[functional, "--counts", to], &first_line);
+    assert_eq!(counts(&[functional, "--interpret", "--counts", to], &first_line), translated);
+
+    let executed = |text: &str| {
+        let statistics: serde_json::Value = serde_json::from_str(text).ok()?;
+        Some(statistics["run"]["instructions"]["value"].as_u64()?.to_string())
+    };
+    let machine = [simulate.to_str().unwrap(), "--machine", "loongson-3a5000", "--statistics", to, "--level"];
+    let [cache, timing] =
+        ["cache", "timing"].map(|level| counts(&[&machine[..], &[level]].concat(), &executed));
+    assert_eq!(cache, timing);
+}
+
 #[test]
 fn an_illegal_instruction_is_named() {
     let directory = tempfile::tempdir().unwrap();

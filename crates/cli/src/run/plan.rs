@@ -100,6 +100,7 @@ impl Plan {
             tracing: is_modelled,
             magic: simulates,
             pausable: arguments.roi || attends,
+            ..Execution::default()
         };
         let translation = TranslationPlan {
             optimizations: arguments.translation,

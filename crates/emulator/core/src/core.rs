@@ -95,7 +95,9 @@ impl Core {
     ) -> io::Result<Self> {
         let return_stack = ReturnStack::allocate()?;
         let segment_base = memory.base() as u64;
-        let mut cpu = Cpu::new(state, Guest::new(memory, words));
+        let mut guest = Guest::new(memory, words);
+        guest.permit_crypto(code.crypto);
+        let mut cpu = Cpu::new(state, guest);
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
         let other_mode = code.untraced.as_deref().cloned().map(ModeState::new).transpose()?;

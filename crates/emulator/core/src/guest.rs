@@ -62,12 +62,18 @@ pub struct Guest {
     memory: GuestMemory,
     words: Arc<ConfigurationWords>,
     clock: Clock,
+    permits_crypto: bool,
 }
 
 impl Guest {
     /// Creates an environment that reads the host's clock.
     pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
-        Self { memory, words: Arc::new(words), clock: Clock::Host }
+        Self { memory, words: Arc::new(words), clock: Clock::Host, permits_crypto: false }
+    }
+
+    /// Sets whether the cryptographic instructions of translated code execute.
+    pub(crate) fn permit_crypto(&mut self, is_permitted: bool) {
+        self.permits_crypto = is_permitted;
     }
 
     /// Makes the stable counter read simulated time.
@@ -107,6 +113,10 @@ impl Environment for Guest {
 
     fn cpucfg(&self, index: u32) -> u32 {
         self.words.0.get(index as usize).copied().unwrap_or(0)
+    }
+
+    fn permits_crypto(&self) -> bool {
+        self.permits_crypto
     }
 }
 

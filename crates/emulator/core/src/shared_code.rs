@@ -14,7 +14,7 @@ use crate::{
     changes::{Change, Changes},
     counting::{Counting, Executed},
     jit::{
-        CACHE_BYTES, MAX_REGION_BYTES, TranslatorConfig, TranslatorGenerations,
+        CACHE_BYTES, CryptoSupport, MAX_REGION_BYTES, TranslatorConfig, TranslatorGenerations,
         exported_code::ExportedRegions,
     },
     readers::Readers,
@@ -44,11 +44,21 @@ pub struct Execution {
     pub magic: bool,
     /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
+    /// The code was translated from another architecture, so it may contain the instructions of
+    /// [`Extension::Crypto`](longma_loongarch::Extension::Crypto).
+    pub crypto: bool,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Self { translate: true, counting: false, tracing: false, magic: false, pausable: false }
+        Self {
+            translate: true,
+            counting: false,
+            tracing: false,
+            magic: false,
+            pausable: false,
+            crypto: false,
+        }
     }
 }
 
@@ -64,6 +74,8 @@ pub struct SharedCode {
     pub(crate) readers: Arc<Readers>,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) registers: Arc<RegisterAccesses>,
+    /// Whether cores execute cryptographic instructions.
+    pub(crate) crypto: bool,
     /// The same code without traces, for intervals in which tracing is disabled.
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
@@ -129,6 +141,7 @@ impl SharedCode {
             translated_blocks: Arc::default(),
             registers: registers.clone(),
             readers: readers.clone(),
+            crypto: CryptoSupport::of_host(execution.crypto),
         };
         let translates = execution.translate && host_is_able();
         let translators = translates.then(|| TranslatorGenerations::begin(config)).transpose()?.map(Arc::new);
@@ -143,6 +156,7 @@ impl SharedCode {
             readers,
             watch,
             registers,
+            crypto: execution.crypto,
             untraced: None,
         })
     }

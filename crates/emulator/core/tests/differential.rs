@@ -21,7 +21,7 @@ struct End {
 
 fn run(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bool) -> (End, u64) {
     let memory = bench.load(program, data);
-    let execution = Execution { translate, ..Execution::default() };
+    let execution = Execution { translate, crypto: true, ..Execution::default() };
     let code = SharedCode::new(&memory, execution, Arc::new(Unwatched)).expect("executable memory");
     let mut core = Core::new(state.clone(), memory.clone(), ConfigurationWords::default(), code.clone())
         .expect("a core");
@@ -66,7 +66,7 @@ fn defined_bits(body: &[Instruction]) -> [u64; 4] {
     let has = |extension| body.iter().any(|i| i.op.row().extension == extension);
     if has(Extension::Lasx) {
         [u64::MAX; 4]
-    } else if has(Extension::Lsx) {
+    } else if has(Extension::Lsx) || has(Extension::Crypto) {
         [u64::MAX, u64::MAX, 0, 0]
     } else if body.iter().any(|i| writes_half(i.op)) {
         [0xffff_ffff, 0, 0, 0]
@@ -240,4 +240,30 @@ fn translated_and_interpreted_lsx_programs_agree() {
 #[test]
 fn translated_and_interpreted_lasx_programs_agree() {
     check(&[Extension::Lasx], 60 * times());
+}
+
+#[test]
+fn translated_and_interpreted_cryptography_agrees() {
+    check(&[Extension::Crypto, Extension::Lsx], 60 * times());
+}
+
+#[test]
+fn programs_of_loongarch_have_no_cryptographic_instructions() {
+    let bench = Bench::new();
+    for op in usable(&[Extension::Crypto]) {
+        for translate in [false, true] {
+            // Reached only in the last round, when the loop is hot.
+            let last = Instruction { d: 4, j: COUNTER, imm: -1, ..Instruction::new(Op::AddiD) };
+            let skip = Instruction { j: 4, imm: 8, ..Instruction::new(Op::Bnez) };
+            let program = looped(&[last, skip, Instruction { d: 4, j: 5, k: 6, ..Instruction::new(op) }]);
+            let memory = bench.load(&program, &[0; DATA_BYTES as usize]);
+            let execution = Execution { translate, ..Execution::default() };
+            let code = SharedCode::new(&memory, execution, Arc::new(Unwatched)).expect("executable memory");
+            let mut state = State { pc: CODE, ..State::default() };
+            state.x[usize::from(COUNTER)] = ROUNDS;
+            let mut core = Core::new(state, memory, ConfigurationWords::default(), code).expect("a core");
+            assert_eq!(core.run(), Stop::Trap(Trap::IllegalInstruction), "{op:?}");
+            assert_eq!(core.cpu().state.pc, CODE + 8, "{op:?}");
+        }
+    }
 }

@@ -35,8 +35,14 @@ fn core_of(memory: &GuestMemory, execution: Execution, state: State) -> (Core, S
     (core, code)
 }
 
-const TRACED: Execution =
-    Execution { translate: true, counting: false, tracing: true, magic: false, pausable: false };
+const TRACED: Execution = Execution {
+    translate: true,
+    counting: false,
+    tracing: true,
+    magic: false,
+    pausable: false,
+    crypto: false,
+};
 
 /// Appends the steps in the core's trace, and clears it.
 fn drain(core: &mut Core, code: &SharedCode, steps: &mut Vec<Step>) {

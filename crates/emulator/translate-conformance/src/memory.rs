@@ -82,6 +82,10 @@ impl Environment for TestMemory {
     fn cpucfg(&self, _: u32) -> u32 {
         0
     }
+
+    fn permits_crypto(&self) -> bool {
+        true
+    }
 }
 
 impl Memory for TestMemory {

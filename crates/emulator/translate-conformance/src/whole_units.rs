@@ -97,6 +97,10 @@ impl Environment for Everywhere<'_> {
     fn cpucfg(&self, _: u32) -> u32 {
         0
     }
+
+    fn permits_crypto(&self) -> bool {
+        true
+    }
 }
 
 impl UserMemory for Everywhere<'_> {

@@ -38,7 +38,7 @@ impl Checked {
     }
 }
 
-const EXTENSIONS: [(Extension, &str); 11] = [
+const EXTENSIONS: [(Extension, &str); 12] = [
     (Extension::Base, "Base integer"),
     (Extension::Mul, "Multiplication and division"),
     (Extension::Bit, "Bit operations and CRC"),
@@ -50,6 +50,7 @@ const EXTENSIONS: [(Extension, &str); 11] = [
     (Extension::Lasx, "256-bit vectors (LASX)"),
     (Extension::Privileged, "Privileged"),
     (Extension::Lvz, "Virtualisation (LVZ)"),
+    (Extension::Crypto, "Cryptography in translated code"),
 ];
 
 const HEAD: &str = "# Instructions
@@ -61,7 +62,7 @@ same test fails if the page is out of date.
 | column | meaning |
 | --- | --- |
 | text | LLVM's disassembler recognises the same encodings and prints them the same way |
-| semantics | *user*: a user program can execute it; *kernel*: it traps as privileged; *none*: it is only decoded, and traps as illegal |
+| semantics | *user*: a user program can execute it; *kernel*: it traps as privileged; *translated*: only code translated from another architecture executes it, and it is illegal elsewhere; *none*: it is only decoded, and traps as illegal |
 | checked against | the reference that the semantics were compared with, on random operands and edge cases |
 
 The references are *QEMU* (`qemu-loongarch64` executed the same instruction on the same registers), *formula* (an independent
@@ -70,6 +71,9 @@ implementation in the tests), and *x86* (the host processor's own instruction, f
 Operands have the names that the manual uses: `r` is a general register, `f` a floating-point register, `v` and `x` are vector
 registers, `c` is a condition flag, `scr` a scratch register and `fcsr` a control register. `si` and `ui` are signed and unsigned
 immediates, followed by their width in bits.
+
+The LA464 reports a cryptographic extension whose encodings Loongson has not published. The encodings of *Cryptography in translated
+code* are this project's own.
 ";
 
 /// Generates the page.
@@ -101,6 +105,7 @@ pub fn page() -> String {
             let row = op.row();
             let operands: Vec<String> = row.operands.iter().map(operand).collect();
             let semantics = match (is_user_instruction(op), extension) {
+                (true, Extension::Crypto) => "translated",
                 (true, _) => "user",
                 (false, Extension::Privileged | Extension::Lvz) => "kernel",
                 (false, _) => "none",

@@ -22,7 +22,7 @@ pub struct Row {
     pub writes: &'static [Location],
     /// The part of the architecture that defines it.
     pub extension: Extension,
-    /// The version of the manual that introduced it: `1.0` or `1.1`.
+    /// The version of the manual that introduced it: `1.0` or `1.1`; `-` if it is in no manual.
     pub revision: &'static str,
     /// Its class for timing models.
     pub class: Class,
@@ -204,6 +204,8 @@ pub enum Extension {
     Privileged,
     /// Virtualisation; privileged.
     Lvz,
+    /// Cryptography in translated code, with encodings of this project; illegal elsewhere.
+    Crypto,
 }
 
 /// The class of an instruction, for which timing models define a latency and a functional unit.

@@ -10,7 +10,7 @@ use longma_loongarch::{
 use super::{
     assembler::Assembled,
     code_cache::LINE_BYTES,
-    emit::{self, EmitContext, Emitted},
+    emit::{self, EmitContext, Emitted, crypto::CryptoSupport},
     interpreter_call::execute_interpreter_call,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
@@ -72,6 +72,7 @@ impl HostCode {
                 tracing: tracing.as_ref(),
                 registers: &RegisterAccesses::default(),
                 system: None,
+                crypto: CryptoSupport::ALL,
             },
         );
         let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;

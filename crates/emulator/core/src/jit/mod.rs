@@ -43,6 +43,7 @@ use self::{
 };
 pub(crate) use self::{
     code_cache::{CACHE_BYTES, CodeCache},
+    emit::crypto::CryptoSupport,
     trampolines::{BASE_BIAS, Trampolines},
     translator_generations::TranslatorGenerations,
 };
@@ -82,6 +83,8 @@ pub(crate) struct TranslatorConfig {
     pub registers: Arc<RegisterAccesses>,
     /// The cores that may run the code.
     pub readers: Arc<Readers>,
+    /// The cryptographic instructions that the code may contain.
+    pub crypto: CryptoSupport,
 }
 
 /// The data about a region that the fault handler needs.
@@ -264,6 +267,7 @@ impl Translator {
                 tracing: self.config.tracing.as_deref(),
                 registers: &self.config.registers,
                 system: None,
+                crypto: self.config.crypto,
             },
         );
         let Emitted {

@@ -10,6 +10,7 @@ use longma_loongarch::Instruction;
 use super::Frame;
 use crate::block::{Block, BlockEnds};
 use crate::jit::allocation::Allocation;
+use crate::jit::emit::crypto::CryptoSupport;
 use crate::jit::emit::{self, EmitContext};
 use crate::jit::listing::{CodeSlice, SingleRunProfile};
 use crate::jit::region::{Region, successors};
@@ -128,6 +129,7 @@ impl SystemTranslator {
                 tracing: None,
                 registers: &RegisterAccesses::default(),
                 system: Some(call_out),
+                crypto: CryptoSupport::of_host(false),
             },
         );
         let start = self.cache.insert(&emitted.code).start;

@@ -5,6 +5,7 @@ mod atomic;
 mod avx;
 mod bits;
 mod compared;
+mod crypto;
 mod extended;
 mod extension;
 mod flags;

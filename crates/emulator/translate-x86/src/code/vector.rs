@@ -115,7 +115,13 @@ impl Lowering<'_> {
             self.vectors_two(op, d, s);
             return true;
         }
-        self.moves() || self.shuffles() || self.packs() || self.shifts() || self.floats() || self.newer()
+        self.moves()
+            || self.shuffles()
+            || self.packs()
+            || self.shifts()
+            || self.floats()
+            || self.cryptography()
+            || self.newer()
     }
 
     fn moves(&mut self) -> bool {

@@ -9,7 +9,6 @@ use rustc_apfloat::Status;
 use crate::registers::*;
 mod area;
 mod atomic;
-mod crypto;
 mod exceptions;
 mod floats;
 pub mod frame;
@@ -141,7 +140,7 @@ impl Machine<'_> {
             _ if x87::is_x87(&i) => x87::execute(self),
             _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
             _ => {
-                let found = self.mmx().or_else(|| self.cryptography()).or_else(|| self.vectors());
+                let found = self.mmx().or_else(|| self.vectors());
                 found.unwrap_or(Err(Trap::IllegalInstruction))
             }
         }

@@ -113,11 +113,6 @@ impl Machine<'_> {
         Ok(bytes)
     }
 
-    /// The value of a YMM register by number.
-    pub(super) fn whole_of(&self, n: usize) -> Wide {
-        whole(self.state, n)
-    }
-
     /// Writes a vector register. VEX-encoded instructions clear the bits above the operand, others preserve them.
     pub(super) fn vector_out(&mut self, register: Register, value: &Wide) {
         let n = register.number();

@@ -70,6 +70,7 @@ fn group(code: Code) -> Option<&'static str> {
         AVX2 => Some("avx2"),
         FMA => Some("fma"),
         BMI1 | BMI2 | LZCNT | MOVBE => Some("bmi"),
+        AES | PCLMULQDQ | SHA => Some("crypto"),
         _ => None,
     });
     let first = groups.next()??;

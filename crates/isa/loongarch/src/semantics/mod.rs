@@ -5,6 +5,7 @@
 mod atomic;
 mod bits;
 mod control;
+mod crypto;
 mod fp;
 mod integer;
 mod lbt;
@@ -60,6 +61,7 @@ fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Extension::Fp => fp::lookup(op).or_else(|| memory::lookup(op)).or_else(|| control::lookup(op)),
         Extension::Lsx | Extension::Lasx => vector::lookup(op),
         Extension::Lbt => lbt::lookup(op),
+        Extension::Crypto => crypto::lookup(op),
         Extension::Privileged | Extension::Lvz => None,
     }
 }

@@ -135,6 +135,10 @@ impl Environment for Memory {
     fn cpucfg(&self, index: u32) -> u32 {
         index.wrapping_mul(0x9e37_79b9)
     }
+
+    fn permits_crypto(&self) -> bool {
+        true
+    }
 }
 
 /// The state before an instruction.

@@ -4,6 +4,7 @@
 mod atomic;
 mod bits;
 pub(super) mod control;
+pub(crate) mod crypto;
 mod float;
 mod halves;
 mod host_vectors;
@@ -24,6 +25,7 @@ use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::{Instruction, Op, State};
 use longma_trace::has_address;
 
+use self::crypto::CryptoSupport;
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
@@ -104,6 +106,7 @@ pub(super) struct Emitter<'a> {
     tracing: Option<&'a TracedBlocks>,
     registers: &'a RegisterAccesses,
     system: Option<&'a mut CallOuts<'a>>,
+    crypto: CryptoSupport,
     /// The record of the block being emitted, if blocks are traced.
     record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
@@ -143,6 +146,8 @@ pub(crate) struct EmitContext<'a> {
     /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes.
     /// The second argument is the number of instructions that follow it in the block.
     pub system: Option<&'a mut CallOuts<'a>>,
+    /// The cryptographic instructions that the code may contain.
+    pub crypto: CryptoSupport,
 }
 
 /// See [`EmitContext::system`].
@@ -150,7 +155,7 @@ pub(crate) type CallOuts<'a> = dyn FnMut(&Instruction, u32) -> u64 + 'a;
 
 /// Emits the code of a region.
 pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted {
-    let EmitContext { trampolines, based, counting, tracing, registers, system } = context;
+    let EmitContext { trampolines, based, counting, tracing, registers, system, crypto } = context;
     let mut a = Assembler::new();
     let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -168,6 +173,7 @@ pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted 
         tracing,
         registers,
         system,
+        crypto,
         record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
@@ -302,6 +308,7 @@ impl Emitter<'_> {
             || self.scratch(instruction)
             || self.vector(instruction)
             || self.vector_sequence(instruction)
+            || self.cryptography(instruction)
     }
 
     /// Emits a comparison and the following branch as one, if they end the block.

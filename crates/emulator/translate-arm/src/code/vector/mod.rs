@@ -3,6 +3,7 @@
 //! Reference Manual, volume 2.
 
 mod arithmetic;
+mod crypto;
 mod long;
 mod lookup;
 mod moves;
@@ -38,6 +39,7 @@ impl Lowering<'_> {
             || self.vector_rounding(i)
             || self.vector_narrowing(i)
             || self.structures(i)
+            || self.cryptography(i)
     }
 
     /// Returns the register of a vector operand. All bytes that the instruction reads are valid.

@@ -1,7 +1,6 @@
 //! Executes floating-point and Advanced SIMD instructions element by element, exactly as FPCR specifies. Source: Arm
 //! Architecture Reference Manual (Arm DDI 0487), section C7.2.
 
-mod crypto;
 mod estimate;
 mod float;
 mod integer;
@@ -76,25 +75,16 @@ static KERNELS: LazyLock<Vec<Option<(Form, Kernel)>>> = LazyLock::new(|| {
 /// Executes an instruction. Returns false for instructions not handled here.
 pub(super) fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> bool {
     let mut environment = Environment::of(state, memory);
-    let is_done = crypto::serve(i, state)
-        || scalar::serve(i, state, &mut environment, memory)
+    let is_done = scalar::serve(i, state, &mut environment, memory)
         || special(i, state)
         || by_elements(i, state, &mut environment);
     environment.record(state, memory);
     is_done
 }
 
-/// Products of polynomials of degree below 64, and of bytes added to words.
+/// Products of bytes added to words.
 fn special(i: Instruction, state: &mut State) -> bool {
     match i.op {
-        Op::PmullVD => {
-            let half = usize::from(i.is_whole());
-            let [n, m] = [i.rn(), i.rm()].map(|number| state.v[usize::from(number)].0[half]);
-            let product = (0..64)
-                .filter(|bit| m >> bit & 1 != 0)
-                .fold(0, |product, bit| product ^ u128::from(n) << bit);
-            put(state, i.rd(), product.to_le_bytes(), true);
-        }
         Op::SdotV | Op::SdotE | Op::UdotV | Op::UdotE => {
             let (n, mut d) = (bytes(state, i.rn()), bytes(state, i.rd()));
             let is_signed = matches!(i.op, Op::SdotV | Op::SdotE);
