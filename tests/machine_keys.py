@@ -135,6 +135,7 @@ PROBES = {
     "calls": guest("unix_syscall 50"),
     "switches": guest("unix_context 40"),
     "chase": guest("load_latency 4096 20000"),
+    "dispatch": guest("bytecode 2"),
     "in-order": guest("fft 8 2", "--core", "in-order"),
     "counts": guest("sort 2000", level="cache"),
     "features": guest("hello", level="functional"),
@@ -172,7 +173,7 @@ PROBES |= {
     "tree-drive-full": experiment("zoned", device="nvme0", tree="cow", **TREES | {"sequential_zones": 1, "zone": "4 MiB"}),
     "tree-drive-zones": experiment("zoned", device="nvme0", tree="cow", **TREES | {"conventional_zones": 1, "sequential_zones": -1}),
 }
-GENERAL = ["fft", "sort", "threads", "calls", "switches", "chase", "in-order", "counts", "features", "numa", "touch", "sharing"]
+GENERAL = ["fft", "sort", "threads", "calls", "switches", "chase", "dispatch", "in-order", "counts", "features", "numa", "touch", "sharing"]
 ENGINES = ["engine", "machines", "engine-rules"]
 PACKETS = ["packets", "frames", "packets-polled", "packets-fast", "queues"]
 DRIVES = ["tree-drive", "tree-answering", "tree-drive-full", "tree-drive-zones"]
@@ -204,6 +205,7 @@ LIKELY = [
     (r"interrupt|context_switch", ["packets", "messages"]),
     (r"links|distances", ["numa"]),
     (r"coherence", ["sharing"]),
+    (r"indirect", ["dispatch"]),
     (r"crossbars|memor|next|coherence|caches", ["threads"]),
 ]
 

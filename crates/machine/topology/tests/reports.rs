@@ -464,3 +464,25 @@ proptest! {
         checked.report.located();
     }
 }
+
+#[test]
+fn the_history_of_an_indirect_predictor_fits_its_kind() {
+    let key = "indirect_history = 4";
+    let too_long = ["\"target-cache\" cannot have a history of 17", "17", "from 1 to 16"];
+    expect_error(LA, key, "indirect_history = 17", too_long);
+    expect_error(LA, "indirect_entries = 512", "indirect_entries = 0", ["`indirect_entries` is 0", "0", "at least 1"]);
+}
+
+#[test]
+fn branch_keys_without_effect_are_reported() {
+    for (from, to, message) in [
+        ("predictor = \"tage\"", "predictor = \"static\"", "`table_entries` has no effect"),
+        ("predictor = \"tage\"", "predictor = \"bimodal\"", "`history_bits` has no effect"),
+        ("\"target-cache\"", "\"last-target\"", "`indirect_history` has no effect"),
+        ("loads = \"ideal\" ", "table_entries = 64\nloads = \"ideal\" ", "`table_entries` has no effect"),
+    ] {
+        let report = check("test.toml", &with(LA, from, to)).report;
+        let found = report.problems().iter().any(|p| p.level == Level::Warning && p.message.contains(message));
+        assert!(found, "{to}: {}", report.render(100, false));
+    }
+}

@@ -308,7 +308,7 @@ impl FrontEnd {
             direction: parameters::direction(core)?,
             targets: TargetBuffer::new(parameters.btb_entries),
             returns: ReturnStack::new(parameters.ras_entries),
-            indirect: IndirectTargets::new(),
+            indirect: parameters::indirect(core)?,
             wrong_path: WrongPath::of(
                 core,
                 parameters,
@@ -361,6 +361,7 @@ impl FrontEnd {
                 self.counts.conditional += 1;
                 let predicted = self.direction.resolve(Outcome { address, target: branch.target, taken });
                 self.counts.conditional_mispredicted += u64::from(predicted != taken);
+                self.indirect.note_conditional(taken);
                 predicted == taken
             }
             BranchKind::Direct => true,

@@ -27,6 +27,9 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         core.tlbs.iter().for_each(|t| check_tlb(t, problems));
         check_pages(core, problems);
         check_refill(core, problems);
+        if let Some(branch) = &core.branch {
+            positive(&branch.marks, "indirect_entries", branch.indirect_entries.unwrap_or(1), problems);
+        }
         if let Some(idma) = &core.idma {
             positive(&idma.marks, "read_channels", idma.read_channels, problems);
             positive(&idma.marks, "write_channels", idma.write_channels, problems);
