@@ -17,6 +17,8 @@ pub(super) struct Access {
     pub kind: Kind,
     /// Address of the instruction.
     pub instruction: u64,
+    /// For a further line of an access to several lines: whether an earlier line missed in the first level.
+    pub earlier_missed: Option<bool>,
 }
 
 /// The virtual line of hardware accesses, such as prefetches.
@@ -30,12 +32,14 @@ pub(super) struct LineResult {
     pub begun: u64,
     pub source: Source,
     pub flags: Flags,
+    /// Whether the access missed in the first level.
+    pub missed: bool,
 }
 
 impl LineResult {
     /// A line in the first-level cache, available at `ready`.
     fn here(ready: u64, at: u64) -> Self {
-        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE }
+        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE, missed: false }
     }
 
     /// Delays the line by `later` cycles because its miss register was not free for long enough. The register is held
@@ -50,7 +54,9 @@ impl MemorySystem {
     /// Accesses a line through the first-level cache. Returns when it is available and its source.
     pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let l1 = self.cores[core].level1(unit);
-        l1.counters.access(access.kind);
+        if access.earlier_missed.is_none() {
+            l1.counters.access(access.kind);
+        }
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
@@ -86,7 +92,7 @@ impl MemorySystem {
         let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
-            l1.counters.useful_prefetches += 1;
+            l1.counters.used_prefetch(arrives > hit);
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l1.counters.upgrades += 1;
@@ -117,7 +123,7 @@ impl MemorySystem {
         }
         // If the line arrives later than the hit latency, the access has only waited until then.
         let begun = if ready > hit { ready } else { at };
-        LineResult { ready, begun, source, flags }
+        LineResult { ready, begun, source, flags, missed: false }
     }
 
     /// Returns the flags of a first-level line after an access of `kind`. A write-through cache passes the store to the
@@ -177,7 +183,9 @@ impl MemorySystem {
         self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
         private.second.iter().for_each(|l2| l2.tags.prefetch_host(line));
         let l1 = self.cores[core].level1(unit);
-        l1.counters.miss(kind);
+        if access.earlier_missed != Some(true) {
+            l1.counters.miss(kind);
+        }
         let start = if self.path.timing { l1.registers.start(at) } else { at };
         let mut got = self.second_level(core, unit, access, start);
         got.ready = self.cores[core].level1(unit).arrives(got.ready);
@@ -192,6 +200,7 @@ impl MemorySystem {
         if kind != Kind::Prefetch {
             self.prefetch_level1(core, unit, access, at);
         }
+        got.missed = true;
         got
     }
 
@@ -212,8 +221,7 @@ impl MemorySystem {
             l1.filter.record(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
         }
         if let Some(evicted) = evicted {
-            l1.counters.evictions += 1;
-            l1.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            l1.counters.evicted(evicted.flags);
             self.evicted_from_level1(core, evicted.line, evicted.flags.state(), ready);
         }
     }
@@ -261,7 +269,8 @@ impl MemorySystem {
         let first_use = flags.has(Flags::PREFETCHED);
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
-            l2.counters.useful_prefetches += 1;
+            let late = self.path.timing && l2.in_flight.ready(line) > ready;
+            l2.counters.used_prefetch(late);
         }
         if self.path.timing && l2.prefetcher.is_some() {
             let arrives = l2.in_flight.ready(line);
@@ -281,7 +290,7 @@ impl MemorySystem {
             flags = flags.with(Flags::WRITABLE);
         }
         let Some(l2) = &mut self.cores[core].second else {
-            return LineResult { ready, begun, source, flags };
+            return LineResult { ready, begun, source, flags, missed: true };
         };
         let mut given = flags.state();
         if moves {
@@ -293,7 +302,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        LineResult { ready, begun, source, flags: given }
+        LineResult { ready, begun, source, flags: given, missed: true }
     }
 
     /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
@@ -307,8 +316,7 @@ impl MemorySystem {
             l2.in_flight.record(line, at, ready);
         }
         if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
-            l2.counters.evictions += 1;
-            l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            l2.counters.evicted(evicted.flags);
             self.evicted_from_level2(core, evicted.line, evicted.flags.state(), ready);
         }
     }
@@ -328,16 +336,20 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
         let prediction = prefetcher.observe(access.line, access.instruction);
-        for line in prediction.lines() {
+        for (nth, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
             if !next {
                 l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
+                l1.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
                 break;
             }
             // Demand misses have priority: without a free register, drop the prefetch.
-            let busy = self.path.timing && l1.registers.start(at) > at;
-            if busy || l1.tags.find(*line).is_some() {
+            if l1.tags.find(*line).is_some() {
+                continue;
+            }
+            if self.path.timing && l1.registers.start(at) > at {
+                l1.counters.dropped_prefetches += 1;
                 continue;
             }
             l1.counters.prefetched += 1;
@@ -377,19 +389,21 @@ impl MemorySystem {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
             self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);
         }
-        for line in prediction.lines() {
+        for (nth, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;
             let has = self.cores[core].has(*line);
             let Some(l2) = &mut self.cores[core].second else { return };
             if !next {
                 l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
+                l2.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
                 break;
             }
             if has {
                 continue;
             }
             if timing && l2.registers.start(at) > at {
+                l2.counters.dropped_prefetches += 1;
                 continue;
             }
             l2.counters.prefetched += 1;

@@ -31,8 +31,7 @@ impl MemorySystem {
             return self.evicted_from_core(core, line, flags, at);
         }
         let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
-        l2.counters.evictions += 1;
-        l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+        l2.counters.evicted(evicted.flags);
         self.evicted_from_level2(core, evicted.line, evicted.flags.state(), at);
     }
 
@@ -122,7 +121,11 @@ impl MemorySystem {
     pub(super) fn insert_shared(&mut self, domain: usize, line: Line, flags: Flags, ways: u64, at: u64) {
         let line_bits = self.line_bits;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else { return };
+        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else {
+            // Every way is locked.
+            shared.counters.left(flags);
+            return;
+        };
         shared.lock_if_inside(slot, line, line_bits);
         if let Some(evicted) = evicted {
             self.evicted_from_shared(domain, evicted, at);
@@ -133,8 +136,7 @@ impl MemorySystem {
     fn evicted_from_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
         let Evicted { line, mut flags, sharers } = evicted;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        shared.counters.evictions += 1;
-        shared.counters.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
+        shared.counters.evicted(flags);
         shared.counters.device_leaks += u64::from(flags.has(Flags::DEVICE));
         let last = match &self.domains[domain].directory {
             Directory::InTags => {

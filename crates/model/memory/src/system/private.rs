@@ -2,7 +2,7 @@
 
 use super::core_port::LastPage;
 use super::promised::PromisedLines;
-use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
+use crate::cache::{Counters, Filter, Flags, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
@@ -88,6 +88,12 @@ impl Level2 {
     pub fn takes_victims(&self) -> bool {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
     }
+
+    /// Removes a line that a probe invalidates.
+    pub fn remove(&mut self, slot: Slot) {
+        let flags = self.tags.remove(slot);
+        self.counters.left(flags);
+    }
 }
 
 impl Level1 {
@@ -98,9 +104,11 @@ impl Level1 {
     }
 
     /// Removes a line and returns its flags.
-    pub fn remove(&mut self, slot: Slot) -> crate::cache::Flags {
+    pub fn remove(&mut self, slot: Slot) -> Flags {
         self.filter.invalidate_set(slot.set());
-        self.tags.remove(slot)
+        let flags = self.tags.remove(slot);
+        self.counters.left(flags);
+        flags
     }
 }
 
