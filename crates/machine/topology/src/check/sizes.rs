@@ -52,6 +52,9 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         positive(&memory.marks, "ranks", memory.ranks, problems);
         positive(&memory.marks, "banks", memory.banks.unwrap_or(1), problems);
         positive(&memory.marks, "bank_groups", memory.bank_groups, problems);
+        if let Some(size) = memory.interleave {
+            power_of_two(&memory.marks, "interleave", size.bytes(), "channel interleave", problems);
+        }
         if let Some(row) = memory.row_buffer {
             power_of_two(&memory.marks, "row_buffer", row.bytes(), "row buffer", problems);
         }
