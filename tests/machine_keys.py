@@ -3,7 +3,7 @@
 
 A key counts as used if a change passes `longma machine check` and then changes a statistic or result of one of the probes below, provided
 both machines run the probe. Names and limits count as used if the check rejects a change. Each key of the format needs one machine that
-shows it.
+shows it; with --machine, each key of that machine file is shown by that machine.
 Source: the kinds of values are those in the book's chapter on machines, which is generated from the code.
 """
 
@@ -460,7 +460,7 @@ def limit(runner, key, places):
 
 def answer(runner, key, places):
     """What shows the key: its special case, or the first machine that does, with the likeliest probes first."""
-    if key in CASES:
+    if key in CASES and CASES[key][0] in {machine["name"] for machine, _, _ in places}:
         return case(runner, key)
     if key in LIMITS:
         return limit(runner, key, places)
@@ -477,9 +477,11 @@ def answer(runner, key, places):
 
 MAX_PLACES = 12  # of a key, on which all probes are run
 
-def ask(runner, only, jobs, verbose):
+def ask(runner, only, machine_name, jobs, verbose):
     keys = {}
     for machine in map(read, FILES):
+        if machine_name not in (None, machine["name"]):
+            continue
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
     asked = {key: places for key, places in keys.items() if not excepted(key)}
@@ -500,11 +502,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="the command")
     parser.add_argument("--only", default="", metavar="EXPRESSION", help="only keys that match it")
+    parser.add_argument("--machine", metavar="NAME", help="only the keys of this machine, each shown by it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("--verbose", action="store_true", help="print what shows each key")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        good, dead = ask(Runner(options.longma, folder), options.only, options.jobs, options.verbose)
+        good, dead = ask(Runner(options.longma, folder), options.only, options.machine, options.jobs, options.verbose)
     print(f"machine_keys: {good} passed, {len(dead)} failed")
     sys.exit(1 if dead else 0)
 

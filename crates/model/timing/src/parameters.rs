@@ -4,7 +4,11 @@
 use longma_topology::parts::{self, Operation};
 
 use crate::{
-    branch::{Direction, IndirectTargets}, calendar::QUEUES, measured, model_error::ModelError};
+    branch::{Direction, IndirectTargets},
+    calendar::QUEUES,
+    measured,
+    model_error::ModelError,
+};
 
 /// Four instructions per cycle: the width of all but one of the cores whose machine file states a width.
 const DEFAULT_WIDTH: u32 = 4;

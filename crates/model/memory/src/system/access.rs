@@ -21,6 +21,9 @@ pub(super) struct Access {
     pub earlier_missed: Option<bool>,
 }
 
+/// Bytes of a store that is written through: a register.
+const WORD_BYTES: u32 = 8;
+
 /// The virtual line of hardware accesses, such as prefetches.
 const BY_HARDWARE: u64 = u64::MAX;
 
@@ -108,7 +111,7 @@ impl MemorySystem {
         if kind.writes() && !flags.has(Flags::DIRTY) {
             self.drop_instructions(core, line);
         }
-        flags = self.after_write(core, line, kind, flags);
+        (flags, ready) = self.after_write(core, line, kind, (flags, ready));
         let l1 = self.cores[core].level1(unit);
         l1.tags.set_flags(slot, flags);
         let number = l1.tags.number(slot);
@@ -126,18 +129,24 @@ impl MemorySystem {
         LineResult { ready, begun, source, flags, missed: false }
     }
 
-    /// Returns the flags of a first-level line after an access of `kind`. A write-through cache passes the store to the
-    /// level below.
-    fn after_write(&mut self, core: usize, line: Line, kind: Kind, flags: Flags) -> Flags {
+    /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is when
+    /// the line is there. A write-through cache passes the store to the levels below.
+    fn after_write(
+        &mut self,
+        core: usize,
+        line: Line,
+        kind: Kind,
+        (flags, ready): (Flags, u64),
+    ) -> (Flags, u64) {
         if !kind.writes() {
-            return flags;
+            return (flags, ready);
         }
+        let flags = flags.with(Flags::WRITABLE);
         if !self.cores[core].data.write_through {
-            return flags.with(Flags::WRITABLE).with(Flags::DIRTY);
+            return (flags.with(Flags::DIRTY), ready);
         }
         self.cores[core].data.counters.write_throughs += 1;
-        let passed = self.write_below(core, line);
-        flags.with(Flags::WRITABLE).with(Flags::DIRTY.when(!passed))
+        (flags, self.write_below(core, line, ready))
     }
 
     /// Invalidates the line in the instruction cache because a store makes it dirty on the data side.
@@ -150,20 +159,48 @@ impl MemorySystem {
         }
     }
 
-    /// Writes a store through to the level below the first. Returns false if that level does not hold the line.
-    fn write_below(&mut self, core: usize, line: Line) -> bool {
+    /// Writes a store of the first level through to the nearest level below that holds the line, or to memory. Returns
+    /// when that level has taken it.
+    fn write_below(&mut self, core: usize, line: Line, at: u64) -> u64 {
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
-        if let Some(l2) = &mut self.cores[core].second {
-            let slot = l2.tags.find(line);
-            slot.inspect(|slot| l2.tags.add_flags(*slot, dirty));
-            return slot.is_some();
+        let mut taken = at;
+        if let Some(l2) = &mut self.cores[core].second
+            && let Some(slot) = l2.tags.find(line)
+        {
+            taken += l2.banks.as_mut().map_or(0, |banks| banks.take_word(line, at));
+            if !l2.write_through {
+                l2.tags.add_flags(slot, dirty);
+                return taken;
+            }
+            l2.counters.write_throughs += 1;
         }
-        let shared = self.domains[self.cores[core].domain].shared.as_mut();
-        let slot = shared.as_ref().and_then(|s| s.tags.find(line));
-        if let (Some(shared), Some(slot)) = (shared, slot) {
-            shared.tags.add_flags(slot, dirty);
-        }
-        slot.is_some()
+        self.write_beyond_private(core, line, (WORD_BYTES, true), taken)
+    }
+
+    /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
+    /// to memory. They are those of a store that is just performed if `of_store`. Returns when they have been taken, core
+    /// cycles.
+    pub(super) fn write_beyond_private(
+        &mut self,
+        core: usize,
+        line: Line,
+        (bytes, of_store): (u32, bool),
+        at: u64,
+    ) -> u64 {
+        let (clock, domain) = (self.cores[core].clock, self.cores[core].domain);
+        let start = self.path.time(clock, at);
+        let part = &mut self.domains[domain];
+        let from = part.endpoint_for(core);
+        let end = if let Some(shared) = &mut part.shared
+            && let Some(slot) = shared.tags.find(line)
+        {
+            shared.tags.add_flags(slot, Flags::WRITABLE.with(Flags::DIRTY));
+            self.path.write_to_shared(shared, core, line, bytes, start)
+        } else {
+            self.messages.write(line, of_store);
+            self.path.write_memory_bytes(from, line, bytes, start)
+        };
+        self.path.cycles_after(clock, at, start, end)
     }
 
     /// Records in the second-level cache that the core has write permission for `line`, for when the first-level copy
@@ -189,7 +226,8 @@ impl MemorySystem {
         let start = if self.path.timing { l1.registers.start(at) } else { at };
         let mut got = self.second_level(core, unit, access, start);
         got.ready = self.cores[core].level1(unit).arrives(got.ready);
-        let flags = self.after_write(core, line, kind, got.flags);
+        let (flags, ready) = self.after_write(core, line, kind, (got.flags, got.ready));
+        got.ready = ready;
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
             let later = l1.registers.hold(start, got.begun, got.ready);
@@ -277,6 +315,12 @@ impl MemorySystem {
             l2.counters.merged += u64::from(arrives > ready);
             if arrives > ready {
                 (ready, begun) = (arrives, arrives);
+            }
+        }
+        if let Some(banks) = &mut l2.banks {
+            let wait = banks.take_line(line, at);
+            if wait > 0 {
+                (ready, begun) = (ready.max(at + wait + l2.latency), begun.max(at + wait));
             }
         }
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));

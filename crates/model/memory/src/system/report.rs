@@ -24,7 +24,7 @@ pub(super) struct Messages {
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
-    /// The lines written and whether a device wrote them, for comparison with a reference in tests.
+    /// The lines written and whether a device or a store wrote them just then, for comparison with a reference in tests.
     #[cfg(test)]
     pub written: Vec<(crate::cache::Line, bool)>,
 }
@@ -178,11 +178,11 @@ fn cleared(prefetcher: &Option<Prefetcher>, tags: &Tags) -> Counters {
 }
 
 impl Messages {
-    /// Counts a line written to memory by a device or from a cache.
-    pub fn write(&mut self, _line: Line, _by_device: bool) {
+    /// Counts a line written to memory, by a device or a store that is just performed if `_is_new`, or from a cache.
+    pub fn write(&mut self, _line: Line, _is_new: bool) {
         self.memory_writes += 1;
         #[cfg(test)]
-        self.written.push((_line, _by_device));
+        self.written.push((_line, _is_new));
     }
 
     fn report(&self, to: &mut Statistics) -> Result<(), StatisticsError> {

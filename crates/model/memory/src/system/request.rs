@@ -128,8 +128,7 @@ impl MemorySystem {
         }
         // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise two cores
         // that read the same lines in turn would take them from each other again and again.
-        let alone =
-            sharers & !own == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
+        let alone = sharers & !own == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
         // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already
         // been written back.
         let rights = Flags::WRITABLE.when(alone);

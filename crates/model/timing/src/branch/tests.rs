@@ -185,7 +185,9 @@ fn a_larger_table_of_indirect_targets_predicts_longer_orders() {
 
 #[test]
 fn only_ittage_sees_conditional_branches_before_an_indirect_one() {
-    for (kind, min, max) in [(IndirectPredictor::TargetCache, 0.3, 0.7), (IndirectPredictor::Ittage, 0.0, 0.1)] {
+    for (kind, min, max) in
+        [(IndirectPredictor::TargetCache, 0.3, 0.7), (IndirectPredictor::Ittage, 0.0, 0.1)]
+    {
         let mut targets = indirect(kind);
         let mut wrong = 0;
         for taken in random_bits().take(10_000) {

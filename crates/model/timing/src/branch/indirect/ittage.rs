@@ -126,8 +126,11 @@ impl Ittage {
             self.use_alternative = (self.use_alternative + if provider_right { -1 } else { 1 }).clamp(-8, 7);
         }
         if differ {
-            entry.useful =
-                if provider_right { (entry.useful + 1).min(COUNTER_MAX) } else { entry.useful.saturating_sub(1) };
+            entry.useful = if provider_right {
+                (entry.useful + 1).min(COUNTER_MAX)
+            } else {
+                entry.useful.saturating_sub(1)
+            };
         }
         match (provider_right, is_new) {
             (true, _) => entry.confidence = (entry.confidence + 1).min(COUNTER_MAX),
