@@ -3,7 +3,7 @@
 
 A key has an effect if some change of its value passes `longma machine check` and changes a statistic or the output of one of the probes
 below. The probe must run on both machines, before and after the change. A name or a limit has an effect if the check rejects a change.
-For each key of the format, one machine that shows the effect suffices.
+For each key of the format, one machine that shows the effect suffices; with --machine, that machine must show the effect of each of its keys.
 Source: the allowed values are those in docs/src/reference/machine-files.md, which is generated from the code.
 """
 
@@ -136,6 +136,7 @@ PROBES = {
     "system-calls": guest("unix_syscall 50"),
     "context-switches": guest("unix_context 40"),
     "chase": guest("load_latency 4096 20000"),
+    "dispatch": guest("bytecode 2"),
     "in-order": guest("fft 8 2", "--core", "in-order"),
     "cache-level": guest("sort 2000", level="cache"),
     "features": guest("hello", level="functional"),
@@ -173,7 +174,7 @@ PROBES |= {
     "tree-drive-full": experiment("zoned", device="nvme0", tree="cow", **TREES | {"sequential_zones": 1, "zone": "4 MiB"}),
     "tree-drive-zones": experiment("zoned", device="nvme0", tree="cow", **TREES | {"conventional_zones": 1, "sequential_zones": -1}),
 }
-GENERAL = ["fft", "sort", "threads", "system-calls", "context-switches", "chase", "in-order", "cache-level", "features", "numa", "page-faults", "sharing"]
+GENERAL = ["fft", "sort", "threads", "system-calls", "context-switches", "chase", "dispatch", "in-order", "cache-level", "features", "numa", "page-faults", "sharing"]
 ENGINES = ["engine", "machines", "engine-rules"]
 PACKETS = ["packets", "frames", "packets-polled", "packets-fast", "queues"]
 DRIVES = ["tree-drive", "tree-fixed-latency", "tree-drive-full", "tree-drive-zones"]
@@ -205,6 +206,7 @@ LIKELY = [
     (r"interrupt|context_switch", ["packets", "messages"]),
     (r"links|distances", ["numa"]),
     (r"coherence", ["sharing"]),
+    (r"indirect", ["dispatch"]),
     (r"crossbars|memor|next|coherence|caches", ["threads"]),
 ]
 
@@ -465,7 +467,7 @@ def rejected_limit(runner, places):
 
 def effect_of(runner, key, places):
     """A description of the effect of the key: in its special case, or on the first of the machines that shows one; None without one."""
-    if key in SPECIAL_CASES:
+    if key in SPECIAL_CASES and SPECIAL_CASES[key][0] in {machine["name"] for machine, _, _ in places}:
         return special_case(runner, key)
     if key in LIMITS:
         return rejected_limit(runner, places)
@@ -483,10 +485,12 @@ def effect_of(runner, key, places):
 MAX_PLACES = 12  # number of places of a key for which all probes run
 
 
-def check_keys(runner, only, jobs, verbose):
+def check_keys(runner, only, machine_name, jobs, verbose):
     """Returns the number of keys with an effect, and the keys without."""
     keys = {}
     for machine in map(read, FILES):
+        if machine_name not in (None, machine["name"]):
+            continue
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
     wanted = {key: places for key, places in keys.items() if not exception(key) and re.search(only, key)}
@@ -506,11 +510,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="path of the command")
     parser.add_argument("--only", default="", metavar="EXPRESSION", help="check only keys that match this regular expression")
+    parser.add_argument("--machine", metavar="NAME", help="check only the keys of this machine, each by this machine")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of keys to check at once")
     parser.add_argument("--verbose", action="store_true", help="print the effect of each key")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        good, dead = check_keys(Runner(options.longma, folder), options.only, options.jobs, options.verbose)
+        good, dead = check_keys(Runner(options.longma, folder), options.only, options.machine, options.jobs, options.verbose)
     print(f"machine_keys: {good} passed, {len(dead)} failed")
     sys.exit(1 if dead else 0)
 

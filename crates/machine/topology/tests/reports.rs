@@ -464,3 +464,59 @@ proptest! {
         checked.report.located();
     }
 }
+
+#[test]
+fn the_history_of_an_indirect_predictor_fits_its_kind() {
+    let key = "indirect_history = 4";
+    let too_long = ["\"target-cache\" cannot have a history of 17", "17", "from 1 to 16"];
+    expect_error(LA, key, "indirect_history = 17", too_long);
+    expect_error(
+        LA,
+        "indirect_entries = 512",
+        "indirect_entries = 0",
+        ["`indirect_entries` is 0", "0", "at least 1"],
+    );
+}
+
+#[test]
+fn branch_keys_without_effect_are_reported() {
+    for (from, to, message) in [
+        ("predictor = \"tage\"", "predictor = \"static\"", "`table_entries` has no effect"),
+        ("predictor = \"tage\"", "predictor = \"bimodal\"", "`history_bits` has no effect"),
+        ("\"target-cache\"", "\"last-target\"", "`indirect_history` has no effect"),
+        ("loads = \"ideal\" ", "table_entries = 64\nloads = \"ideal\" ", "`table_entries` has no effect"),
+    ] {
+        let report = check("test.toml", &with(LA, from, to)).report;
+        let found =
+            report.problems().iter().any(|p| p.level == Level::Warning && p.message.contains(message));
+        assert!(found, "{to}: {}", report.render(100, false));
+    }
+}
+
+#[test]
+fn keys_that_no_model_uses_on_this_machine_are_errors() {
+    let in_cache =
+        |cache: &str, key: &str| (format!("[caches.{cache}]\n"), format!("[caches.{cache}]\n{key}\n"));
+    for ((from, to), message, at) in [
+        (in_cache("l1d", "banks = 2"), "no effect on a first-level cache", "2"),
+        (in_cache("l1i", "write = \"through\""), "no effect on an instruction cache", "\"through\""),
+        (in_cache("l1d", "inclusion = \"inclusive\""), "no effect on a first-level cache", "\"inclusive\""),
+        (in_cache("l2", "banks = 2"), "without a `bandwidth`", "2"),
+        (in_cache("l3", "write = \"through\""), "no effect on a shared cache", "\"through\""),
+        (in_cache("l1d", "coherence = \"snoop\""), "no cache snoops", "\"snoop\""),
+        (
+            ("coherence = \"directory\"".into(), "coherence = \"snoop\"".into()),
+            "no cache snoops",
+            "\"snoop\"",
+        ),
+        (("decode_width = 4".into(), "threads = 2\ndecode_width = 4".into()), "runs one thread", "2"),
+    ] {
+        expect_error(LA, &from, &to, [message, at, ""]);
+    }
+    expect_error(
+        LA,
+        "[caches.l2]\n",
+        "[caches.l2]\nlock = { windows = 1, source = \"manual\" }\n",
+        ["no effect on a private cache", "", "shared"],
+    );
+}

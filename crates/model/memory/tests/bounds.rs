@@ -171,6 +171,8 @@ proptest! {
             at
         };
         let (alone, more) = (takes(false), takes(true));
-        prop_assert!(more >= alone, "{more} cycles with more loads, {alone} without");
+        // They may postpone a refresh of 350 ns, which is due every 7.8 us.
+        let postponed = (alone / 19_500 + 1) * 875;
+        prop_assert!(more + postponed >= alone, "{more} cycles with more loads, {alone} without");
     }
 }

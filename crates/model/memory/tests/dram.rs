@@ -66,11 +66,49 @@ fn a_closed_page_policy_opens_a_row_for_every_access() {
 fn a_refresh_delays_an_access_and_closes_the_rows() {
     let mut controllers = controllers("loongson-3a5000");
     controllers.access(0, 0, 64, false, Time::from_ps(7_000 * NS));
-    // The refresh occupies the last 350 ns of 7.8 us.
-    let at = 7_500 * NS;
+    // The rank is idle when the refresh is due. It takes 350 ns.
+    let at = 7_900 * NS;
     let end = controllers.access(0, 0, 64, false, Time::from_ps(at)).ps();
-    assert_eq!(end, 7_800 * NS + 2 * STEP + BURST);
+    assert_eq!(end, 8_150 * NS + 2 * STEP + BURST);
     assert_eq!(controllers.counts(0).next().unwrap().refresh_waits, 1);
+}
+
+#[test]
+fn a_busy_rank_postpones_eight_refreshes() {
+    let mut controllers = controllers("loongson-3a5000");
+    let mut at = 0;
+    let mut waits = Vec::new();
+    while at < 9 * 7_800 * NS + 1_000 * NS {
+        let end = controllers.access(0, 0, 64, false, Time::from_ps(at)).ps();
+        let wait = end - at - STEP - BURST;
+        if wait > 100 * NS {
+            waits.push(at);
+        }
+        at = end + 10 * NS;
+    }
+    assert!(waits[0] >= 8 * 7_800 * NS, "eight refreshes are postponed: {waits:?}");
+    assert!((1..=2).contains(&waits.len()), "the ninth is not: {waits:?}");
+    // Once the rank is idle, it makes up for the others.
+    let later = at + 9 * 350 * NS;
+    let end = controllers.access(0, 0, 64, false, Time::from_ps(later)).ps();
+    assert_eq!(end - later, 2 * STEP + BURST);
+}
+
+#[test]
+fn a_same_bank_refresh_leaves_the_other_banks_usable() {
+    let ddr5 = "technology = \"ddr5\"\nrefresh = \"same-bank\"\nwidth = \"32 bit\"";
+    let (file, text) = Machine::text("loongson-3a5000").unwrap();
+    let text = text.replace("technology = \"ddr4\"", ddr5).replace("width = \"64 bit\"\nbanks", "banks");
+    let text = text.replace("trfc = \"350 ns\"", "trfc = \"130 ns\"");
+    let machine = Machine::parse(&file, &text).unwrap_or_else(|report| panic!("{report}"));
+    let mut controllers = Controllers::new(&machine, 0).unwrap();
+    let waits = |controllers: &mut Controllers, bank: u64| {
+        let before = controllers.counts(0).next().unwrap().refresh_waits;
+        controllers.access(0, bank * 8192, 64, false, Time::from_ps(7_850 * NS));
+        controllers.counts(0).next().unwrap().refresh_waits - before
+    };
+    // 16 banks in four groups: four adjacent banks are refreshed together.
+    assert_eq!((0..16).map(|bank| waits(&mut controllers, bank)).collect::<Vec<_>>()[..5], [1, 1, 1, 1, 0]);
 }
 
 /// Mean time of line reads by a pointer chase over the controllers of node 0. Each read begins `rest` after the
@@ -194,7 +232,7 @@ fn a_core_simulated_a_quantum_later_does_not_wait_for_later_accesses_of_the_firs
 
 #[test]
 fn a_machine_without_timing_parameters_gets_those_of_the_standard() {
-    let keys = "cl = \"22 cycles\"\ntrcd = \"22 cycles\"\ntrp = \"22 cycles\"\ntras = \"52 cycles\"\n";
+    let keys = "cl = \"13.75 ns\"\ntrcd = \"13.75 ns\"\ntrp = \"13.75 ns\"\ntras = \"32.5 ns\"\n";
     let silent = changed("loongson-3a5000", keys, "");
     let stated = controllers("loongson-3a5000");
     let (silent, stated) = (silent.timing(0), stated.timing(0));

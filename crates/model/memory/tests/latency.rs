@@ -94,7 +94,7 @@ fn a_memory_latency_below_the_sum_of_its_components_is_rejected() {
         let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
         MemorySystem::new(&machine, 0, Detail::Timing, 1).err().map(|error| error.to_string())
     };
-    let (trcd, slow) = ("trcd = \"22 cycles\"", "trcd = \"200 cycles\"");
+    let (trcd, slow) = ("trcd = \"13.75 ns\"", "trcd = \"200 cycles\"");
     let refused = built(trcd, slow, "latency = \"140 ns\"").unwrap();
     assert!(refused.contains("node 0's memory") && refused.contains("140.0 ns"), "{refused}");
     assert_eq!(built(trcd, slow, "latency = \"250 ns\""), None);

@@ -52,7 +52,7 @@ impl Default for FetchOptions {
 /// Branches by kind and prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchCounts {
-    /// Conditional branches.
+    /// Conditional branches, also those whose direction is not known because a trap followed.
     pub conditional: u64,
     /// Conditional branches with a mispredicted direction.
     pub conditional_mispredicted: u64,
@@ -308,7 +308,7 @@ impl FrontEnd {
             direction: parameters::direction(core)?,
             targets: TargetBuffer::new(parameters.btb_entries),
             returns: ReturnStack::new(parameters.ras_entries),
-            indirect: IndirectTargets::new(),
+            indirect: parameters::indirect(core)?,
             wrong_path: WrongPath::of(
                 core,
                 parameters,
@@ -339,6 +339,8 @@ impl FrontEnd {
         // One combined condition for the rare case, because the host cannot predict whether the guest's branch is
         // taken.
         if taken & (branch.target != 0) & (branch.target != start) {
+            // A signal, a thread switch or a trap of the next instruction hides the branch's direction.
+            self.counts.conditional += u64::from(branch.kind == BranchKind::Conditional);
             self.redirect(retired, Cause::Synchronization);
             return Entered::Normal;
         }
@@ -361,6 +363,7 @@ impl FrontEnd {
                 self.counts.conditional += 1;
                 let predicted = self.direction.resolve(Outcome { address, target: branch.target, taken });
                 self.counts.conditional_mispredicted += u64::from(predicted != taken);
+                self.indirect.note_conditional(taken);
                 predicted == taken
             }
             BranchKind::Direct => true,

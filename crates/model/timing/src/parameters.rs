@@ -3,7 +3,12 @@
 
 use longma_topology::parts::{self, Operation};
 
-use crate::{branch::Direction, calendar::QUEUES, measured, model_error::ModelError};
+use crate::{
+    branch::{Direction, IndirectTargets},
+    calendar::QUEUES,
+    measured,
+    model_error::ModelError,
+};
 
 /// Four instructions per cycle: the width of all but one of the cores whose machine file states a width.
 const DEFAULT_WIDTH: u32 = 4;
@@ -199,6 +204,19 @@ pub(crate) fn direction(core: &parts::Core) -> Result<Direction, ModelError> {
         branch.map_or(DEFAULT_PREDICTOR, |b| b.predictor),
         branch.and_then(|b| b.table_entries),
         branch.and_then(|b| b.history_bits),
+    )
+}
+
+/// The predictor of indirect targets of `core`.
+///
+/// # Errors
+/// Same as [`IndirectTargets::new`].
+pub(crate) fn indirect(core: &parts::Core) -> Result<IndirectTargets, ModelError> {
+    let branch = core.branch.as_ref();
+    IndirectTargets::new(
+        branch.map_or(parts::IndirectPredictor::TargetCache, |b| b.indirect),
+        branch.and_then(|b| b.indirect_entries),
+        branch.and_then(|b| b.indirect_history),
     )
 }
 

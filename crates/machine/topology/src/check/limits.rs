@@ -57,6 +57,7 @@ fn check_core(core: &Core, problems: &mut Problems) {
             ("ras_entries", branch.ras_entries),
             ("table_entries", branch.table_entries),
             ("history_bits", branch.history_bits),
+            ("indirect_entries", branch.indirect_entries),
         ];
         at_most(&branch.marks, MAX_ENTRIES, &entries, problems);
     }
@@ -170,7 +171,8 @@ fn total_entries(file: &MachineFile, host: &HostInstance) -> u64 {
             let own = entries_of(part).iter().filter_map(|(_, value)| *value).map(u64::from).sum::<u64>();
             let tlbs = part.tlbs.iter().map(|tlb| u64::from(tlb.entries)).sum::<u64>();
             let tables = part.branch.as_ref().map_or(0, |branch| {
-                let sizes = [branch.btb_entries, branch.ras_entries, branch.table_entries];
+                let sizes =
+                    [branch.btb_entries, branch.ras_entries, branch.table_entries, branch.indirect_entries];
                 sizes.into_iter().flatten().map(u64::from).sum()
             });
             let order = part.memory_order.as_ref().and_then(|order| order.table_entries);

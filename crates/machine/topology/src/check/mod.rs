@@ -2,6 +2,7 @@
 
 mod cycles;
 mod distances;
+mod effects;
 mod levels;
 mod limits;
 mod names;
@@ -24,6 +25,7 @@ pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option
     limits::check(file, problems);
     rates::check(file, problems);
     levels::check(file, problems);
+    effects::check(file, problems);
     cycles::check(file, problems);
     wiring::check(file, problems);
     if !is_countable(file, problems) {

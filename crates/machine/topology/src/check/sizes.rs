@@ -27,6 +27,9 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         core.tlbs.iter().for_each(|t| check_tlb(t, problems));
         check_pages(core, problems);
         check_refill(core, problems);
+        if let Some(branch) = &core.branch {
+            positive(&branch.marks, "indirect_entries", branch.indirect_entries.unwrap_or(1), problems);
+        }
         if let Some(idma) = &core.idma {
             positive(&idma.marks, "read_channels", idma.read_channels, problems);
             positive(&idma.marks, "write_channels", idma.write_channels, problems);
@@ -49,6 +52,9 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         positive(&memory.marks, "ranks", memory.ranks, problems);
         positive(&memory.marks, "banks", memory.banks.unwrap_or(1), problems);
         positive(&memory.marks, "bank_groups", memory.bank_groups, problems);
+        if let Some(size) = memory.interleave {
+            power_of_two(&memory.marks, "interleave", size.bytes(), "channel interleave", problems);
+        }
         if let Some(row) = memory.row_buffer {
             power_of_two(&memory.marks, "row_buffer", row.bytes(), "row buffer", problems);
         }

@@ -315,6 +315,8 @@ fn memory() -> Memory {
         tras: None,
         trefi: None,
         trfc: None,
+        interleave: None,
+        refresh: None,
         queue_entries: None,
         latency: None,
         bandwidth: None,

@@ -106,13 +106,14 @@ part! {
         ways: Option<u32>,
         /// Line size.
         line: Size,
-        /// Banks (slices) that work in parallel.
+        /// Banks (slices) that work in parallel; in a private cache, only with `bandwidth`.
         banks: u32 = 1,
         /// How an address selects the set.
         index: CacheIndex = CacheIndex::Bits,
         /// Time from a load's issue to its use for a hit in this cache, without contention.
         latency: Option<Latency>,
-        /// Bandwidth of a bank towards the core.
+        /// Bandwidth of a bank towards the core; by default half a line per cycle in a shared cache, and unlimited in a
+        /// private one. Of a first level, the core's memory units are the bandwidth.
         bandwidth: Option<Bandwidth>,
         /// The next level, which a miss goes to: a cache, or "memory".
         next: Name,
@@ -120,7 +121,7 @@ part! {
         replacement: Replacement = Replacement::Unknown,
         /// Whether it contains the lines of the levels above.
         inclusion: Inclusion = Inclusion::NonInclusive,
-        /// When a write is passed to the next level.
+        /// When a write is passed to the next level; shared caches write back.
         write: WritePolicy = WritePolicy::Back,
         /// How copies are kept coherent.
         coherence: Coherence = Coherence::None,

@@ -79,6 +79,46 @@ choice! {
 }
 
 choice! {
+    /// How the target of an indirect branch is predicted.
+    pub enum IndirectPredictor = "a predictor of indirect targets" {
+        /// The branch's last target.
+        LastTarget = "last-target",
+        /// A tagged table indexed by the branch and the path of recent indirect targets.
+        TargetCache = "target-cache",
+        /// Tagged tables indexed with geometrically increasing lengths of the history of targets and conditional branches.
+        Ittage = "ittage",
+    }
+}
+
+/// Maximum number of indirect targets of a predictor.
+pub const MAX_INDIRECT_ENTRIES: u32 = 1 << 20;
+
+/// Lengths of the history of a predictor of indirect targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLengths {
+    /// Minimum length.
+    pub min: u32,
+    /// Maximum length.
+    pub max: u32,
+    /// Length if the machine file states none.
+    pub default: u32,
+}
+
+impl IndirectPredictor {
+    /// The lengths of its history: in indirect branches for [`TargetCache`](Self::TargetCache), in bits for
+    /// [`Ittage`](Self::Ittage); `None` if it uses no history. The defaults are estimates: four targets are between the
+    /// short paths that suit small tables and the six targets that suit unlimited ones (Driesen and Hölzle, ISCA 1998);
+    /// 128 bits are the longest history of the TAGE predictor.
+    pub fn history(self) -> Option<HistoryLengths> {
+        match self {
+            Self::LastTarget => None,
+            Self::TargetCache => Some(HistoryLengths { min: 1, max: 16, default: 4 }),
+            Self::Ittage => Some(HistoryLengths { min: 10, max: 256, default: 128 }),
+        }
+    }
+}
+
+choice! {
     /// What the front end fetches after a mispredicted branch until it is resolved.
     pub enum WrongPath = "a wrong-path policy" {
         /// Nothing: the wrong path does not affect the caches.
@@ -202,6 +242,13 @@ part! {
         table_entries: Option<u32>,
         /// Branches in the global history.
         history_bits: Option<u32>,
+        /// Kind of predictor of the targets of indirect jumps and calls.
+        indirect: IndirectPredictor = IndirectPredictor::TargetCache,
+        /// Targets that it holds: 1 to 1048576; by default 512.
+        indirect_entries: Option<u32>,
+        /// Length of its history: for `target-cache` 1 to 16 indirect branches, by default 4; for `ittage` 10 to 256 bits,
+        /// by default 128. A conditional branch adds one bit, an indirect branch ten.
+        indirect_history: Option<u32>,
         /// What is fetched after a mispredicted branch until it is resolved.
         wrong_path: WrongPath = WrongPath::NotFetched,
         /// Where the numbers come from.

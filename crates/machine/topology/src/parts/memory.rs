@@ -3,7 +3,7 @@
 //! Source: parameter names after the JEDEC DDR standards.
 
 use crate::read::{Cited, Map, choice, part};
-use crate::units::{Bandwidth, Cycles, Latency, Size, Time, TransferRate, Width};
+use crate::units::{Bandwidth, Latency, Size, Time, TransferRate, Width};
 
 choice! {
     /// The memory's technology.
@@ -28,6 +28,16 @@ choice! {
 }
 
 choice! {
+    /// Which banks of a rank a refresh occupies.
+    pub enum Refresh = "a kind of refresh" {
+        /// All of them.
+        AllBank = "all-bank",
+        /// One of each bank group; the others remain usable.
+        SameBank = "same-bank",
+    }
+}
+
+choice! {
     /// What a controller does with a row after an access.
     pub enum PagePolicy = "a page policy" {
         /// It leaves the row open.
@@ -46,10 +56,12 @@ part! {
         technology: Technology,
         /// Transfers per second on a data pin.
         rate: Option<TransferRate>,
-        /// Data width of a channel, without check bits.
+        /// Data width of a channel, without check bits. A DDR5 channel of 64 bits has two independent sub-channels.
         width: Option<Width>,
         /// Channels per controller.
         channels: u32 = 1,
+        /// Consecutive bytes in one channel before the next channel follows: a power of two; by default 256 bytes.
+        interleave: Option<Size>,
         /// Ranks per channel.
         ranks: u32 = 1,
         /// Banks per rank.
@@ -61,17 +73,20 @@ part! {
         row_buffer: Option<Size>,
         /// What happens to a row after an access.
         page_policy: PagePolicy = PagePolicy::Open,
-        /// Column access latency (CL), in memory clock cycles (half the transfer rate).
-        cl: Option<Cycles>,
-        /// Row to column delay (tRCD), in memory clock cycles.
-        trcd: Option<Cycles>,
-        /// Row precharge time (tRP), in memory clock cycles.
-        trp: Option<Cycles>,
-        /// Row active time (tRAS), in memory clock cycles.
-        tras: Option<Cycles>,
+        /// Column access latency (CL): a time, or cycles of the memory clock (half the transfer rate), which then scale
+        /// with `rate`.
+        cl: Option<Latency>,
+        /// Row to column delay (tRCD), likewise.
+        trcd: Option<Latency>,
+        /// Row precharge time (tRP), likewise.
+        trp: Option<Latency>,
+        /// Row active time (tRAS), likewise.
+        tras: Option<Latency>,
+        /// Which banks a refresh occupies; by default `same-bank` for DDR5 and `all-bank` otherwise.
+        refresh: Option<Refresh>,
         /// Average refresh interval (tREFI).
         trefi: Option<Time>,
-        /// Refresh cycle time (tRFC).
+        /// Refresh cycle time (tRFC, or tRFCsb of `same-bank`).
         trfc: Option<Time>,
         /// Entries of the controller's request queue.
         queue_entries: Option<u32>,

@@ -1,5 +1,6 @@
 //! Event counters of a cache. Statistic names follow gem5 and Sniper.
 
+use super::Flags;
 use longma_sim::{Statistics, StatisticsError};
 
 /// The kind of an access to a cache.
@@ -36,6 +37,8 @@ pub(crate) struct Counters {
     pub misses: [u64; 5],
     /// Loads, stores and fetches that merged into a fill already in flight.
     pub merged: u64,
+    /// Accesses to more than one line. Each is one access, and at most one miss.
+    pub line_crossings: u64,
     /// Stores that hit a shared line and had to invalidate the other copies first.
     pub upgrades: u64,
     /// Lines evicted to make room.
@@ -56,10 +59,17 @@ pub(crate) struct Counters {
     pub register_wait_time: u64,
     /// Lines fetched by the prefetcher.
     pub prefetched: u64,
+    /// Lines that the prefetcher predicted, but that were not fetched: no miss register was free, or they are past the
+    /// end of a page.
+    pub dropped_prefetches: u64,
     /// Prefetched lines that a demand access used.
     pub useful_prefetches: u64,
+    /// Of these, lines that had not arrived when they were used.
+    pub late_prefetches: u64,
     /// Prefetched lines evicted or invalidated before any use.
     pub useless_prefetches: u64,
+    /// Prefetched lines that were present and not used when counting began.
+    pub earlier_prefetches: u64,
     /// Lines allocated by device writes (direct cache access).
     pub device_fills: u64,
     /// Lines allocated by device writes and evicted before a core used them.
@@ -90,12 +100,38 @@ impl Counters {
         self.misses[kind as usize] += 1;
     }
 
+    /// Counts the eviction of a line with `flags`.
+    #[inline]
+    pub fn evicted(&mut self, flags: Flags) {
+        self.evictions += 1;
+        self.left(flags);
+    }
+
+    /// Records that a line with `flags` is no longer in the cache.
+    #[inline]
+    pub fn left(&mut self, flags: Flags) {
+        self.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
+    }
+
+    /// Counts the first use of a prefetched line.
+    #[inline]
+    pub fn used_prefetch(&mut self, late: bool) {
+        self.useful_prefetches += 1;
+        self.late_prefetches += u64::from(late);
+    }
+
     /// Adds the counters to the statistics under the prefix `of`, such as "core0.l1d". Omits access kinds that did not
-    /// occur.
+    /// occur. `unused_prefetches` is the number of prefetched lines that are present and not used.
     ///
     /// # Errors
     /// If a name is already in use.
-    pub fn report(&self, of: &str, time_unit: &str, to: &mut Statistics) -> Result<(), StatisticsError> {
+    pub fn report(
+        &self,
+        of: &str,
+        time_unit: &str,
+        unused_prefetches: u64,
+        to: &mut Statistics,
+    ) -> Result<(), StatisticsError> {
         for (kind, name) in Kind::NAMES.iter().enumerate() {
             if to.wants(self.accesses[kind]) {
                 let (accesses, misses) = (self.accesses[kind], self.misses[kind]);
@@ -114,7 +150,7 @@ impl Counters {
             "misses/access",
             "of all accesses",
         )?;
-        for (name, value, unit, description) in self.rare(time_unit) {
+        for (name, value, unit, description) in self.rare(time_unit, unused_prefetches) {
             if to.wants(value) {
                 to.count(&format!("{of}.{name}"), value, unit, description)?;
             }
@@ -122,8 +158,13 @@ impl Counters {
         Ok(())
     }
 
-    fn rare<'a>(&self, time_unit: &'a str) -> [(&'static str, u64, &'a str, &'static str); 17] {
+    fn rare<'a>(
+        &self,
+        time_unit: &'a str,
+        unused_prefetches: u64,
+    ) -> [(&'static str, u64, &'a str, &'static str); 22] {
         [
+            ("line_crossings", self.line_crossings, "accesses", "accesses to more than one line"),
             ("merged", self.merged, "accesses", "accesses merged into a fill in flight"),
             ("upgrades", self.upgrades, "accesses", "stores that had to invalidate other copies"),
             ("evictions", self.evictions, "lines", "lines evicted to make room"),
@@ -146,17 +187,31 @@ impl Counters {
             ("mshr_wait_time", self.register_wait_time, time_unit, "total time of these waits"),
             ("prefetched", self.prefetched, "lines", "lines fetched by the prefetcher"),
             (
+                "dropped_prefetches",
+                self.dropped_prefetches,
+                "lines",
+                "lines predicted but not fetched: no free miss register, or past the end of a page",
+            ),
+            (
+                "earlier_prefetches",
+                self.earlier_prefetches,
+                "lines",
+                "prefetched lines present and not used when counting began",
+            ),
+            (
                 "useful_prefetches",
                 self.useful_prefetches,
                 "lines",
                 "prefetched lines used by a demand access",
             ),
+            ("late_prefetches", self.late_prefetches, "lines", "of these, lines used before they arrived"),
             (
                 "useless_prefetches",
                 self.useless_prefetches,
                 "lines",
                 "prefetched lines removed before any use",
             ),
+            ("unused_prefetches", unused_prefetches, "lines", "prefetched lines present and not used"),
             ("dca_fills", self.device_fills, "lines", "lines allocated by device writes"),
             ("dca_leaks", self.device_leaks, "lines", "of these, lines removed before a core used them"),
             ("locked", self.locked, "lines", "lines locked"),
@@ -182,7 +237,7 @@ mod tests {
             counters.miss(kind);
         }
         let mut statistics = Statistics::default();
-        counters.report("l2", "cycles", &mut statistics).unwrap();
+        counters.report("l2", "cycles", 0, &mut statistics).unwrap();
         let text = statistics.to_text();
         let line = text.lines().find(|line| line.starts_with("l2.misses ")).unwrap();
         assert_eq!(line.split_whitespace().nth(1), Some("4"), "{line}");

@@ -78,4 +78,14 @@ pub enum Violation {
         /// Locked ways.
         locked: u32,
     },
+    /// The counters of a prefetcher do not add up.
+    #[error("{cache}: {fetched} lines were prefetched, but {accounted} were used or removed or are present")]
+    Prefetches {
+        /// The cache.
+        cache: String,
+        /// Lines prefetched, and those present when counting began.
+        fetched: u64,
+        /// Lines used, removed before any use, or present and not used.
+        accounted: u64,
+    },
 }

@@ -3,6 +3,7 @@
 //! Source: JESD79-4, sections on bank activate, precharge, read and refresh; write batches after Stuecheli et al., The
 //! Virtual Write Queue, ISCA 2010.
 
+use super::refresh::Refreshes;
 use super::timing::Timing;
 use longma_sim::{Calendar, Duration, Resource, Time};
 
@@ -44,7 +45,7 @@ struct Bank {
     /// The row opened by the last write. Writes are sent in batches, so their rows are tracked separately.
     write_row: u64,
     opened_at: u64,
-    /// The refresh interval in which the row was opened. A refresh closes all rows.
+    /// The number of refreshes before the row was opened. A refresh closes the rows.
     interval: u64,
     write_interval: u64,
 }
@@ -78,21 +79,12 @@ pub(super) struct Channel {
     pending_writes: u32,
     /// Banks with a write in the current batch.
     written: Vec<u32>,
-    /// For each rank, how far its refreshes are ahead of those of the host's first rank, picoseconds.
-    refresh_ahead_ps: Vec<u64>,
-}
-
-/// The position of a channel's ranks among all ranks of the host. Refreshes of the ranks are spread evenly over tREFI.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RefreshSlot {
-    pub(super) first_rank: u64,
-    pub(super) ranks_of_host: u64,
+    /// For each rank, the refreshes of each set of its banks.
+    refreshes: Vec<Refreshes>,
 }
 
 impl Channel {
-    pub(super) fn new(timing: &Timing, slot: RefreshSlot) -> Self {
-        let ahead =
-            |rank: u32| (slot.first_rank + u64::from(rank)) * timing.trefi_ps / slot.ranks_of_host.max(1);
+    pub(super) fn new(timing: &Timing) -> Self {
         let bank = Bank {
             calendar: Calendar::new(BUCKET),
             row: OTHER_ROW,
@@ -109,14 +101,14 @@ impl Channel {
             counts: ChannelCounts::default(),
             pending_writes: 0,
             written: Vec::with_capacity(WRITE_BATCH as usize),
-            refresh_ahead_ps: (0..timing.ranks).map(ahead).collect(),
+            refreshes: Refreshes::of_channel(timing),
         }
     }
 
     /// Reads `bytes` and returns when the last byte has crossed the bus.
     pub(super) fn read(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.reads += 1;
-        let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
+        let (start, interval) = self.after_refresh(timing, cell, at.ps());
         let burst = self.bus.service(bytes).ps();
         let bank = &mut self.banks[(cell.rank * timing.banks + cell.bank) as usize];
         let state = bank.row_state(timing, bank.row, bank.interval, cell.row, interval);
@@ -124,6 +116,7 @@ impl Channel {
         (bank.row, bank.interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
+        self.refreshes[Refreshes::index(timing, cell)].note_access(column + burst);
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
     }
 
@@ -131,7 +124,7 @@ impl Channel {
     /// but the requester waits only if the controller's queue is full.
     pub(super) fn write(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.writes += 1;
-        let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
+        let (start, interval) = self.after_refresh(timing, cell, at.ps());
         let burst = self.bus.service(bytes).ps();
         let index = cell.rank * timing.banks + cell.bank;
         let bank = &mut self.banks[index as usize];
@@ -140,6 +133,7 @@ impl Channel {
         (bank.write_row, bank.write_interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
+        self.refreshes[Refreshes::index(timing, cell)].note_access(column + burst);
         let end = self.bus.acquire(Time::from_ps(column), bytes);
         self.note_write(timing, index, at);
         let room = burst.saturating_mul(timing.queue_entries.into()) + timing.trp_ps + timing.trcd_ps;
@@ -185,16 +179,12 @@ impl Channel {
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }
 
-    /// Returns when an access at `at` can begin and the number of its refresh interval. The refresh is at the end of an
-    /// interval.
-    fn after_refresh(&mut self, timing: &Timing, rank: u32, at: u64) -> (u64, u64) {
-        let shifted = at + self.refresh_ahead_ps[rank as usize];
-        let (interval, phase) = (shifted / timing.trefi_ps, shifted % timing.trefi_ps);
-        if phase < timing.trefi_ps - timing.trfc_ps {
-            return (at, interval);
-        }
-        self.counts.refresh_waits += 1;
-        (at + (timing.trefi_ps - phase), interval + 1)
+    /// Returns when an access at `at` can begin, and the number of refreshes of its bank before it.
+    #[inline]
+    fn after_refresh(&mut self, timing: &Timing, cell: Cell, at: u64) -> (u64, u64) {
+        let (start, interval) = self.refreshes[Refreshes::index(timing, cell)].before(timing, at);
+        self.counts.refresh_waits += u64::from(start > at);
+        (start, interval)
     }
 
     fn count(&mut self, state: RowState) {

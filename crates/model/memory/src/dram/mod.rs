@@ -5,6 +5,7 @@
 
 mod channel;
 pub mod overhead;
+mod refresh;
 mod timing;
 
 pub use channel::ChannelCounts;
@@ -12,13 +13,9 @@ pub use timing::Timing;
 
 use crate::build_error::{BuildError, host_of};
 use crate::placement::Divider;
-use channel::{Cell, Channel, RefreshSlot};
+use channel::{Cell, Channel};
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
-
-/// Consecutive bytes in one channel before the next channel follows. An estimate: common on AMD's and Intel's server
-/// processors, which interleave at 64 bytes (a line) to 4 KiB (a page).
-const CHANNEL_INTERLEAVE_BYTES: u64 = 256;
 
 /// Maximum number of banks of one controller; bounds the memory that a model needs.
 const MAX_BANKS: u64 = 1 << 16;
@@ -52,18 +49,10 @@ impl Controllers {
             let clock = core.and_then(|c| machine.cores.get(&c.core)).map(|c| c.clock).unwrap_or_default();
             for name in &node.memories {
                 let Some(memory) = machine.memories.get(name) else { continue };
-                let timing = Timing::of(memory, clock);
-                let mean_random_ps = overhead::mean_random_ps(&timing, node.memories.len(), line);
-                controllers.push(Controller::new(name, number, timing, mean_random_ps)?);
+                controllers.push(Controller::new(name, number, Timing::of(memory, clock))?);
             }
         }
-        let ranks = |c: &Controller| u64::from(c.timing.channels) * u64::from(c.timing.ranks);
-        let ranks_of_host = controllers.iter().map(ranks).sum();
-        let mut first_rank = 0;
-        for controller in &mut controllers {
-            controller.add_channels(RefreshSlot { first_rank, ranks_of_host });
-            first_rank += ranks(controller);
-        }
+        overhead::measure(&mut controllers, line);
         if controllers.is_empty() {
             return Err(BuildError::NoMemory { host: host.name.clone() });
         }
@@ -104,23 +93,7 @@ impl Controllers {
         write: bool,
         at: Time,
     ) -> Time {
-        let Controller { timing, channels, map, .. } = &mut self.controllers[controller];
-        let (mut address, mut left, mut end) = (local_address, bytes, at);
-        // Usually one iteration: a line is in one channel.
-        while left > 0 {
-            let here = CHANNEL_INTERLEAVE_BYTES - address % CHANNEL_INTERLEAVE_BYTES;
-            let chunk = left.min(here as u32);
-            let (channel, cell) = map.cell(address);
-            let channel = &mut channels[channel];
-            let done = match write {
-                true => channel.write(timing, cell, chunk, at),
-                false => channel.read(timing, cell, chunk, at),
-            };
-            end = end.max(done);
-            address += u64::from(chunk);
-            left -= chunk;
-        }
-        end
+        self.controllers[controller].access(local_address, bytes, write, at)
     }
 
     /// Mean time of a line read from a random address on an idle machine, from its arrival at the controller to its
@@ -197,7 +170,7 @@ impl Controllers {
 }
 
 impl Controller {
-    fn new(name: &str, node: usize, timing: Timing, mean_random_ps: u64) -> Result<Self, BuildError> {
+    fn new(name: &str, node: usize, timing: Timing) -> Result<Self, BuildError> {
         let banks = [timing.channels, timing.ranks, timing.banks];
         let banks = banks.iter().try_fold(1u64, |all, n| all.checked_mul(u64::from(*n)));
         if banks.is_none_or(|b| b > MAX_BANKS) {
@@ -207,14 +180,28 @@ impl Controller {
             });
         }
         let map = AddressMap::new(&timing);
-        Ok(Self { node, timing, channels: Vec::new(), map, mean_random_ps })
+        let channels = (0..timing.channels).map(|_| Channel::new(&timing)).collect();
+        Ok(Self { node, timing, channels, map, mean_random_ps: 0 })
     }
 
-    fn add_channels(&mut self, mut turn: RefreshSlot) {
-        for _ in 0..self.timing.channels {
-            self.channels.push(Channel::new(&self.timing, turn));
-            turn.first_rank += u64::from(self.timing.ranks);
+    /// See [`Controllers::access`].
+    fn access(&mut self, local_address: u64, bytes: u32, write: bool, at: Time) -> Time {
+        let Self { timing, channels, map, .. } = self;
+        let (mut address, mut left, mut end) = (local_address, bytes, at);
+        // Usually one iteration: a line is in one channel.
+        while left > 0 {
+            let chunk = u64::from(left).min(map.left_in_channel(address)) as u32;
+            let (channel, cell) = map.cell(address);
+            let channel = &mut channels[channel];
+            let done = match write {
+                true => channel.write(timing, cell, chunk, at),
+                false => channel.read(timing, cell, chunk, at),
+            };
+            end = end.max(done);
+            address += u64::from(chunk);
+            left -= chunk;
         }
+        end
     }
 }
 
@@ -224,6 +211,7 @@ impl Controller {
 #[derive(Clone, Debug)]
 struct AddressMap {
     interleave: Divider,
+    interleave_bytes: u64,
     channels: Divider,
     row: Divider,
     banks: Divider,
@@ -237,7 +225,8 @@ struct AddressMap {
 impl AddressMap {
     fn new(timing: &Timing) -> Self {
         Self {
-            interleave: Divider::by(CHANNEL_INTERLEAVE_BYTES),
+            interleave: Divider::by(timing.interleave_bytes),
+            interleave_bytes: timing.interleave_bytes,
             channels: Divider::by(timing.channels.into()),
             row: Divider::by(timing.row_bytes),
             banks: Divider::by(timing.banks.into()),
@@ -246,11 +235,17 @@ impl AddressMap {
         }
     }
 
+    /// Number of bytes from `address` on that are in the same channel.
+    #[inline]
+    fn left_in_channel(&self, address: u64) -> u64 {
+        self.interleave_bytes - self.interleave.split(address).1
+    }
+
     #[inline]
     fn cell(&self, address: u64) -> (usize, Cell) {
         let (piece, offset) = self.interleave.split(address);
         let (piece, channel) = self.channels.split(piece);
-        let (rest, _column) = self.row.split(piece * CHANNEL_INTERLEAVE_BYTES + offset);
+        let (rest, _column) = self.row.split(piece * self.interleave_bytes + offset);
         let (rest, bank) = self.banks.split(rest);
         let (row, rank) = self.ranks.split(rest);
         let bank = bank ^ (row & self.mix);

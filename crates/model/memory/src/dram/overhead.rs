@@ -3,7 +3,10 @@
 //! Source: `Memory::latency` of machine files is the load-to-use latency on an idle machine, as a random pointer chase
 //! measures it.
 
+use super::Controller;
 use super::timing::Timing;
+use longma_random::SplitMix64;
+use longma_sim::Time;
 
 /// Fixed time in picoseconds to add to every miss, so that a random pointer chase on an idle machine takes
 /// `load_to_use_ps` on average. It is the stated latency minus `path_ps` (lookups in all caches and both ways through
@@ -22,44 +25,59 @@ pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) ->
 /// server of 2012 and the 140 ns of a 3A5000, and typical of current servers.
 pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 
-/// Mean time in picoseconds of a read of `bytes` from a random address. `controllers` idle controllers share the reads
-/// of one pointer chase.
-///
-/// The requested row is practically never open. The bank is precharged if the read is its first since the last refresh;
-/// otherwise another row must be closed first, which takes tRP more. A chase issues one read per load-to-use latency,
-/// so the number of reads of a bank between two refreshes is Poisson-distributed with mean n = tREFI / load-to-use /
-/// banks, and a share of (1 - exp(-n)) / n of them is first. The mean wait for refreshes is added.
-pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) -> u64 {
-    let burst = burst_ps(timing, bytes);
-    let ranks = f64::from(timing.channels) * f64::from(timing.ranks) * controllers.max(1) as f64;
-    let period = timing.load_to_use_ps.unwrap_or(DEFAULT_LOAD_TO_USE_PS).max(1) as f64;
-    let reads = timing.trefi_ps as f64 / period / (ranks * f64::from(timing.banks));
-    let first = -(-reads).exp_m1() / reads;
-    let close = if timing.open_rows { timing.trp_ps as f64 * (1.0 - first) } else { 0.0 };
-    let refresh = mean_refresh_wait_ps(timing, ranks, period);
-    (close + (timing.trcd_ps + timing.cl_ps) as f64 + burst + refresh).round() as u64
+/// Reads of the chase that [`measure`] performs: 140 refresh intervals at 140 ns a read.
+const READS: u32 = 8_000;
+/// Addresses of the chase: 4 GiB, far more than the open rows.
+const RANGE_BYTES: u64 = 1 << 32;
+
+/// Sets the mean time of a read of `line` bytes from a random address of each controller: that of a pointer chase over
+/// the controllers of its node, with the stated load-to-use latency from one read to the next. The requested row is
+/// practically never open; whether its bank is precharged, and how often a read meets a refresh, depends on all
+/// parameters, so the mean is measured on a copy.
+pub(super) fn measure(controllers: &mut [Controller], line: u32) {
+    let mut from = 0;
+    while from < controllers.len() {
+        let node = controllers[from].node;
+        let to = from + controllers[from..].iter().take_while(|c| c.node == node).count();
+        let group = &controllers[from..to];
+        let known = same_group(&controllers[..from], group).map(|at| controllers[at].mean_random_ps);
+        let mean_ps = known.unwrap_or_else(|| mean_random_ps(group, line));
+        controllers[from..to].iter_mut().for_each(|c| c.mean_random_ps = mean_ps);
+        from = to;
+    }
+}
+
+/// The start of an earlier node with the same controllers as `group`.
+fn same_group(earlier: &[Controller], group: &[Controller]) -> Option<usize> {
+    let starts = (0..earlier.len()).filter(|at| *at == 0 || earlier[at - 1].node != earlier[*at].node);
+    let same = |at: &usize| {
+        let other = earlier[*at..].iter().take_while(|c| c.node == earlier[*at].node);
+        other.map(|c| &c.timing).eq(group.iter().map(|c| &c.timing))
+    };
+    starts.into_iter().find(same)
+}
+
+fn mean_random_ps(group: &[Controller], line: u32) -> u64 {
+    let timing = &group[0].timing;
+    let period = timing.load_to_use_ps.unwrap_or(DEFAULT_LOAD_TO_USE_PS);
+    let mut mean = (timing.trcd_ps + timing.cl_ps) + burst_ps(timing, line).round() as u64;
+    // The first chase finds the pause between two reads, and the second one is measured.
+    for _ in 0..2 {
+        let mut copies = group.to_vec();
+        let (mut random, mut at, mut sum) = (SplitMix64::new(1), 0, 0);
+        for _ in 0..READS {
+            let controller = random.below(copies.len() as u64) as usize;
+            let address = random.below(RANGE_BYTES / u64::from(line.max(1))) * u64::from(line.max(1));
+            let end = copies[controller].access(address, line, false, Time::from_ps(at)).ps();
+            sum += end - at;
+            at = end + period.saturating_sub(mean);
+        }
+        mean = sum / u64::from(READS);
+    }
+    mean
 }
 
 /// Time that `bytes` occupy a channel's bus, picoseconds.
 pub(super) fn burst_ps(timing: &Timing, bytes: u32) -> f64 {
     f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64
-}
-
-/// Mean time that a read of a chase waits for a refresh, picoseconds. Each rank refreshes once every tREFI. During a
-/// refresh, the chase issues a read every `period` until one goes to that rank; that read waits for the end of the
-/// refresh, so the chase meets each refresh at most once.
-fn mean_refresh_wait_ps(timing: &Timing, ranks: f64, period: f64) -> f64 {
-    let (trefi, trfc) = (timing.trefi_ps as f64, timing.trfc_ps as f64);
-    let (mut wait, mut not_yet, mut left) = (0.0, 1.0, trfc);
-    // Below this probability, the remaining terms do not change the mean.
-    while left > 0.0 && not_yet > 1e-9 {
-        // The first read is uniformly distributed over the first period of the refresh.
-        let rest = if left >= period { left - period / 2.0 } else { left * left / (2.0 * period) };
-        wait += not_yet / ranks * rest;
-        not_yet *= 1.0 - 1.0 / ranks;
-        left -= period;
-    }
-    // With more ranks than fit into tREFI one after another, refreshes overlap.
-    let waits = (ranks * wait).min(trefi / 2.0);
-    waits * period / (trefi - waits)
 }

@@ -2,8 +2,8 @@
 //!
 //! Source: JEDEC 21-C (SDRAM), JESD79 (DDR), JESD79-2, -3, -4, -5 (DDR2 to DDR5), JESD235 (HBM).
 
-use longma_topology::parts::{Memory, PagePolicy, Technology};
-use longma_topology::units::{Cycles, Frequency, Time, TransferRate};
+use longma_topology::parts::{Memory, PagePolicy, Refresh, Technology};
+use longma_topology::units::{Frequency, Latency, Time, TransferRate};
 
 /// Parameters of a technology's usual speed grade. Times in picoseconds.
 struct Standard {
@@ -70,14 +70,29 @@ const fn four_rows_ps(technology: Technology) -> u64 {
     }
 }
 
+/// Duration of a same-bank refresh (tRFCsb), picoseconds: 130 ns in JESD79-5 for 16 Gb devices.
+const TRFC_SAME_BANK_PS: u64 = 130_000;
+
+/// Banks of a bank group, of which a same-bank refresh occupies one: four in JESD79-5 from 16 Gb devices on.
+const BANKS_OF_GROUP: u32 = 4;
+
+/// Width of a DDR5 channel from which on it consists of two sub-channels (JESD79-5: a module has two of 32 bits).
+const TWO_SUB_CHANNELS_BITS: u64 = 64;
+
+/// Consecutive bytes in one channel if the machine file states no interleave. An estimate: AMD's and Intel's server
+/// processors interleave at 64 bytes (a line) to 4 KiB (a page).
+const INTERLEAVE_BYTES: u64 = 256;
+
 /// Queue entries of a controller if the machine file states none. An estimate: 32 is common in published simulators.
 const QUEUE_ENTRIES: u32 = 32;
 
 /// Structure and timing of one controller. Times in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Channels.
+    /// Channels; in DDR5, sub-channels.
     pub channels: u32,
+    /// Consecutive bytes in one channel.
+    pub interleave_bytes: u64,
     /// Ranks of a channel.
     pub ranks: u32,
     /// Banks of a rank.
@@ -94,7 +109,9 @@ pub struct Timing {
     pub trp_ps: u64,
     /// Minimum time from activate to precharge (tRAS).
     pub tras_ps: u64,
-    /// Interval between refreshes (tREFI).
+    /// Parts of a rank that are refreshed one after another: 1 if a refresh occupies all banks.
+    pub refresh_sets: u32,
+    /// Interval between refreshes of a bank (tREFI).
     pub trefi_ps: u64,
     /// Duration of a refresh (tRFC); always less than tREFI.
     pub trfc_ps: u64,
@@ -124,12 +141,14 @@ impl Timing {
         let transfers = memory.rate.map_or(standard.transfers_per_second, TransferRate::per_second).max(1);
         // SDRAM transfers once a clock, all later technologies twice.
         let memory_hz = if memory.technology == Technology::Sdram { transfers } else { transfers / 2 };
-        let ps = |cycles: Option<Cycles>, otherwise: u64| {
-            cycles.map_or(otherwise, |c| Frequency::new(memory_hz).ps_of_cycles(c.count()).min(MAX_PS))
+        let ps = |latency: Option<Latency>, otherwise: u64| {
+            latency.map_or(otherwise, |latency| latency.ps(Frequency::new(memory_hz)).min(MAX_PS))
         };
         let width = memory.width.map_or(standard.width_bits, |w| w.bits());
-        let peak = (transfers.saturating_mul(width) / 8).max(1);
-        let channels = memory.channels.max(1);
+        let is_split = memory.technology == Technology::Ddr5 && width >= TWO_SUB_CHANNELS_BITS;
+        let parts = if is_split { 2 } else { 1 };
+        let peak = (transfers.saturating_mul(width / u64::from(parts)) / 8).max(1);
+        let channels = memory.channels.max(1).saturating_mul(parts);
         let stated = memory.bandwidth.map(|b| b.bytes_per_second(Frequency::new(memory_hz)));
         // A stated or measured bandwidth below the peak limits the channels. If the transfer rate is unknown, the
         // bandwidth alone determines the rate.
@@ -143,18 +162,25 @@ impl Timing {
         let banks = memory.banks.unwrap_or(standard.banks).max(1);
         let groups = memory.bank_groups.clamp(1, banks);
         let trefi_ps = memory.trefi.map_or(standard.trefi_ps, Time::ps).max(2);
+        let usual = if memory.technology == Technology::Ddr5 { Refresh::SameBank } else { Refresh::AllBank };
+        let (refresh_sets, trfc_ps) = match memory.refresh.unwrap_or(usual) {
+            Refresh::AllBank => (1, standard.trfc_ps),
+            Refresh::SameBank => (BANKS_OF_GROUP.min(banks), TRFC_SAME_BANK_PS),
+        };
         Self {
             channels,
             ranks: memory.ranks.max(1),
             banks,
-            row_bytes: memory.row_buffer.map_or(ROW_BUFFER_BYTES, |r| r.bytes()).max(1),
+            interleave_bytes: memory.interleave.map_or(INTERLEAVE_BYTES, |size| size.bytes()).max(1),
+            row_bytes: (memory.row_buffer.map_or(ROW_BUFFER_BYTES, |r| r.bytes()) / u64::from(parts)).max(1),
             open_rows: memory.page_policy == PagePolicy::Open,
             cl_ps,
             trcd_ps: ps(memory.trcd, standard.trcd_ps),
             trp_ps: ps(memory.trp, standard.trp_ps),
             tras_ps: ps(memory.tras, standard.tras_ps),
+            refresh_sets,
             trefi_ps,
-            trfc_ps: memory.trfc.map_or(standard.trfc_ps, Time::ps).min(trefi_ps / 2),
+            trfc_ps: memory.trfc.map_or(trfc_ps, Time::ps).min(trefi_ps / 2).max(1),
             turnaround_ps: TWTR_PS + cl_ps,
             groups,
             tccd_l_ps: if groups > 1 { TCCD_L_PS } else { 0 },

@@ -17,7 +17,12 @@ pub(super) struct Access {
     pub kind: Kind,
     /// Address of the instruction.
     pub instruction: u64,
+    /// For a further line of an access to several lines: whether an earlier line missed in the first level.
+    pub earlier_missed: Option<bool>,
 }
+
+/// Bytes of a store that is written through: a register.
+const WORD_BYTES: u32 = 8;
 
 /// The virtual line of hardware accesses, such as prefetches.
 const BY_HARDWARE: u64 = u64::MAX;
@@ -30,12 +35,14 @@ pub(super) struct LineResult {
     pub begun: u64,
     pub source: Source,
     pub flags: Flags,
+    /// Whether the access missed in the first level.
+    pub missed: bool,
 }
 
 impl LineResult {
     /// A line in the first-level cache, available at `ready`.
     fn here(ready: u64, at: u64) -> Self {
-        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE }
+        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE, missed: false }
     }
 
     /// Delays the line by `later` cycles because its miss register was not free for long enough. The register is held
@@ -50,7 +57,9 @@ impl MemorySystem {
     /// Accesses a line through the first-level cache. Returns when it is available and its source.
     pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let l1 = self.cores[core].level1(unit);
-        l1.counters.access(access.kind);
+        if access.earlier_missed.is_none() {
+            l1.counters.access(access.kind);
+        }
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
@@ -86,7 +95,7 @@ impl MemorySystem {
         let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
-            l1.counters.useful_prefetches += 1;
+            l1.counters.used_prefetch(arrives > hit);
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l1.counters.upgrades += 1;
@@ -102,7 +111,7 @@ impl MemorySystem {
         if kind.writes() && !flags.has(Flags::DIRTY) {
             self.drop_instructions(core, line);
         }
-        flags = self.after_write(core, line, kind, flags);
+        (flags, ready) = self.after_write(core, line, kind, (flags, ready));
         let l1 = self.cores[core].level1(unit);
         l1.tags.set_flags(slot, flags);
         let number = l1.tags.number(slot);
@@ -117,21 +126,27 @@ impl MemorySystem {
         }
         // If the line arrives later than the hit latency, the access has only waited until then.
         let begun = if ready > hit { ready } else { at };
-        LineResult { ready, begun, source, flags }
+        LineResult { ready, begun, source, flags, missed: false }
     }
 
-    /// Returns the flags of a first-level line after an access of `kind`. A write-through cache passes the store to the
-    /// level below.
-    fn after_write(&mut self, core: usize, line: Line, kind: Kind, flags: Flags) -> Flags {
+    /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is when
+    /// the line is there. A write-through cache passes the store to the levels below.
+    fn after_write(
+        &mut self,
+        core: usize,
+        line: Line,
+        kind: Kind,
+        (flags, ready): (Flags, u64),
+    ) -> (Flags, u64) {
         if !kind.writes() {
-            return flags;
+            return (flags, ready);
         }
+        let flags = flags.with(Flags::WRITABLE);
         if !self.cores[core].data.write_through {
-            return flags.with(Flags::WRITABLE).with(Flags::DIRTY);
+            return (flags.with(Flags::DIRTY), ready);
         }
         self.cores[core].data.counters.write_throughs += 1;
-        let passed = self.write_below(core, line);
-        flags.with(Flags::WRITABLE).with(Flags::DIRTY.when(!passed))
+        (flags, self.write_below(core, line, ready))
     }
 
     /// Invalidates the line in the instruction cache because a store makes it dirty on the data side.
@@ -144,20 +159,48 @@ impl MemorySystem {
         }
     }
 
-    /// Writes a store through to the level below the first. Returns false if that level does not hold the line.
-    fn write_below(&mut self, core: usize, line: Line) -> bool {
+    /// Writes a store of the first level through to the nearest level below that holds the line, or to memory. Returns
+    /// when that level has taken it.
+    fn write_below(&mut self, core: usize, line: Line, at: u64) -> u64 {
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
-        if let Some(l2) = &mut self.cores[core].second {
-            let slot = l2.tags.find(line);
-            slot.inspect(|slot| l2.tags.add_flags(*slot, dirty));
-            return slot.is_some();
+        let mut taken = at;
+        if let Some(l2) = &mut self.cores[core].second
+            && let Some(slot) = l2.tags.find(line)
+        {
+            taken += l2.banks.as_mut().map_or(0, |banks| banks.take_word(line, at));
+            if !l2.write_through {
+                l2.tags.add_flags(slot, dirty);
+                return taken;
+            }
+            l2.counters.write_throughs += 1;
         }
-        let shared = self.domains[self.cores[core].domain].shared.as_mut();
-        let slot = shared.as_ref().and_then(|s| s.tags.find(line));
-        if let (Some(shared), Some(slot)) = (shared, slot) {
-            shared.tags.add_flags(slot, dirty);
-        }
-        slot.is_some()
+        self.write_beyond_private(core, line, (WORD_BYTES, true), taken)
+    }
+
+    /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
+    /// to memory. They are those of a store that is just performed if `of_store`. Returns when they have been taken, core
+    /// cycles.
+    pub(super) fn write_beyond_private(
+        &mut self,
+        core: usize,
+        line: Line,
+        (bytes, of_store): (u32, bool),
+        at: u64,
+    ) -> u64 {
+        let (clock, domain) = (self.cores[core].clock, self.cores[core].domain);
+        let start = self.path.time(clock, at);
+        let part = &mut self.domains[domain];
+        let from = part.endpoint_for(core);
+        let end = if let Some(shared) = &mut part.shared
+            && let Some(slot) = shared.tags.find(line)
+        {
+            shared.tags.add_flags(slot, Flags::WRITABLE.with(Flags::DIRTY));
+            self.path.write_to_shared(shared, core, line, bytes, start)
+        } else {
+            self.messages.write(line, of_store);
+            self.path.write_memory_bytes(from, line, bytes, start)
+        };
+        self.path.cycles_after(clock, at, start, end)
     }
 
     /// Records in the second-level cache that the core has write permission for `line`, for when the first-level copy
@@ -177,11 +220,14 @@ impl MemorySystem {
         self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
         private.second.iter().for_each(|l2| l2.tags.prefetch_host(line));
         let l1 = self.cores[core].level1(unit);
-        l1.counters.miss(kind);
+        if access.earlier_missed != Some(true) {
+            l1.counters.miss(kind);
+        }
         let start = if self.path.timing { l1.registers.start(at) } else { at };
         let mut got = self.second_level(core, unit, access, start);
         got.ready = self.cores[core].level1(unit).arrives(got.ready);
-        let flags = self.after_write(core, line, kind, got.flags);
+        let (flags, ready) = self.after_write(core, line, kind, (got.flags, got.ready));
+        got.ready = ready;
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
             let later = l1.registers.hold(start, got.begun, got.ready);
@@ -192,6 +238,7 @@ impl MemorySystem {
         if kind != Kind::Prefetch {
             self.prefetch_level1(core, unit, access, at);
         }
+        got.missed = true;
         got
     }
 
@@ -212,8 +259,7 @@ impl MemorySystem {
             l1.filter.record(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
         }
         if let Some(evicted) = evicted {
-            l1.counters.evictions += 1;
-            l1.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            l1.counters.evicted(evicted.flags);
             self.evicted_from_level1(core, evicted.line, evicted.flags.state(), ready);
         }
     }
@@ -261,13 +307,20 @@ impl MemorySystem {
         let first_use = flags.has(Flags::PREFETCHED);
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
-            l2.counters.useful_prefetches += 1;
+            let late = self.path.timing && l2.in_flight.ready(line) > ready;
+            l2.counters.used_prefetch(late);
         }
         if self.path.timing && l2.prefetcher.is_some() {
             let arrives = l2.in_flight.ready(line);
             l2.counters.merged += u64::from(arrives > ready);
             if arrives > ready {
                 (ready, begun) = (arrives, arrives);
+            }
+        }
+        if let Some(banks) = &mut l2.banks {
+            let wait = banks.take_line(line, at);
+            if wait > 0 {
+                (ready, begun) = (ready.max(at + wait + l2.latency), begun.max(at + wait));
             }
         }
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
@@ -281,7 +334,7 @@ impl MemorySystem {
             flags = flags.with(Flags::WRITABLE);
         }
         let Some(l2) = &mut self.cores[core].second else {
-            return LineResult { ready, begun, source, flags };
+            return LineResult { ready, begun, source, flags, missed: true };
         };
         let mut given = flags.state();
         if moves {
@@ -293,7 +346,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        LineResult { ready, begun, source, flags: given }
+        LineResult { ready, begun, source, flags: given, missed: true }
     }
 
     /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
@@ -307,8 +360,7 @@ impl MemorySystem {
             l2.in_flight.record(line, at, ready);
         }
         if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
-            l2.counters.evictions += 1;
-            l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            l2.counters.evicted(evicted.flags);
             self.evicted_from_level2(core, evicted.line, evicted.flags.state(), ready);
         }
     }
@@ -328,16 +380,20 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
         let prediction = prefetcher.observe(access.line, access.instruction);
-        for line in prediction.lines() {
+        for (nth, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
             if !next {
                 l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
+                l1.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
                 break;
             }
             // Demand misses have priority: without a free register, drop the prefetch.
-            let busy = self.path.timing && l1.registers.start(at) > at;
-            if busy || l1.tags.find(*line).is_some() {
+            if l1.tags.find(*line).is_some() {
+                continue;
+            }
+            if self.path.timing && l1.registers.start(at) > at {
+                l1.counters.dropped_prefetches += 1;
                 continue;
             }
             l1.counters.prefetched += 1;
@@ -377,19 +433,21 @@ impl MemorySystem {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
             self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);
         }
-        for line in prediction.lines() {
+        for (nth, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;
             let has = self.cores[core].has(*line);
             let Some(l2) = &mut self.cores[core].second else { return };
             if !next {
                 l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
+                l2.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
                 break;
             }
             if has {
                 continue;
             }
             if timing && l2.registers.start(at) > at {
+                l2.counters.dropped_prefetches += 1;
                 continue;
             }
             l2.counters.prefetched += 1;

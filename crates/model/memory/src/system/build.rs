@@ -6,7 +6,7 @@ use super::contention::Contention;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
 use super::path::{Detail, FixedLatencies, Path, REQUEST_BYTES};
-use super::private::{Level1, Level2, Private};
+use super::private::{Level1, Level2, Private, PrivateBanks};
 use super::promised::PromisedLines;
 use super::report::Messages;
 use crate::build_error::{BuildError, host_of};
@@ -243,6 +243,12 @@ impl<'a> Plan<'a> {
             counters: Counters::default(),
             latency: self.cycles(cache, core, LEVEL2_CYCLES),
             inclusion: cache.inclusion,
+            write_through: cache.write == WritePolicy::Through,
+            banks: cache.bandwidth.filter(|_| self.timing).map(|bandwidth| {
+                let clock = self.clock(core);
+                let rate = bandwidth.bytes_per_second(clock);
+                PrivateBanks::new(cache.banks, 1 << self.line_bits, rate, clock.hz())
+            }),
         })
     }
 

@@ -165,10 +165,14 @@ impl<'a> CorePort<'a> {
         let &VirtualAccess { address, bytes, at, .. } = access;
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        let mut answer = self.one_line(access);
+        let (mut answer, mut missed) = self.one_line(access, None);
+        if address >> line_bits != last >> line_bits {
+            self.system.cores[self.core].level1(access.unit()).counters.line_crossings += 1;
+        }
         for (later, line) in (1..).zip((address >> line_bits) + 1..=last >> line_bits) {
-            let more =
-                self.one_line(&VirtualAccess { address: line << line_bits, at: at + later, ..*access });
+            let rest = VirtualAccess { address: line << line_bits, at: at + later, ..*access };
+            let (more, more_missed) = self.one_line(&rest, Some(missed));
+            missed |= more_missed;
             answer.ready = answer.ready.max(more.ready);
             answer.source = answer.source.max_distance(more.source);
             answer.translation_cycles = answer.translation_cycles.max(more.translation_cycles);
@@ -176,17 +180,18 @@ impl<'a> CorePort<'a> {
         answer
     }
 
-    /// Accesses the line that contains the first byte.
-    fn one_line(&mut self, access: &VirtualAccess) -> Answer {
+    /// Accesses the line that contains the first byte. `earlier_missed` is that of [`Access`]. Returns also whether the
+    /// line missed in the first level.
+    fn one_line(&mut self, access: &VirtualAccess, earlier_missed: Option<bool>) -> (Answer, bool) {
         let &VirtualAccess { kind, address, instruction, at, .. } = access;
         let unit = access.unit();
         let (physical, translation_cycles) = self.system.translate(self.core, unit, address, at.0);
         let line_bits = self.system.line_bits;
         let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
-        let of_line = Access { line, virtual_line, kind, instruction };
+        let of_line = Access { line, virtual_line, kind, instruction, earlier_missed };
         let start = at.0 + u64::from(translation_cycles);
-        let LineResult { ready, source, .. } = self.system.access(self.core, unit, of_line, start);
-        Answer { ready: Cycle(ready), source, translation_cycles }
+        let LineResult { ready, source, missed, .. } = self.system.access(self.core, unit, of_line, start);
+        (Answer { ready: Cycle(ready), source, translation_cycles }, missed)
     }
 }
 
@@ -378,7 +383,8 @@ impl MemorySystem {
     fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<LineResult> {
         let entry = self.path.spaces.entry_address(space, page)?;
         let line = Line(entry >> self.line_bits);
-        let access = Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0 };
+        let access =
+            Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0, earlier_missed: None };
         Some(self.access(core, Unit::Data, access, at))
     }
 }

@@ -204,7 +204,7 @@ impl MemorySystem {
         if locked {
             return false;
         }
-        let dirty = shared.tags.remove(slot).has(Flags::DIRTY);
+        let dirty = shared.remove(slot).has(Flags::DIRTY);
         self.evicted_from_domain(domain, line);
         dirty
     }

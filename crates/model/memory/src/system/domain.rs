@@ -78,6 +78,13 @@ impl Shared {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
     }
 
+    /// Removes a line and returns its flags.
+    pub fn remove(&mut self, slot: Slot) -> Flags {
+        let flags = self.tags.remove(slot);
+        self.counters.left(flags);
+        flags
+    }
+
     /// Returns the sharers of the line in `slot` according to the directory, and the sharer that may have modified it.
     #[inline]
     pub fn holders(&self, slot: Slot) -> (u64, Option<usize>) {

@@ -9,7 +9,7 @@ use longma_topology::parts::Inclusion;
 
 impl MemorySystem {
     /// Handles the eviction of a line from a first-level cache of `core` at `at` (core cycles).
-    pub(super) fn evicted_from_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+    pub(super) fn evicted_from_level1(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
         let dirty = flags.has(Flags::DIRTY);
         let private = &mut self.cores[core];
         if dirty {
@@ -21,6 +21,12 @@ impl MemorySystem {
             return;
         }
         let Some(l2) = &mut private.second else { return self.evicted_from_core(core, line, flags, at) };
+        if dirty && l2.write_through {
+            l2.counters.write_throughs += 1;
+            self.write_beyond_private(core, line, (1 << self.line_bits, false), at);
+            flags = flags.without(Flags::DIRTY);
+        }
+        let Some(l2) = &mut self.cores[core].second else { return };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
             return;
@@ -31,8 +37,7 @@ impl MemorySystem {
             return self.evicted_from_core(core, line, flags, at);
         }
         let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
-        l2.counters.evictions += 1;
-        l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+        l2.counters.evicted(evicted.flags);
         self.evicted_from_level2(core, evicted.line, evicted.flags.state(), at);
     }
 
@@ -87,7 +92,7 @@ impl MemorySystem {
             let sharers = shared.tags.sharers(slot) & !(1 << bit);
             shared.tags.set_sharers(slot, sharers);
         }
-        self.path.write_to_shared(shared, core, line, at);
+        self.path.write_line_to_shared(shared, core, line, at);
     }
 
     /// Moves a line evicted by a core into a shared cache that is not inclusive, or to memory, or drops it. `last`
@@ -107,11 +112,11 @@ impl MemorySystem {
         if let Some(slot) = shared.tags.find(line) {
             shared.tags.add_flags(slot, flags.state());
             if dirty {
-                self.path.write_to_shared(shared, core, line, at);
+                self.path.write_line_to_shared(shared, core, line, at);
             }
         } else if dirty || (shared.takes_victims() && last) {
             let ways = shared.allowed_ways(Requester::Core(core), line);
-            self.path.write_to_shared(shared, core, line, at);
+            self.path.write_line_to_shared(shared, core, line, at);
             self.insert_shared(domain, line, flags.state(), ways, at);
         } else if last {
             self.evicted_from_domain(domain, line);
@@ -122,7 +127,11 @@ impl MemorySystem {
     pub(super) fn insert_shared(&mut self, domain: usize, line: Line, flags: Flags, ways: u64, at: u64) {
         let line_bits = self.line_bits;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else { return };
+        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else {
+            // Every way is locked.
+            shared.counters.left(flags);
+            return;
+        };
         shared.lock_if_inside(slot, line, line_bits);
         if let Some(evicted) = evicted {
             self.evicted_from_shared(domain, evicted, at);
@@ -133,8 +142,7 @@ impl MemorySystem {
     fn evicted_from_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
         let Evicted { line, mut flags, sharers } = evicted;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        shared.counters.evictions += 1;
-        shared.counters.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
+        shared.counters.evicted(flags);
         shared.counters.device_leaks += u64::from(flags.has(Flags::DEVICE));
         let last = match &self.domains[domain].directory {
             Directory::InTags => {

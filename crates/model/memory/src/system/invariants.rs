@@ -4,8 +4,10 @@
 use super::MemorySystem;
 use super::domain::{Directory, Domain};
 use super::private::Private;
-use crate::cache::{Flags, Line, Tags};
+use super::report::unused_prefetches;
+use crate::cache::{Counters, Flags, Line, Tags};
 use crate::coherence::Violation;
+use crate::prefetch::Prefetcher;
 use longma_topology::parts::Inclusion;
 use std::collections::BTreeMap;
 
@@ -37,6 +39,7 @@ impl MemorySystem {
     pub fn check(&self) -> Result<(), Violation> {
         let copies: Vec<Copies> = self.cores.iter().map(Private::copies).collect();
         self.check_writers(&copies)?;
+        self.check_prefetches()?;
         for core in 0..self.cores.len() {
             self.check_private(core)?;
         }
@@ -47,6 +50,29 @@ impl MemorySystem {
 
     fn address(&self, line: Line) -> u64 {
         line.0 << self.line_bits
+    }
+
+    fn check_prefetches(&self) -> Result<(), Violation> {
+        let check = |cache: String, counters: &Counters, prefetcher: &Option<Prefetcher>, tags: &Tags| {
+            let fetched = counters.prefetched + counters.earlier_prefetches;
+            let unused = unused_prefetches(prefetcher, tags);
+            let accounted = counters.useful_prefetches + counters.useless_prefetches + unused;
+            let adds_up = fetched == accounted && counters.late_prefetches <= counters.useful_prefetches;
+            if adds_up { Ok(()) } else { Err(Violation::Prefetches { cache, fetched, accounted }) }
+        };
+        for (number, core) in self.cores.iter().enumerate() {
+            for l1 in core.fetch.iter().chain([&core.data]) {
+                check(format!("core{number}.l1"), &l1.counters, &l1.prefetcher, &l1.tags)?;
+            }
+            if let Some(l2) = &core.second {
+                check(format!("core{number}.l2"), &l2.counters, &l2.prefetcher, &l2.tags)?;
+            }
+        }
+        for shared in self.domains.iter().filter_map(|domain| domain.shared.as_ref()) {
+            let name = format!("cache {}", shared.instance);
+            check(name, &shared.counters, &shared.prefetcher, &shared.tags)?;
+        }
+        Ok(())
     }
 
     fn check_writers(&self, copies: &[Copies]) -> Result<(), Violation> {

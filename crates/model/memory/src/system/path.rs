@@ -130,12 +130,25 @@ impl Path {
     }
 
     /// Writes a line of a core back to its shared cache. The core does not wait.
-    pub fn write_to_shared(&mut self, shared: &mut Shared, core: usize, line: Line, at: u64) {
-        if self.timing {
-            let bytes = self.line_bytes();
-            let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), bytes, at);
-            Self::through_bank(shared, line, bytes, at);
+    pub fn write_line_to_shared(&mut self, shared: &mut Shared, core: usize, line: Line, at: u64) {
+        let bytes = self.line_bytes();
+        self.write_to_shared(shared, core, line, bytes, at);
+    }
+
+    /// Writes `bytes` of a line of a core to its shared cache. Returns when they are there.
+    pub fn write_to_shared(
+        &mut self,
+        shared: &mut Shared,
+        core: usize,
+        line: Line,
+        bytes: u32,
+        at: u64,
+    ) -> u64 {
+        if !self.timing {
+            return 0;
         }
+        let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), bytes, at);
+        Self::through_bank(shared, line, bytes, at)
     }
 
     /// Writes a line to memory. The requester does not wait.

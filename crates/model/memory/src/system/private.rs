@@ -2,11 +2,11 @@
 
 use super::core_port::LastPage;
 use super::promised::PromisedLines;
-use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
+use crate::cache::{Counters, Filter, Flags, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
-use longma_sim::Clock;
+use longma_sim::{Calendar, Clock, Duration, Time};
 use longma_topology::parts::Inclusion;
 
 /// A first-level cache.
@@ -40,6 +40,54 @@ pub(crate) struct Level2 {
     /// Load-to-use latency, cycles; 0 without timing.
     pub latency: u64,
     pub inclusion: Inclusion,
+    pub write_through: bool,
+    /// The banks, if the machine file states their bandwidth; otherwise it is unlimited.
+    pub banks: Option<PrivateBanks>,
+}
+
+/// The banks of a private cache. Their calendars count cycles of the core in place of picoseconds.
+#[derive(Debug)]
+pub(crate) struct PrivateBanks {
+    calendars: Vec<Calendar>,
+    /// Cycles in which a bank transfers a line, and a word of a store that is written through.
+    line_cycles: u64,
+    word_cycles: u64,
+}
+
+impl PrivateBanks {
+    /// Bytes of a store that is written through: a register.
+    const WORD_BYTES: u64 = 8;
+    /// Width of the calendars' buckets. Their 128 buckets are more than the reorder buffer of a core spans.
+    const BUCKET_CYCLES: u64 = 64;
+
+    /// Creates `banks` banks that transfer `bytes_per_second` each at a clock of `hz`.
+    pub fn new(banks: u32, line_bytes: u64, bytes_per_second: u64, hz: u64) -> Self {
+        let cycles = |bytes: u64| {
+            let cycles = (u128::from(bytes) * u128::from(hz)).div_ceil(bytes_per_second.max(1).into());
+            cycles.min(1 << 20) as u64
+        };
+        let calendar = || Calendar::new(Duration::from_ps(Self::BUCKET_CYCLES));
+        Self {
+            calendars: std::iter::repeat_with(calendar).take(banks.max(1) as usize).collect(),
+            line_cycles: cycles(line_bytes),
+            word_cycles: cycles(Self::WORD_BYTES),
+        }
+    }
+
+    fn take(&mut self, line: Line, cycles: u64, at: u64) -> u64 {
+        let bank = line.0 as usize % self.calendars.len();
+        self.calendars[bank].take(Time::from_ps(at), Duration::from_ps(cycles)).waited.ps()
+    }
+
+    /// Transfers a line at `at` and returns the cycles that it waits for its bank.
+    pub fn take_line(&mut self, line: Line, at: u64) -> u64 {
+        self.take(line, self.line_cycles, at)
+    }
+
+    /// Writes a word at `at` and returns the cycles that it waits for its bank.
+    pub fn take_word(&mut self, line: Line, at: u64) -> u64 {
+        self.take(line, self.word_cycles, at)
+    }
 }
 
 /// The caches and TLBs of one core.
@@ -88,6 +136,12 @@ impl Level2 {
     pub fn takes_victims(&self) -> bool {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
     }
+
+    /// Removes a line that a probe invalidates.
+    pub fn remove(&mut self, slot: Slot) {
+        let flags = self.tags.remove(slot);
+        self.counters.left(flags);
+    }
 }
 
 impl Level1 {
@@ -98,9 +152,11 @@ impl Level1 {
     }
 
     /// Removes a line and returns its flags.
-    pub fn remove(&mut self, slot: Slot) -> crate::cache::Flags {
+    pub fn remove(&mut self, slot: Slot) -> Flags {
         self.filter.invalidate_set(slot.set());
-        self.tags.remove(slot)
+        let flags = self.tags.remove(slot);
+        self.counters.left(flags);
+        flags
     }
 }
 

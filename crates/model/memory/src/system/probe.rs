@@ -32,21 +32,18 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-fn count(counters: &mut Counters, flags: Flags, probe: Probe) {
+fn count(counters: &mut Counters, probe: Probe) {
     match probe {
         Probe::Share => counters.downgrades += 1,
         Probe::Invalidate => counters.invalidations += 1,
         Probe::BackInvalidate => counters.back_invalidations += 1,
-    }
-    if probe != Probe::Share {
-        counters.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
     }
 }
 
 fn probe_level1(l1: &mut Level1, line: Line, probe: Probe) -> Found {
     let slot = l1.tags.find(line)?;
     let flags = l1.tags.flags(slot);
-    count(&mut l1.counters, flags, probe);
+    count(&mut l1.counters, probe);
     if probe == Probe::Share {
         l1.filter.invalidate_set(slot.set());
         l1.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
@@ -72,12 +69,12 @@ impl Private {
             && let Some(slot) = l2.tags.find(line)
         {
             let flags = l2.tags.flags(slot);
-            count(&mut l2.counters, flags, probe);
+            count(&mut l2.counters, probe);
             add(Some(flags.state()));
             if probe == Probe::Share {
                 l2.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
             } else {
-                l2.tags.remove(slot);
+                l2.remove(slot);
             }
         }
         found
@@ -156,7 +153,7 @@ impl MemorySystem {
                 shared.tags.set_flags(slot, flags.without(rights));
                 shared.counters.downgrades += 1;
             } else {
-                shared.tags.remove(slot);
+                shared.remove(slot);
                 shared.counters.invalidations += 1;
             }
         }

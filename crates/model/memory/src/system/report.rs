@@ -1,7 +1,8 @@
 //! Statistics and traffic measurement of a memory system.
 
 use super::{MemorySystem, path::Detail};
-use crate::cache::Line;
+use crate::cache::{Counters, Flags, Line, Tags};
+use crate::prefetch::Prefetcher;
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 
 /// Counts of messages between caches, directories and memory.
@@ -23,7 +24,7 @@ pub(super) struct Messages {
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
-    /// The lines written and whether a device wrote them, for comparison with a reference in tests.
+    /// The lines written and whether a device or a store wrote them just then, for comparison with a reference in tests.
     #[cfg(test)]
     pub written: Vec<(crate::cache::Line, bool)>,
 }
@@ -104,12 +105,15 @@ impl MemorySystem {
     pub fn report(&self, statistics: &mut Statistics, elapsed: Duration) -> Result<(), StatisticsError> {
         for (number, core) in self.cores.iter().enumerate() {
             let unit = if core.fetch.is_some() { "l1d" } else { "l1" };
-            core.data.counters.report(&format!("core{number}.{unit}"), "cycles", statistics)?;
+            let unused = unused_prefetches(&core.data.prefetcher, &core.data.tags);
+            core.data.counters.report(&format!("core{number}.{unit}"), "cycles", unused, statistics)?;
             if let Some(fetch) = &core.fetch {
-                fetch.counters.report(&format!("core{number}.l1i"), "cycles", statistics)?;
+                let unused = unused_prefetches(&fetch.prefetcher, &fetch.tags);
+                fetch.counters.report(&format!("core{number}.l1i"), "cycles", unused, statistics)?;
             }
             if let Some(second) = &core.second {
-                second.counters.report(&format!("core{number}.l2"), "cycles", statistics)?;
+                let unused = unused_prefetches(&second.prefetcher, &second.tags);
+                second.counters.report(&format!("core{number}.l2"), "cycles", unused, statistics)?;
             }
             core.tlbs.report(statistics, &format!("core{number}"))?;
         }
@@ -119,7 +123,8 @@ impl MemorySystem {
                 1 => format!("l{}", shared.level),
                 _ => format!("l{}-{number}", shared.level),
             };
-            shared.counters.report(&name, "ps", statistics)?;
+            let unused = unused_prefetches(&shared.prefetcher, &shared.tags);
+            shared.counters.report(&name, "ps", unused, statistics)?;
             if self.path.timing {
                 for (bank, part) in shared.banks.iter().enumerate() {
                     part.port.report(statistics, &format!("{name}.bank{bank}"), elapsed)?;
@@ -143,13 +148,14 @@ impl MemorySystem {
     /// Resets the statistics but not the cache contents, for the start of a region of interest.
     pub fn clear_statistics(&mut self) {
         for core in &mut self.cores {
-            core.data.counters = Default::default();
-            core.fetch.iter_mut().for_each(|l1| l1.counters = Default::default());
-            core.second.iter_mut().for_each(|l2| l2.counters = Default::default());
+            for l1 in core.fetch.iter_mut().chain([&mut core.data]) {
+                l1.counters = cleared(&l1.prefetcher, &l1.tags);
+            }
+            core.second.iter_mut().for_each(|l2| l2.counters = cleared(&l2.prefetcher, &l2.tags));
             core.tlbs.clear_statistics();
         }
         for shared in self.domains.iter_mut().filter_map(|d| d.shared.as_mut()) {
-            shared.counters = Default::default();
+            shared.counters = cleared(&shared.prefetcher, &shared.tags);
             shared.banks.iter_mut().for_each(|bank| bank.port.clear_statistics());
         }
         self.messages = Messages::default();
@@ -158,12 +164,25 @@ impl MemorySystem {
     }
 }
 
+/// The number of prefetched lines in a cache that were not used yet.
+pub(super) fn unused_prefetches(prefetcher: &Option<Prefetcher>, tags: &Tags) -> u64 {
+    if prefetcher.is_none() {
+        return 0;
+    }
+    tags.lines().filter(|(_, slot)| tags.flags(*slot).has(Flags::PREFETCHED)).count() as u64
+}
+
+/// The counters of a cache at the start of a region of interest.
+fn cleared(prefetcher: &Option<Prefetcher>, tags: &Tags) -> Counters {
+    Counters { earlier_prefetches: unused_prefetches(prefetcher, tags), ..Counters::default() }
+}
+
 impl Messages {
-    /// Counts a line written to memory by a device or from a cache.
-    pub fn write(&mut self, _line: Line, _by_device: bool) {
+    /// Counts a line written to memory, by a device or a store that is just performed if `_is_new`, or from a cache.
+    pub fn write(&mut self, _line: Line, _is_new: bool) {
         self.memory_writes += 1;
         #[cfg(test)]
-        self.written.push((_line, _by_device));
+        self.written.push((_line, _is_new));
     }
 
     fn report(&self, to: &mut Statistics) -> Result<(), StatisticsError> {

@@ -67,7 +67,7 @@ impl MemorySystem {
         self.path.latest_end_ps = self.path.latest_end_ps.max(end);
         let until = progress.waited.max(waits_until(start, oldest_ps)).min(end);
         let begun = self.path.cycles_after(clock, at, start, until);
-        LineResult { ready, begun, source: progress.source, flags: progress.flags }
+        LineResult { ready, begun, source: progress.source, flags: progress.flags, missed: true }
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
@@ -110,7 +110,8 @@ impl MemorySystem {
         let mut flags = shared.tags.flags(slot).without(Flags::OWNED);
         let (mut at, mut waited) = (at, 0);
         let others = sharers & !own;
-        if kind.writes() || owner.is_some_and(|o| 1 << o != own) {
+        let from_owner = !kind.writes() && owner.is_some_and(|o| 1 << o != own);
+        if kind.writes() || from_owner {
             let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
             let (answered, dirty, kept) = self.probe_others(request, others, probe, at);
             (at, waited) = answered;
@@ -125,7 +126,9 @@ impl MemorySystem {
             (at, waited) = (answered, waited.max(until));
             flags = flags.with(Flags::WRITABLE);
         }
-        let alone = sharers & !own == 0 && flags.has(Flags::WRITABLE) && request.may_own();
+        // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise two cores
+        // that read the same lines in turn would take them from each other again and again.
+        let alone = sharers & !own == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
         // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already
         // been written back.
         let rights = Flags::WRITABLE.when(alone);
@@ -332,17 +335,22 @@ impl MemorySystem {
         let Some(prefetcher) = &mut shared.prefetcher else { return };
         let prediction = prefetcher.observe(line, 0);
         let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
-        for line in prediction.lines() {
+        for (nth, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, request.line, *line);
             let part = &mut self.domains[domain];
             let Some(shared) = &mut part.shared else { return };
             if !next {
                 shared.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
+                shared.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
                 break;
             }
             let here = shared.tags.find(*line).is_some();
             let above = matches!(&part.directory, Directory::Separate(t) if t.get(*line).mask() != 0);
-            if here || above || shared.wait_for_register(*line, at, self.path.timing) > at {
+            if here || above {
+                continue;
+            }
+            if shared.wait_for_register(*line, at, self.path.timing) > at {
+                shared.counters.dropped_prefetches += 1;
                 continue;
             }
             let prefetch = Request { line: *line, kind: Kind::Prefetch, ..request };
@@ -368,9 +376,11 @@ impl Shared {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);
         let flags = self.tags.flags(slot);
-        self.counters.useful_prefetches += u64::from(flags.has(Flags::PREFETCHED));
         self.tags.set_flags(slot, flags.without(Flags::PREFETCHED.with(Flags::DEVICE)));
         let arrives = self.in_flight.ready(line);
+        if flags.has(Flags::PREFETCHED) {
+            self.counters.used_prefetch(arrives > at);
+        }
         self.counters.merged += u64::from(arrives > at);
         at.max(arrives)
     }

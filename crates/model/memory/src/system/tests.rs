@@ -151,10 +151,10 @@ impl Flat {
         if stored {
             self.newest.insert(line, version + 1);
         }
-        for (written, by_device) in std::mem::take(&mut self.system.messages.written) {
+        for (written, is_new) in std::mem::take(&mut self.system.messages.written) {
             let newest = self.newest.get(&written).copied().unwrap_or(0);
             // A cache's copy was written back before this step's store.
-            let own = stored && written == line && !by_device;
+            let own = stored && written == line && !is_new;
             self.memory.insert(written, if own { version } else { newest });
         }
         if stored {
@@ -237,7 +237,16 @@ proptest! {
             let text = text.replace(l3, &format!("inclusion = \"{inclusion}\"\ncoherence"));
             run_all(&machine(&text), Detail::Counts, &steps)?;
         }
-        let through = text.replace("[caches.l1d]\n", "[caches.l1d]\nwrite = \"through\"\n");
-        run_all(&machine(&through), Detail::Counts, &steps)?;
+        for name in ["sandybridge-2x6", "loongson-3a5000", "hygon-8node"] {
+            let text = small(name);
+            let of = |cache: &str| format!("[caches.{cache}]\n");
+            let through = |cache: &str| format!("[caches.{cache}]\nwrite = \"through\"\n");
+            let first = text.replace(&of("l1d"), &through("l1d"));
+            let second = text.replace(&of("l2"), &through("l2"));
+            let both = first.replace(&of("l2"), &through("l2"));
+            for text in [first, second, both] {
+                run_all(&machine(&text), Detail::Counts, &steps)?;
+            }
+        }
     }
 }

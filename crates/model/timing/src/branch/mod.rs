@@ -3,6 +3,7 @@
 
 mod bimodal;
 mod gshare;
+mod indirect;
 mod perceptron;
 mod tage;
 mod targets;
@@ -10,8 +11,9 @@ mod tournament;
 mod two_level;
 
 use crate::model_error::ModelError;
+pub(crate) use indirect::IndirectTargets;
 use longma_topology::parts::Predictor;
-pub(crate) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
+pub(crate) use targets::{ReturnStack, TargetBuffer};
 
 /// Default size of a direction predictor: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
 const DEFAULT_TABLE_ENTRIES: u32 = 4096;

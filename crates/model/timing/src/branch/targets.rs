@@ -1,12 +1,9 @@
-//! Branch targets: the target buffer, the return-address stack, and path-based prediction of indirect branches.
+//! Branch targets: the target buffer and the return-address stack.
 //!
-//! Source: Lee and Smith (IEEE Computer, 1984); Kaeli and Emma (ISCA 1991); Chang, Hao and Patt, Target Prediction
-//! (ISCA 1997).
+//! Source: Lee and Smith (IEEE Computer, 1984); Kaeli and Emma (ISCA 1991).
 
 /// Ways of the target buffer: four, as in most published designs.
-const WAYS: usize = 4;
-/// Entries of the table of indirect targets. Estimate: 512, as in Chang, Hao and Patt's target cache.
-const INDIRECT_ENTRIES: usize = 512;
+pub(super) const WAYS: usize = 4;
 
 /// The target buffer. An entry holds a branch's address and its last target, in units of four bytes.
 #[derive(Debug)]
@@ -14,7 +11,8 @@ pub(crate) struct TargetBuffer {
     sets: Box<[[(u32, u32); WAYS]]>,
 }
 
-fn word(address: u64) -> u32 {
+/// An instruction's address in units of four bytes.
+pub(super) fn word(address: u64) -> u32 {
     (address >> 2) as u32
 }
 
@@ -75,39 +73,5 @@ impl ReturnStack {
         let predicted = std::mem::replace(&mut self.addresses[self.top], 0);
         self.top = self.top.checked_sub(1).unwrap_or(self.addresses.len() - 1);
         predicted == address
-    }
-}
-
-/// Predicts targets of indirect branches by the path of recent indirect targets or, for an unknown path, by the
-/// branch's last target.
-#[derive(Debug)]
-pub(crate) struct IndirectTargets {
-    /// For each entry, the tag computed from branch and path, and the target.
-    by_path: Box<[(u32, u32)]>,
-    last: TargetBuffer,
-    path: u32,
-}
-
-impl IndirectTargets {
-    /// An empty table.
-    pub fn new() -> Self {
-        Self {
-            by_path: vec![(0, 0); INDIRECT_ENTRIES].into(),
-            last: TargetBuffer::new(INDIRECT_ENTRIES as u32),
-            path: 0,
-        }
-    }
-
-    /// Predicts the target of `branch`, then trains with the actual `target`. Returns whether the prediction was right.
-    pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
-        let (at, to) = (word(branch), word(target));
-        let tag = at ^ self.path << 7;
-        let hash = (tag ^ tag >> 9 ^ self.path) as usize % INDIRECT_ENTRIES;
-        let entry = &mut self.by_path[hash];
-        let last_was_right = self.last.resolve(branch, target);
-        let right = if entry.0 == tag { entry.1 == to } else { last_was_right };
-        *entry = (tag, to);
-        self.path = self.path << 5 ^ to ^ to >> 13;
-        right
     }
 }

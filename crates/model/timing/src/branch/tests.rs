@@ -2,6 +2,7 @@
 
 use super::*;
 use longma_random::SplitMix64;
+use longma_topology::parts::IndirectPredictor;
 
 /// The fraction of correct predictions in the second half of `outcomes`, which are pairs of address and direction.
 fn accuracy(kind: Predictor, outcomes: impl Iterator<Item = (u64, bool)>) -> f64 {
@@ -134,9 +135,83 @@ fn the_target_buffer_forgets_the_least_recently_used_of_a_set() {
     assert!(!buffer.resolve(4, 0x200), "a changed target is mispredicted");
 }
 
+fn indirect(kind: IndirectPredictor) -> IndirectTargets {
+    IndirectTargets::new(kind, None, None).unwrap()
+}
+
 #[test]
 fn an_alternating_indirect_branch_is_predicted_by_path() {
-    let mut targets = IndirectTargets::new();
-    let right: Vec<bool> = (0..300u64).map(|i| targets.resolve(0x1000, 0x2000 + 0x40 * (i % 3))).collect();
-    assert!(right[100..].iter().all(|right| *right));
+    for kind in [IndirectPredictor::TargetCache, IndirectPredictor::Ittage] {
+        let mut targets = indirect(kind);
+        let mut resolve = |i: u64| targets.resolve(0x1000, 0x2000 + 0x40 * (i % 3));
+        let right: Vec<bool> = (0..300).map(&mut resolve).collect();
+        assert!(right[100..].iter().all(|right| *right), "{kind:?}");
+    }
+    let mut last = indirect(IndirectPredictor::LastTarget);
+    assert!((0..300u64).all(|i| !last.resolve(0x1000, 0x2000 + 0x40 * (i % 3))));
+}
+
+/// Mispredictions in 10,000 executions of one call site whose 16 targets repeat with `period` in a random order.
+fn mispredictions(targets: &mut IndirectTargets, period: usize, seed: u64) -> usize {
+    let mut random = SplitMix64::new(seed);
+    let order: Vec<u64> = (0..period).map(|_| 0x2000 + 0x80 * random.below(16)).collect();
+    let sequence = order.iter().cycle().take(10_000);
+    sequence.filter(|target| !targets.resolve(0x1000, **target)).count()
+}
+
+#[test]
+fn a_repeating_order_of_targets_is_learnt_if_its_paths_fit_into_the_table() {
+    for seed in 1..=8 {
+        for (period, max) in [(16, 300), (64, 1250), (256, 3000)] {
+            for kind in [IndirectPredictor::TargetCache, IndirectPredictor::Ittage] {
+                let wrong = mispredictions(&mut indirect(kind), period, seed);
+                assert!(wrong <= max, "{kind:?}, seed {seed}, period {period}: {wrong} of 10,000");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_larger_table_of_indirect_targets_predicts_longer_orders() {
+    for kind in [IndirectPredictor::TargetCache, IndirectPredictor::Ittage] {
+        let wrong = |entries| {
+            let mut targets = IndirectTargets::new(kind, Some(entries), None).unwrap();
+            mispredictions(&mut targets, 512, 1)
+        };
+        let (small, large) = (wrong(256), wrong(8192));
+        assert!(small > 2 * large && large < 2000, "{kind:?}: {small}, {large}");
+    }
+}
+
+#[test]
+fn only_ittage_sees_conditional_branches_before_an_indirect_one() {
+    for (kind, min, max) in
+        [(IndirectPredictor::TargetCache, 0.3, 0.7), (IndirectPredictor::Ittage, 0.0, 0.1)]
+    {
+        let mut targets = indirect(kind);
+        let mut wrong = 0;
+        for taken in random_bits().take(10_000) {
+            targets.note_conditional(taken);
+            wrong += u32::from(!targets.resolve(0x1000, if taken { 0x2000 } else { 0x3000 }));
+        }
+        let share = f64::from(wrong) / 10_000.0;
+        assert!((min..=max).contains(&share), "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn the_smallest_and_largest_tables_of_indirect_targets_work() {
+    for (_, kind) in IndirectPredictor::WORDS {
+        let lengths = kind.history().map_or([None; 2], |lengths| [Some(lengths.min), Some(lengths.max)]);
+        for history in lengths {
+            for entries in (1..10).chain([513, 1536]) {
+                let mut targets = IndirectTargets::new(*kind, Some(entries), history).unwrap();
+                mispredictions(&mut targets, 100, 1);
+            }
+        }
+        assert!(IndirectTargets::new(*kind, Some(0), None).is_err());
+        assert!(IndirectTargets::new(*kind, Some(u32::MAX), None).is_err());
+    }
+    assert!(IndirectTargets::new(IndirectPredictor::TargetCache, None, Some(0)).is_err());
+    assert!(IndirectTargets::new(IndirectPredictor::Ittage, None, Some(257)).is_err());
 }
