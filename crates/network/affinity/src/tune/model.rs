@@ -1,22 +1,33 @@
 //! Cost model for the placement of queues and threads on CPUs. A lower cost means that flows and their applications are
 //! closer together. The cost ranks placements by class and load; it does not predict throughput.
 //!
-//! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`]); the costs below are ranks, not
-//! measurements.
+//! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`](crate::pairs::Class::ALL)); the
+//! costs in [`costs`] are ranks, not measurements.
 
-use crate::pairs::{Class, Pair, classify};
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
 
-/// Cost of a flow on another socket than its NIC, the same as one class.
-const FAR_COST: f64 = 1.0;
-/// Cost of a queue whose packets are processed wherever they arrive, as for the middle class.
-const UNSTEERED_COST: f64 = 2.0;
-/// Load above which a CPU counts as full. Below 1, to leave room for variation.
-const FULL: f64 = 0.9;
-/// Cost of one CPU's worth of load above that, as much as all bytes in the worst class.
-const OVERLOAD_COST: f64 = 4.0;
+/// Costs besides the classes, in classes for all bytes unless stated otherwise. Their order decides between bad
+/// placements: a queue first uses the other cores of its NIC's node, then their other hardware threads, then CPUs with
+/// another queue, then another node.
+pub mod costs {
+    /// A queue beside a busier one on another hardware thread of the core.
+    pub const SIBLING: f64 = 1.25;
+    /// A queue beside a busier one on the same CPU.
+    pub const STACKED: f64 = 1.3;
+    /// Added to [`STACKED`] in proportion to the part of the CPU's bytes that are not the busiest queue's, so that
+    /// queues that must share CPUs do so evenly.
+    pub const UNEVEN: f64 = 0.65;
+    /// A flow on another node than its NIC.
+    pub const FAR: f64 = 2.0;
+    /// A queue whose packets are processed wherever they arrive, as for the middle class.
+    pub const UNSTEERED: f64 = 2.0;
+    /// Load above which a CPU counts as full. Below 1, to leave room for variation.
+    pub const FULL: f64 = 0.9;
+    /// One CPU's worth of load above [`FULL`], as much as all bytes in the worst class.
+    pub const OVERLOAD: f64 = 4.0;
+}
 
 /// A queue, which directs the packets of some flows to one CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,37 +85,6 @@ pub struct Placing {
 }
 
 impl Model {
-    /// Cost of a placement. 0 if every flow shares a cache but no core with its application, is close to its NIC, and
-    /// no CPU is full.
-    pub fn measure(&self, placing: &Placing) -> f64 {
-        self.distance(placing) + OVERLOAD_COST * self.overload(placing)
-    }
-
-    /// The part of the cost that is due to topology.
-    pub fn distance(&self, placing: &Placing) -> f64 {
-        self.links.iter().map(|link| link.weight * self.link(placing, *link)).sum()
-    }
-
-    fn link(&self, placing: &Placing, link: Link) -> f64 {
-        let Some(flow) = placing.queues[link.queue] else { return UNSTEERED_COST };
-        let node = self.queues[link.queue].node;
-        let far = if self.is_far(node, flow) { FAR_COST } else { 0.0 };
-        let cpus = &placing.threads[link.thread];
-        let costs: Vec<f64> = cpus.iter().map(|cpu| self.rank(flow, cpu)).collect();
-        far + costs.iter().sum::<f64>() / costs.len().max(1) as f64
-    }
-
-    fn rank(&self, flow: u32, application: u32) -> f64 {
-        let class = classify(&self.places, Pair { flow, application }).unwrap_or(Class::SameCpu);
-        Class::ALL.iter().position(|of| *of == class).unwrap_or_default() as f64
-    }
-
-    fn is_far(&self, node: Option<u32>, cpu: u32) -> bool {
-        let place = self.place(cpu).map(|place| place.node);
-        // No CPU is close to a NIC on a node without CPUs, so none counts as far.
-        node.is_some_and(|node| place != Some(node) && self.places.iter().any(|place| place.node == node))
-    }
-
     /// Load of each CPU.
     pub fn loads(&self, placing: &Placing) -> BTreeMap<u32, f64> {
         let mut loads: BTreeMap<u32, f64> = self
@@ -118,7 +98,7 @@ impl Model {
             }
         }
         for (thread, cpus) in self.threads.iter().zip(&placing.threads) {
-            let part = thread.load / cpus.iter().count().max(1) as f64;
+            let part = thread.load / cpus.len().max(1) as f64;
             for cpu in cpus.iter() {
                 if let Some(load) = loads.get_mut(&cpu) {
                     *load += part;
@@ -128,21 +108,8 @@ impl Model {
         loads
     }
 
-    fn overload(&self, placing: &Placing) -> f64 {
-        self.loads(placing).values().map(|load| (load - FULL).max(0.0)).sum()
-    }
-
     /// Topology of a CPU.
     pub fn place(&self, cpu: u32) -> Option<&CpuLocation> {
         self.places.iter().find(|place| place.cpu == cpu)
-    }
-
-    /// Groups of CPUs that share a last-level cache, or a socket if no cache is known.
-    pub fn groups(&self) -> Vec<Vec<u32>> {
-        let mut groups: BTreeMap<(u32, Option<Vec<u32>>), Vec<u32>> = BTreeMap::new();
-        for place in &self.places {
-            groups.entry((place.socket, place.last_cache.clone())).or_default().push(place.cpu);
-        }
-        groups.into_values().collect()
     }
 }

@@ -1,7 +1,17 @@
-//! Plans changes to the placement of queues and threads: as few as possible, each with a significant gain. `steady`
-//! decides when to make them.
+//! Plans changes to the placement of queues and threads. `steady` decides when to make them.
+//!
+//! Three searches make proposals: a steepest descent from the present placement, on small hosts; passes that move one
+//! object at a time; and a placement from scratch. A plan must gain [`MARGIN`] in sum, or a twentieth of a class for the
+//! bytes of what it moves; its single changes may gain less.
 
-use super::model::{Model, Placing};
+mod choices;
+mod descent;
+mod passes;
+
+use super::layout::Layout;
+use super::model::{Model, Placing, costs};
+use super::placement::{Change, Placement, Scale};
+use choices::{Chooser, least_gain};
 use longma_cpu_set::CpuSet;
 
 /// The object of a change.
@@ -20,165 +30,139 @@ pub struct Move {
     pub what: Moved,
     /// The new CPUs: exactly one for a queue.
     pub to: CpuSet,
-    /// Total cost before the step that contains this change.
+    /// Total cost before the plan.
     pub before: f64,
-    /// Total cost after that step.
+    /// Total cost after all changes of the plan.
     pub after: f64,
 }
 
-/// Minimum gain per change: one class for a twentieth of the bytes.
+/// Gain that makes a plan worth its changes: one class for a twentieth of all bytes.
 pub const MARGIN: f64 = 0.05;
-/// Maximum number of steps in a plan. The next observation continues.
-const MAX_STEPS: usize = 64;
-/// Number of least loaded CPUs of a group to consider for a queue.
-const BEST_OF_GROUP: usize = 2;
+/// A placement from scratch replaces the nearest good one only if it costs less by this fraction, too.
+const FRESH_FRACTION: f64 = 0.2;
 /// Other load above which a CPU is left out of a thread's CPUs if there are better ones.
 const CROWDED: f64 = 0.5;
+/// Maximum number of plans that are joined until nothing more is to be gained.
+const MAX_ROUNDS: usize = 8;
 
-/// A step: changes evaluated together.
-type Step = Vec<(Moved, CpuSet)>;
-
-/// Returns the changes that lead from `from` to a better placement; empty if no step gains [`MARGIN`] per change.
+/// Returns the changes that lead from `from` to a better placement; empty if none is worth its changes.
 pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
-    let (mut placing, mut moves) = (from.clone(), Vec::<Move>::new());
-    let mut cost = model.measure(&placing);
-    for _ in 0..MAX_STEPS {
-        let Some((step, after)) = best_step(model, &placing, cost) else { break };
-        for (what, to) in step {
-            make(&mut placing, what, &to);
-            moves.push(Move { what, to, before: cost, after });
-        }
-        cost = after;
+    let layout = Layout::of(model);
+    let start = Placement::of(&layout, from);
+    let mut chooser = Chooser::new(&layout);
+    let before = start.cost();
+    let mut now = (start.clone(), before);
+    // On a large host, the next observation continues.
+    let rounds = if descent::is_small(&layout) { MAX_ROUNDS } else { 1 };
+    for _ in 0..rounds {
+        let Some(next) = improved(&now, &mut chooser) else { break };
+        now = next;
     }
-    // If an object is changed several times, keep only the last change.
-    let is_last = |index: usize| moves[index + 1..].iter().all(|later| later.what != moves[index].what);
-    let last = (0..moves.len()).filter(|index| is_last(*index)).map(|index| moves[index].clone());
-    last.filter(|change| current(from, change.what) != Some(change.to.clone())).collect()
+    let (now, after) = now;
+    let moved = changes(&start, &now).into_iter();
+    let to = |change: Change| match change {
+        Change::Queue(queue, cpu) => Some((Moved::Queue(queue), CpuSet::one(layout.cpus[cpu?]))),
+        Change::Thread(thread, cpus) => Some((Moved::Thread(thread), cpus.set.clone())),
+    };
+    moved.filter_map(to).map(|(what, to)| Move { what, to, before, after }).collect()
 }
 
 /// The placement after some changes.
 pub fn after(from: &Placing, moves: &[Move]) -> Placing {
     let mut placing = from.clone();
-    moves.iter().for_each(|change| make(&mut placing, change.what, &change.to));
+    for change in moves {
+        match change.what {
+            Moved::Queue(index) => placing.queues[index] = change.to.iter().next(),
+            Moved::Thread(index) => placing.threads[index] = change.to.clone(),
+        }
+    }
     placing
 }
 
-fn make(placing: &mut Placing, what: Moved, to: &CpuSet) {
-    match what {
-        Moved::Queue(index) => placing.queues[index] = to.iter().next(),
-        Moved::Thread(index) => placing.threads[index] = to.clone(),
-    }
+/// The changes that lead from one placement to another.
+fn changes(from: &Placement<'_>, to: &Placement<'_>) -> Vec<Change> {
+    let queues = (0..to.queues.len()).filter(|queue| from.queues[*queue] != to.queues[*queue]);
+    let threads = (0..to.threads.len()).filter(|thread| from.threads[*thread].set != to.threads[*thread].set);
+    let queues = queues.map(|queue| Change::Queue(queue, to.queues[queue]));
+    queues.chain(threads.map(|thread| Change::Thread(thread, to.threads[thread].clone()))).collect()
 }
 
-fn current(placing: &Placing, what: Moved) -> Option<CpuSet> {
-    match what {
-        Moved::Queue(index) => placing.queues[index].map(CpuSet::one),
-        Moved::Thread(index) => Some(placing.threads[index].clone()),
-    }
+/// A placement and its cost.
+type Costed<'a> = (Placement<'a>, f64);
+
+/// The best placement that is proposed, if it is worth its changes.
+fn improved<'a>(now: &Costed<'a>, chooser: &mut Chooser<'_>) -> Option<Costed<'a>> {
+    let (near, limit) = nearby(&now.0, chooser);
+    let near = (near.cost(), near);
+    // A placement from scratch that cannot be good enough is not searched.
+    let needed = (near.0 - MARGIN).min((1.0 - FRESH_FRACTION) * near.0);
+    let fresh = (needed >= 0.0).then(|| {
+        let mut fresh = passes::afresh(&now.0, chooser);
+        passes::settle(&mut fresh, chooser);
+        (fresh.cost(), fresh)
+    });
+    let (cost, mut best) = fresh.filter(|(cost, _)| *cost <= needed).unwrap_or(near);
+    let cost = prune(&now.0, &mut best, cost, limit);
+    is_worth(now, (&best, cost)).then_some((best, cost))
 }
 
-/// The step with the highest gain per change, and the total cost after it.
-fn best_step(model: &Model, placing: &Placing, cost: f64) -> Option<(Step, f64)> {
-    let mut best: Option<(Step, f64, f64)> = None;
-    for step in steps(model, placing) {
-        let mut then = placing.clone();
-        step.iter().for_each(|(what, to)| make(&mut then, *what, to));
-        let after = model.measure(&then);
-        let gain = (cost - after) / step.len() as f64;
-        // Prefer the first of equals, so that the result is deterministic.
-        if gain >= MARGIN && best.as_ref().is_none_or(|(_, _, best_gain)| gain > best_gain + 1e-9) {
-            best = Some((step, after, gain));
+/// The best placement that is reached from `now` step by step, and the cost that it must not exceed for fewer changes.
+fn nearby<'a>(now: &Placement<'a>, chooser: &mut Chooser<'_>) -> (Placement<'a>, f64) {
+    let mut near = now.clone();
+    if !descent::is_small(now.layout) {
+        passes::settle(&mut near, chooser);
+        return (near, f64::INFINITY);
+    }
+    let mut coarse = now.clone();
+    descent::descend(&mut near);
+    coarse.scale = Scale::COARSE;
+    descent::descend(&mut coarse);
+    coarse.scale = Scale::FULL;
+    let limit = near.cost().min(coarse.cost());
+    passes::settle(&mut coarse, chooser);
+    passes::settle(&mut near, chooser);
+    (if coarse.cost() < near.cost() - 1e-9 { coarse } else { near }, limit)
+}
+
+/// Takes back the changes that gain too little by themselves, as long as the cost stays within `limit`. Returns the
+/// cost.
+fn prune(from: &Placement<'_>, to: &mut Placement<'_>, mut cost: f64, limit: f64) -> f64 {
+    for change in changes(to, from) {
+        let weight = match &change {
+            Change::Queue(queue, _) => to.layout.queue_weight[*queue],
+            Change::Thread(thread, _) => to.layout.thread_weight[*thread],
+        };
+        let more = to.tried(&change);
+        if more <= 1e-9 || more < least_gain(weight) && cost + more <= limit {
+            to.make(&change);
+            cost += more;
         }
     }
-    best.map(|(step, after, _)| (step, after))
+    cost
 }
 
-/// All steps to consider: a thread to a group, a queue to a CPU, and a queue to a CPU together with all its threads to
-/// that group.
-fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
-    let groups = model.groups();
-    let loads = model.loads(placing);
-    let mut steps: Vec<Step> = Vec::new();
-    for (index, thread) in model.threads.iter().enumerate() {
-        let Some(open) = &thread.open else { continue };
-        let feeding = feeding(model, placing, index);
-        let sets = groups.iter().flat_map(|group| choices(model, group, open, &feeding));
-        steps.extend(sets.map(|set| vec![(Moved::Thread(index), set)]));
+/// Returns whether the gain of all changes together is worth making them.
+fn is_worth((from, before): &Costed<'_>, (to, after): (&Placement<'_>, f64)) -> bool {
+    let gain = before - after;
+    if gain >= MARGIN {
+        return true;
     }
-    for (index, queue) in model.queues.iter().enumerate() {
-        let Some(open) = &queue.open else { continue };
-        let movable: Vec<usize> =
-            threads_of(model, index).filter(|of| model.threads[*of].open.is_some()).collect();
-        for group in &groups {
-            let mut cpus: Vec<u32> = group.iter().copied().filter(|cpu| open.contains(*cpu)).collect();
-            // Prefer other CPUs to CPU 0, on which most other work runs.
-            cpus.sort_by(|one, other| {
-                loads[one].total_cmp(&loads[other]).then((*one == 0).cmp(&(*other == 0)))
-            });
-            for cpu in cpus.into_iter().take(BEST_OF_GROUP) {
-                let alone = (Moved::Queue(index), CpuSet::one(cpu));
-                steps.push(vec![alone.clone()]);
-                let mut step = vec![alone];
-                for thread in &movable {
-                    let open = model.threads[*thread].open.as_ref();
-                    let set =
-                        open.and_then(|open| choices(model, group, open, &[cpu]).into_iter().next_back());
-                    // Leave well-placed threads alone.
-                    if let Some(set) =
-                        set.filter(|_| !is_well_placed(model, &placing.threads[*thread], group, cpu))
-                    {
-                        step.push((Moved::Thread(*thread), set));
-                    }
-                }
-                if step.len() > 1 {
-                    steps.push(step);
-                }
-            }
-        }
-    }
-    steps
+    // Loads differ between observations, so a small relief of CPUs alone moves nothing.
+    let relief = costs::OVERLOAD * (from.overload() - to.overload());
+    let certain = if (0.0..MARGIN).contains(&relief) { gain - relief } else { gain };
+    certain > 1e-9 && certain >= MARGIN * weight_of(from, to)
 }
 
-fn threads_of(model: &Model, queue: usize) -> impl Iterator<Item = usize> + '_ {
-    let mut threads: Vec<usize> =
-        model.links.iter().filter(|link| link.queue == queue).map(|link| link.thread).collect();
-    threads.sort_unstable();
-    threads.dedup();
-    threads.into_iter()
-}
-
-/// CPUs of the queues whose flows a thread uses.
-fn feeding(model: &Model, placing: &Placing, thread: usize) -> Vec<u32> {
-    let of_thread = model.links.iter().filter(|link| link.thread == thread);
-    of_thread.filter_map(|link| placing.queues[link.queue]).collect()
-}
-
-/// Returns whether a thread is confined to a group and avoids the flow's core.
-fn is_well_placed(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {
-    let core = model.place(flow).map(|place| place.core.clone()).unwrap_or_default();
-    cpus.iter().all(|cpu| group.contains(&cpu) && !core.contains(&cpu) && cpu != flow)
-}
-
-/// Candidate CPU sets of a group for a thread: all CPUs except the cores of its flows, if any are left; those of them
-/// with a low load; and the least loaded one.
-fn choices(model: &Model, group: &[u32], open: &CpuSet, flows: &[u32]) -> Vec<CpuSet> {
-    let cores: Vec<u32> = flows
-        .iter()
-        .filter_map(|cpu| model.place(*cpu))
-        .flat_map(|place| place.core.iter().copied())
-        .collect();
-    let of_group: Vec<u32> = group.iter().copied().filter(|cpu| open.contains(*cpu)).collect();
-    let without =
-        |cpus: &[u32]| -> Vec<u32> { of_group.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect() };
-    let allowed = [without(&cores), without(flows), of_group.clone()].into_iter().find(|set| !set.is_empty());
-    let Some(allowed) = allowed else { return Vec::new() };
-    let load = |cpu: &u32| model.other.get(cpu).copied().unwrap_or(0.0);
-    let roomy: Vec<u32> = allowed.iter().copied().filter(|cpu| load(cpu) < CROWDED).collect();
-    let mut sets = vec![allowed.clone()];
-    if !roomy.is_empty() && roomy != allowed {
-        sets.push(roomy);
-    }
-    sets.into_iter().map(CpuSet::from_iter).collect()
+/// Fraction of the bytes whose queue or thread differs.
+fn weight_of(from: &Placement<'_>, to: &Placement<'_>) -> f64 {
+    let is_moved: Vec<bool> =
+        (0..to.threads.len()).map(|thread| from.threads[thread].set != to.threads[thread].set).collect();
+    let of_queue = |queue: usize| -> f64 {
+        let moves = from.queues[queue] != to.queues[queue];
+        let links = to.layout.of_queue.of_one(queue).iter();
+        links.filter(|(thread, _)| moves || is_moved[*thread]).map(|(_, weight)| weight).sum()
+    };
+    (0..to.queues.len()).map(of_queue).sum()
 }
 
 #[cfg(test)]

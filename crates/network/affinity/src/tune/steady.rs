@@ -1,7 +1,7 @@
 //! Damps changes: a change is made only if two consecutive observations call for it, and not too often for the same
 //! object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Maximum number of changes to one object within [`WINDOW`].
@@ -38,7 +38,8 @@ impl<K: Ord + Clone> Steady<K> {
     /// Decides on the proposed changes of one observation at time `now`, measured from the start. Counts
     /// [`Verdict::Make`] as made.
     pub fn judge(&mut self, wishes: &[K], now: Duration) -> Vec<Verdict> {
-        self.wanted.retain(|thing, _| wishes.contains(thing));
+        let wished: BTreeSet<&K> = wishes.iter().collect();
+        self.wanted.retain(|thing, _| wished.contains(thing));
         self.made.retain(|_, times| {
             times.retain(|time| now.saturating_sub(*time) < WINDOW);
             !times.is_empty()

@@ -1,0 +1,265 @@
+//! A model with dense indices, so that the planner finds a CPU's core, group and node, and the links of a queue or
+//! thread, without searching. A group is the CPUs that share a last-level cache, or a socket if no cache is known.
+
+use super::model::Model;
+use crate::pairs::Class;
+use longma_cpu_set::CpuSet;
+use std::collections::HashMap;
+
+/// Index of a CPU in [`Layout::cpus`].
+pub type Cpu = usize;
+
+/// Cost of each class: its position in [`Class::ALL`].
+pub struct Ranks {
+    pub same_socket: f64,
+    pub siblings: f64,
+    pub other_socket: f64,
+    pub same_cpu: f64,
+}
+
+/// Ranks of the classes; different cores that share a cache cost nothing.
+pub const RANKS: Ranks = Ranks {
+    same_socket: rank(Class::SameSocket),
+    siblings: rank(Class::Siblings),
+    other_socket: rank(Class::OtherSocket),
+    same_cpu: rank(Class::SameCpu),
+};
+
+const fn rank(class: Class) -> f64 {
+    let mut position = 0;
+    while Class::ALL[position] as usize != class as usize {
+        position += 1;
+    }
+    position as f64
+}
+
+/// The CPUs that some queues or threads may use.
+pub struct Open {
+    /// By group.
+    pub of_group: Vec<Vec<Cpu>>,
+    /// Number of them by core.
+    pub of_core: Vec<usize>,
+}
+
+/// The links of each queue or thread, in one list.
+pub struct Links {
+    /// Where the links of each begin, and the end of the last.
+    begins: Vec<usize>,
+    all: Vec<(usize, f64)>,
+}
+
+/// A model with dense indices.
+pub struct Layout<'a> {
+    pub model: &'a Model,
+    /// Numbers of the CPUs.
+    pub cpus: Vec<u32>,
+    index: Vec<Option<Cpu>>,
+    /// Core, group and socket of each CPU.
+    pub core: Vec<usize>,
+    pub group: Vec<usize>,
+    pub socket: Vec<usize>,
+    node: Vec<u32>,
+    /// CPUs of each core.
+    pub cores: Vec<Vec<Cpu>>,
+    /// Socket of each group.
+    pub socket_of_group: Vec<usize>,
+    pub sockets: usize,
+    /// Other load of each CPU.
+    pub other: Vec<f64>,
+    /// Thread and weight of each link of a queue.
+    pub of_queue: Links,
+    /// Queue and weight of each link of a thread.
+    pub of_thread: Links,
+    pub queue_weight: Vec<f64>,
+    pub thread_weight: Vec<f64>,
+    /// Queues and threads that may be moved, the heaviest first.
+    pub movable_queues: Vec<usize>,
+    pub movable_threads: Vec<usize>,
+    /// Node of each queue's NIC, if it is known and has CPUs.
+    nic_node: Vec<Option<u32>>,
+    opens: Vec<Open>,
+    open_of_queue: Vec<Option<usize>>,
+    open_of_thread: Vec<Option<usize>>,
+}
+
+impl Links {
+    fn of(count: usize, links: impl Iterator<Item = (usize, (usize, f64))> + Clone) -> Self {
+        let mut begins = vec![0; count + 1];
+        links.clone().for_each(|(of, _)| begins[of + 1] += 1);
+        (0..count).for_each(|of| begins[of + 1] += begins[of]);
+        let mut next = begins.clone();
+        let mut all = vec![(0, 0.0); begins[count]];
+        for (of, link) in links {
+            all[next[of]] = link;
+            next[of] += 1;
+        }
+        Self { begins, all }
+    }
+
+    /// Number of queues or threads.
+    pub fn len(&self) -> usize {
+        self.begins.len() - 1
+    }
+
+    /// The links of one of them.
+    pub fn of_one(&self, one: usize) -> &[(usize, f64)] {
+        &self.all[self.begins[one]..self.begins[one + 1]]
+    }
+}
+
+/// Numbers things by their first occurrence.
+struct Numbers<K>(HashMap<K, usize>);
+
+impl<K: std::hash::Hash + Eq> Numbers<K> {
+    fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    fn of(&mut self, key: K) -> usize {
+        let next = self.0.len();
+        *self.0.entry(key).or_insert(next)
+    }
+}
+
+/// Indices of what may be moved, in descending order of weight.
+fn movable(opens: &[Option<usize>], weights: &[f64]) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..opens.len()).filter(|of| opens[*of].is_some()).collect();
+    all.sort_by(|one, other| weights[*other].total_cmp(&weights[*one]));
+    all
+}
+
+impl<'a> Layout<'a> {
+    pub fn of(model: &'a Model) -> Self {
+        let places = &model.places;
+        let most = places.iter().map(|place| place.cpu).max().map_or(0, |cpu| cpu as usize + 1);
+        let mut index = vec![None; most];
+        let (mut cores, mut groups, mut sockets) = (Numbers::new(), Numbers::new(), Numbers::new());
+        let mut kinds: Vec<_> =
+            places.iter().map(|place| (place.socket, place.last_cache.as_ref())).collect();
+        kinds.sort();
+        for kind in kinds {
+            groups.of(kind);
+        }
+        let (mut core, mut group, mut socket) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, place) in places.iter().enumerate() {
+            index[place.cpu as usize] = Some(at);
+            // A CPU without a reported core is a core of its own.
+            let first = place.core.iter().min().copied().unwrap_or(place.cpu);
+            core.push(cores.of((place.socket, first)));
+            group.push(groups.of((place.socket, place.last_cache.as_ref())));
+            socket.push(sockets.of(place.socket));
+        }
+        let mut of_core = vec![Vec::new(); cores.0.len()];
+        let mut socket_of_group = vec![0; groups.0.len()];
+        for at in 0..places.len() {
+            of_core[core[at]].push(at);
+            socket_of_group[group[at]] = socket[at];
+        }
+        let links = || model.links.iter();
+        let mut layout = Self {
+            model,
+            cpus: places.iter().map(|place| place.cpu).collect(),
+            index,
+            core,
+            group,
+            socket,
+            node: places.iter().map(|place| place.node).collect(),
+            cores: of_core,
+            socket_of_group,
+            sockets: sockets.0.len(),
+            other: places.iter().map(|of| model.other.get(&of.cpu).copied().unwrap_or(0.0)).collect(),
+            of_queue: Links::of(model.queues.len(), links().map(|of| (of.queue, (of.thread, of.weight)))),
+            of_thread: Links::of(model.threads.len(), links().map(|of| (of.thread, (of.queue, of.weight)))),
+            queue_weight: vec![0.0; model.queues.len()],
+            thread_weight: vec![0.0; model.threads.len()],
+            movable_queues: Vec::new(),
+            movable_threads: Vec::new(),
+            nic_node: Vec::new(),
+            opens: Vec::new(),
+            open_of_queue: Vec::new(),
+            open_of_thread: Vec::new(),
+        };
+        for link in &model.links {
+            layout.queue_weight[link.queue] += link.weight;
+            layout.thread_weight[link.thread] += link.weight;
+        }
+        // No CPU is close to a NIC on a node without CPUs, so none counts as far.
+        let has_cpus = |node: &u32| layout.node.contains(node);
+        layout.nic_node = model.queues.iter().map(|queue| queue.node.filter(has_cpus)).collect();
+        layout.open();
+        layout.movable_queues = movable(&layout.open_of_queue, &layout.queue_weight);
+        layout.movable_threads = movable(&layout.open_of_thread, &layout.thread_weight);
+        layout
+    }
+
+    /// Most queues and threads may use the same CPUs.
+    fn open(&mut self) {
+        let mut numbers: HashMap<&'a CpuSet, usize> = HashMap::new();
+        let mut opens = Vec::new();
+        let mut last: Option<(&CpuSet, usize)> = None;
+        let mut number = |set: &'a Option<CpuSet>| {
+            let set = set.as_ref()?;
+            if let Some((_, number)) = last.filter(|(of, _)| *of == set) {
+                return Some(number);
+            }
+            let next = numbers.len();
+            let number = *numbers.entry(set).or_insert(next);
+            if number == next {
+                opens.push(set);
+            }
+            last = Some((set, number));
+            Some(number)
+        };
+        let queues = self.model.queues.iter().map(|queue| number(&queue.open)).collect();
+        let threads = self.model.threads.iter().map(|thread| number(&thread.open)).collect();
+        (self.open_of_queue, self.open_of_thread) = (queues, threads);
+        self.opens = opens.into_iter().map(|set| self.opened(set)).collect();
+    }
+
+    fn opened(&self, set: &CpuSet) -> Open {
+        let mut open = Open {
+            of_group: vec![Vec::new(); self.socket_of_group.len()],
+            of_core: vec![0; self.cores.len()],
+        };
+        for at in (0..self.cpus.len()).filter(|at| set.contains(self.cpus[*at])) {
+            open.of_group[self.group[at]].push(at);
+            open.of_core[self.core[at]] += 1;
+        }
+        open
+    }
+
+    /// Index of a CPU; `None` if it is offline.
+    pub fn find(&self, cpu: u32) -> Option<Cpu> {
+        self.index.get(cpu as usize).copied().flatten()
+    }
+
+    /// The CPUs that a queue may be directed to; `None` if it must not be changed.
+    pub fn open_of_queue(&self, queue: usize) -> Option<&Open> {
+        Some(&self.opens[self.open_of_queue[queue]?])
+    }
+
+    /// The CPUs that a thread may be bound to; `None` if it must not be changed.
+    pub fn open_of_thread(&self, thread: usize) -> Option<&Open> {
+        Some(&self.opens[self.open_of_thread[thread]?])
+    }
+
+    /// A number that threads with the same CPUs share.
+    pub fn kind_of_thread(&self, thread: usize) -> Option<usize> {
+        self.open_of_thread[thread]
+    }
+
+    /// Number of kinds of threads.
+    pub fn kinds(&self) -> usize {
+        self.opens.len()
+    }
+
+    /// Group of a core's CPUs.
+    pub fn group_of_core(&self, core: usize) -> usize {
+        self.group[self.cores[core][0]]
+    }
+
+    /// Returns whether a CPU is on another node than a queue's NIC.
+    pub fn is_far(&self, queue: usize, cpu: Cpu) -> bool {
+        self.nic_node[queue].is_some_and(|node| self.node[cpu] != node)
+    }
+}

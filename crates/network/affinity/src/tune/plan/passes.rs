@@ -1,0 +1,135 @@
+//! Passes over all queues and threads, in each of which every object goes to its best CPUs while the others stay. Their
+//! time grows with the number of links.
+
+use super::choices::{Chooser, least_gain};
+use crate::tune::placement::{Change, Placement};
+
+/// Maximum number of passes. Most placements settle after two or three.
+const MAX_PASSES: usize = 8;
+
+/// Passes over a placement until nothing moves. Passes over what has links to something that moved alternate with
+/// passes over everything, since an object may also get room elsewhere.
+pub fn settle(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>) {
+    let layout = placement.layout;
+    let mut is_queue_due = vec![true; layout.of_queue.len()];
+    let mut is_thread_due = vec![true; layout.of_thread.len()];
+    let mut is_full = true;
+    for _ in 0..MAX_PASSES {
+        placement.lower_peaks();
+        let mut has_moved = false;
+        for queue in &layout.movable_queues {
+            if std::mem::take(&mut is_queue_due[*queue]) && queue_moves(placement, chooser, *queue) {
+                layout.of_queue.of_one(*queue).iter().for_each(|(thread, _)| is_thread_due[*thread] = true);
+                has_moved = true;
+            }
+        }
+        for thread in &layout.movable_threads {
+            if std::mem::take(&mut is_thread_due[*thread]) && thread_moves(placement, chooser, *thread) {
+                layout.of_thread.of_one(*thread).iter().for_each(|(queue, _)| is_queue_due[*queue] = true);
+                has_moved = true;
+            }
+        }
+        if !has_moved && is_full {
+            break;
+        }
+        is_full = !has_moved;
+        if is_full {
+            is_queue_due.fill(true);
+            is_thread_due.fill(true);
+        }
+    }
+}
+
+fn queue_moves(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, queue: usize) -> bool {
+    let was = placement.take_queue(queue);
+    let least = least_gain(placement.layout.queue_weight[queue]);
+    let better = chooser.better_for_queue(placement, queue, was, least);
+    placement.put_queue(queue, better.or(was));
+    let is_far = was.is_some_and(|cpu| placement.layout.is_far(queue, cpu));
+    better.is_some() || is_far && comes_near(placement, chooser, queue)
+}
+
+/// Moves a queue that is far from its NIC together with the threads that mostly use it, if they cost less near the NIC.
+/// By themselves, the queue and the threads keep each other where they are.
+fn comes_near(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, queue: usize) -> bool {
+    let layout = placement.layout;
+    let mostly_uses = |(thread, weight): &&(usize, f64)| {
+        layout.open_of_thread(*thread).is_some() && 2.0 * weight >= layout.thread_weight[*thread]
+    };
+    let threads: Vec<usize> =
+        layout.of_queue.of_one(queue).iter().filter(mostly_uses).map(|(thread, _)| *thread).collect();
+    let mut difference = 0.0;
+    let mut were: Vec<Change> = Vec::new();
+    for thread in &threads {
+        let cpus = placement.take_thread(*thread);
+        difference -= placement.thread_cost(*thread, &cpus);
+        were.push(Change::Thread(*thread, cpus));
+    }
+    let was = placement.take_queue(queue);
+    difference -= placement.queue_cost(queue, was);
+    were.push(Change::Queue(queue, was));
+    let best = chooser.best_for_queue(placement, queue).or(was);
+    difference += placement.queue_cost(queue, best);
+    placement.put_queue(queue, best);
+    for thread in &threads {
+        let group = best.map(|cpu| layout.group[cpu]);
+        let Some(cpus) = chooser.best_for_thread(placement, *thread, group, f64::INFINITY) else { continue };
+        difference += placement.thread_cost(*thread, &cpus);
+        placement.put_thread(*thread, cpus);
+    }
+    if difference <= -least_gain(layout.queue_weight[queue]) {
+        return true;
+    }
+    were.iter().rev().for_each(|change| drop(placement.make(change)));
+    false
+}
+
+fn thread_moves(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, thread: usize) -> bool {
+    let least = least_gain(placement.layout.thread_weight[thread]);
+    let was = placement.take_thread(thread);
+    let limit = placement.thread_cost(thread, &was) - least;
+    let better = chooser.best_for_thread(placement, thread, None, limit);
+    let moves = better.is_some();
+    placement.put_thread(thread, better.unwrap_or(was));
+    moves
+}
+
+/// A placement from scratch: the busiest queue first, on the best CPU that is left, and then its threads. Only what may
+/// be moved and has flows is placed; the rest stays as in `from`.
+pub fn afresh<'a>(from: &Placement<'a>, chooser: &mut Chooser<'_>) -> Placement<'a> {
+    let layout = from.layout;
+    let mut placement = from.clone();
+    let queues = || layout.movable_queues.iter().filter(|queue| layout.queue_weight[**queue] > 0.0);
+    let mut is_placed: Vec<bool> = from.queues.iter().map(Option::is_some).collect();
+    queues().for_each(|queue| is_placed[*queue] = true);
+    let is_open = |thread: usize| layout.open_of_thread(thread).is_some();
+    let mut is_waiting: Vec<bool> = (0..layout.of_thread.len())
+        .map(|thread| {
+            is_open(thread) && layout.of_thread.of_one(thread).iter().any(|(queue, _)| is_placed[*queue])
+        })
+        .collect();
+    for queue in queues() {
+        placement.take_queue(*queue);
+    }
+    for thread in (0..is_waiting.len()).filter(|thread| is_waiting[*thread]) {
+        placement.take_thread(thread);
+    }
+    placement.lower_peaks();
+    let place = |placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, thread: usize, group| {
+        let best = chooser.best_for_thread(placement, thread, group, f64::INFINITY);
+        placement.put_thread(thread, best.unwrap_or_else(|| from.threads[thread].clone()));
+    };
+    for queue in queues() {
+        let Some(cpu) = chooser.best_for_queue(&placement, *queue) else { continue };
+        placement.put_queue(*queue, Some(cpu));
+        for (thread, _) in layout.of_queue.of_one(*queue) {
+            if std::mem::take(&mut is_waiting[*thread]) {
+                place(&mut placement, chooser, *thread, Some(layout.group[cpu]));
+            }
+        }
+    }
+    for thread in (0..is_waiting.len()).filter(|thread| is_waiting[*thread]) {
+        place(&mut placement, chooser, thread, None);
+    }
+    placement
+}
