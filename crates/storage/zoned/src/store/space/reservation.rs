@@ -161,7 +161,11 @@ impl Writer {
             let full =
                 |(needed, free)| Err(Error::Full { device: shared.io.device.name(), needed, free, held });
             if let Some(beyond) = beyond {
-                return full(beyond);
+                if !self.pack_round(shared)? {
+                    return full(beyond);
+                }
+                demand = demand_of(self, false)?;
+                continue;
             }
             idle_rounds_left = if free > max_free { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
             max_free = max_free.max(free);
@@ -337,7 +341,7 @@ impl Writer {
     }
 
     /// Collects and resets as many zones as there is space for. Returns false if there is nothing to gain.
-    fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+    pub fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
         // While a snapshot pins relocated blocks, collection gains nothing yet: do not spend the reserve on it.
         let reserve = if self.waiting.is_empty() {
@@ -377,14 +381,15 @@ impl Demand {
         leaf: Option<(&LeafSlot, usize)>,
     ) -> Result<()> {
         let Some((leaf, bytes)) = leaf else { return Ok(()) };
-        let used = leaf.with(&shared.io, |body| match &body.log {
+        let (used, half) = leaf.with(&shared.io, |body| {
             // Deleted records take no space once the log is applied.
-            Some(log) => merged(&body.leaf, log, false).map_or(body.leaf.used(), |page| page.used()),
-            None => body.leaf.used(),
-        })? + bytes;
+            let merged = body.log.as_ref().and_then(|log| merged(&body.leaf, log, false).ok());
+            let page = merged.as_ref().unwrap_or(&body.leaf);
+            (page.used() + bytes, page.larger_half() + bytes)
+        })?;
         let room = shared.io.node_bytes - HEADER_BYTES;
         if bytes > 0 && used > room {
-            let pieces = (2 * used).div_ceil(room) as u64;
+            let pieces = if half <= room { 2 } else { (2 * used).div_ceil(room) as u64 };
             self.new_nodes += pieces - 1;
             // The nodes above may split too.
             self.nodes += pieces + 1;

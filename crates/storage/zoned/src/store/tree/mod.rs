@@ -12,5 +12,7 @@ pub(crate) mod keys;
 pub(crate) mod leaf;
 /// Lock-free access to the contents of a leaf.
 pub(crate) mod leaf_cell;
+/// Moves of records between neighbouring leaves.
+pub(crate) mod neighbours;
 /// Heads and interior nodes, and the search for a leaf.
 pub(crate) mod nodes;

@@ -200,12 +200,9 @@ impl Writer {
         let used = self.space.nodes_used() + self.dirty;
         self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * used))?;
         self.advance_full_journal(shared)?;
-        let before = (self.retired.len(), self.counts, self.dirty, self.pinned_bytes, self.log_slots_left);
+        let before = self.accounts();
         if let Err(error) = self.link_all(shared, staged) {
-            let retired;
-            (retired, self.counts, self.dirty, self.pinned_bytes, self.log_slots_left) = before;
-            self.retired.truncate(retired);
-            self.retired_seen = (0, 0);
+            self.restore_accounts(before);
             return Err(error);
         }
         self.staged.remove(&number);

@@ -8,6 +8,7 @@ use crate::store::io::Traffic;
 use crate::store::journal::batch::{Batch, Change};
 use crate::store::journal::parts::Journal;
 use crate::store::space::allocation::{Space, Stream};
+use crate::store::space::packing::Packing;
 use crate::store::space::reclaim::Reclaim;
 use crate::store::superblock::Superblock;
 use crate::store::tree::edit::{Editor, Effect, Retired, TreeCounts};
@@ -71,6 +72,9 @@ pub(crate) struct Writer {
     /// Whether more than three quarters of the usable space was in use at the last batch.
     pub is_space_short: bool,
     pub reclaim: Reclaim,
+    pub packing: Packing,
+    /// Records deleted since the map was opened.
+    pub deleted: u64,
     pub checkpoints: u64,
     pub payload_bytes: u64,
     /// The process that opened the map.
@@ -79,6 +83,16 @@ pub(crate) struct Writer {
     pub is_read_only: bool,
     /// The reason why writing has stopped, if it has.
     pub stopped: Option<String>,
+}
+
+/// The accounts of the tree's changes at one point.
+#[derive(Clone, Copy)]
+pub(crate) struct Accounts {
+    retired: usize,
+    counts: TreeCounts,
+    dirty: u64,
+    pinned_bytes: u64,
+    log_slots_left: u64,
 }
 
 impl Writer {
@@ -103,6 +117,8 @@ impl Writer {
             log_limit: log_slots_left,
             is_space_short: false,
             reclaim: Reclaim::default(),
+            packing: Packing::default(),
+            deleted: 0,
             checkpoints: 0,
             payload_bytes: 0,
             process: std::process::id(),
@@ -287,6 +303,31 @@ impl Writer {
         }
     }
 
+    /// The accounts that an editor changes.
+    pub const fn accounts(&self) -> Accounts {
+        Accounts {
+            retired: self.retired.len(),
+            counts: self.counts,
+            dirty: self.dirty,
+            pinned_bytes: self.pinned_bytes,
+            log_slots_left: self.log_slots_left,
+        }
+    }
+
+    /// Restores the accounts after an update of the tree was rolled back.
+    pub fn restore_accounts(&mut self, before: Accounts) {
+        let retired;
+        Accounts {
+            retired,
+            counts: self.counts,
+            dirty: self.dirty,
+            pinned_bytes: self.pinned_bytes,
+            log_slots_left: self.log_slots_left,
+        } = before;
+        self.retired.truncate(retired);
+        self.retired_seen = (0, 0);
+    }
+
     /// Applies a batch to the tree, sorted by key, so that neighbouring changes share cached nodes.
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
@@ -303,6 +344,7 @@ impl Writer {
             }
         }
         update.publish();
+        self.deleted += applied.deleted;
         Ok(applied)
     }
 
