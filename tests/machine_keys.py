@@ -43,7 +43,7 @@ EXCEPTIONS = {
     "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
-    "devices.*.zoned.max_active": "a limit that the trees do not reach; the zone rules' tests in crates/storage/zoned do",
+    "devices.*.zoned.max_active": "a limit that the trees do not reach; the zone rules' tests in crates/storage/zoned-device do",
     "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/storage/zoned has tests that do",
     "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",

@@ -26,7 +26,7 @@ TESTS_LOOK_UP = {
 MAX_LINES_OF_A_CRATE = 15_000
 MAX_LINES_OF_A_FILE = 700
 # The crates published without the simulator.
-ALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned"}
+ALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned", "zoned-device"}
 
 
 class Crates(unittest.TestCase):
