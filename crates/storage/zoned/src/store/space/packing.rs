@@ -10,6 +10,7 @@ use crate::store::space::reclaim::is_data_loss;
 use crate::store::tree::leaf::LeafSlot;
 use crate::store::tree::nodes::{Children, Tree};
 use crate::store::write::writer::Writer;
+use longma_locks::IgnorePoison;
 use std::sync::Arc;
 
 /// The number of adjacent leaves whose records are packed together. A higher number fills leaves further, for more
@@ -57,7 +58,8 @@ fn window<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result
                 if child + 1 < inner.keys.len() {
                     next = Some(inner.keys.get(child + 1).to_vec());
                 }
-                inner = inners[child].inner(&shared.io)?;
+                let below = inners[child].inner(&shared.io)?;
+                inner = below;
             }
             Children::Leaves(leaves) => {
                 let end = leaves.len().min(child + WIDTH);
@@ -155,6 +157,8 @@ impl Writer {
         if found.leaves.len() < 2 || live > (found.leaves.len() - 1) * shared.io.node_bytes {
             return Ok(0);
         }
+        // Holding the clock hand keeps the nodes in memory until they are changed.
+        let _clock_hand = shared.clock_hand.lock().ignore_poison();
         let before = self.accounts();
         let mut update = shared.published.begin_copying_update();
         let packed = self.editor(shared).pack(update.tree(), &found.from, found.leaves.len());

@@ -16,6 +16,7 @@ use crate::store::tree::leaf::{LeafBody, LeafSlot, merged};
 use crate::store::tree::nodes::{Children, Inner};
 use crate::store::write::checkpoint::Freed;
 use crate::store::write::writer::Writer;
+use std::sync::Arc;
 
 /// Zones that are never filled with data, in addition to one per stream: two for the journal (the current zone and the
 /// previous one, whose end a checkpoint needs), one for relocated data, and one for deletions and their checkpoint.
@@ -308,28 +309,28 @@ impl Writer {
         let tree = shared.published.tree();
         let mut changes: Vec<Change<'_>> = batches.iter().flat_map(Batch::changes).collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut path: Vec<*const Inner> = Vec::new();
-        let mut last: Option<(&LeafSlot, usize)> = None;
+        let mut path: Vec<Arc<Inner>> = Vec::new();
+        let mut last: Option<(Arc<LeafSlot>, usize)> = None;
         for change in changes {
             let mut inner = tree.root.inner(&shared.io)?;
             let mut depth = 0;
             let leaf = loop {
-                if path.get(depth) != Some(&std::ptr::from_ref(inner)) {
+                if path.get(depth).is_none_or(|known| !Arc::ptr_eq(known, &inner)) {
                     path.truncate(depth);
-                    path.push(inner);
+                    path.push(Arc::clone(&inner));
                     demand.nodes += 1;
                 }
                 depth += 1;
                 let child = inner.keys.child(change.key);
-                match &inner.children {
-                    Children::Leaves(leaves) => break &*leaves[child],
-                    Children::Inners(inners) => inner = inners[child].inner(&shared.io)?,
-                }
+                inner = match &inner.children {
+                    Children::Leaves(leaves) => break Arc::clone(&leaves[child]),
+                    Children::Inners(inners) => inners[child].inner(&shared.io)?,
+                };
             };
             let (grown, freed) = leaf.with(&shared.io, |body| growth(shared, body, &change))?;
             demand.freed += freed;
             match &mut last {
-                Some((slot, bytes)) if std::ptr::eq(*slot, leaf) => *bytes += grown,
+                Some((slot, bytes)) if Arc::ptr_eq(slot, &leaf) => *bytes += grown,
                 _ => {
                     demand.add_splits(shared, last.replace((leaf, grown)))?;
                     demand.nodes += 1;
@@ -378,7 +379,7 @@ impl Demand {
     fn add_splits<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
-        leaf: Option<(&LeafSlot, usize)>,
+        leaf: Option<(Arc<LeafSlot>, usize)>,
     ) -> Result<()> {
         let Some((leaf, bytes)) = leaf else { return Ok(()) };
         let (used, half) = leaf.with(&shared.io, |body| {

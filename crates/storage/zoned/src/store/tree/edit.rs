@@ -108,6 +108,8 @@ pub(crate) struct Editor<'a, D> {
     pub dirty: &'a mut u64,
     /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
     pub pinned_bytes: &'a mut u64,
+    /// The same for inner nodes.
+    pub pinned_inner_bytes: &'a mut u64,
     /// The number of logs for which conventional slots are still free.
     pub log_slots_left: &'a mut u64,
     /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that they can be evicted too.
@@ -144,7 +146,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     fn holds(&self, tree: &Tree, key: &[u8]) -> Result<bool> {
-        tree.leaf_of(self.io, key)?.with(self.io, |body| body.get(key).is_some())
+        Ok(tree.with_leaf(self.io, key, |body| body.get(key).is_some())?.0)
     }
 
     fn change_under(
@@ -192,22 +194,34 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Makes an inner node writable: copies it if it is shared, and retires its copy on the device.
     pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
-        slot.inner(self.io)?;
+        slot.mark_current();
+        let inner = slot.inner(self.io)?;
         let home = slot.home();
         let shared = Arc::get_mut(slot).is_none();
-        if home != UNWRITTEN {
+        let is_unwritten = home == UNWRITTEN;
+        if !is_unwritten {
             self.retired.push(Retired::Node(home));
-            *self.dirty += 1;
         } else if shared && self.checkpointing {
             self.retired.push(Retired::Inner(Arc::clone(slot)));
+        }
+        if !is_unwritten || (shared && self.checkpointing) {
             *self.dirty += 1;
+            *self.pinned_inner_bytes += if self.records_changes { inner.memory.bytes() } else { 0 };
         }
         if shared {
-            *slot = InnerSlot::new(slot.inner(self.io)?.clone());
+            let copy = InnerSlot::new(Inner::clone(&inner));
+            if self.records_changes {
+                slot.mark_replaced();
+            }
+            *slot = copy;
         }
+        drop(inner);
         let own = Arc::get_mut(slot).expect("a fresh copy is not shared");
         *own.home.get_mut() = UNWRITTEN;
-        Ok(own.node.get_mut().expect("it was read above"))
+        match own.inner_mut() {
+            Some(inner) => Ok(inner),
+            None => inconsistent("an inner node to be changed was evicted"),
+        }
     }
 
     /// Makes a leaf writable: loads it, and copies it if it is shared.
