@@ -43,7 +43,7 @@ EXCEPTIONS = {
     "hosts.*.buses.*.protocol": "a model that needs PCI rejects other protocols; otherwise only width, rate and latency matter",
     "hosts.*.os.kernel": "documentation: the kernel whose costs are stated",
     "devices.*.zoned.zone_size": "the distance between zone starts, which affects addresses but no times",
-    "devices.*.zoned.max_active": "a limit that the trees do not reach; tests in crates/storage/zoned reach it",
+    "devices.*.zoned.max_active": "a limit that the trees do not reach; tests in crates/storage/zoned-device reach it",
     "devices.*.zoned.page": "affects only reads of more than a block, which the trees do not issue; tests in crates/storage/zoned issue them",
     "devices.*.myrinet.interrupt_interval": "affects only interrupts, which the polling programs of the workload do not use",
     "*.units.*.name": "documentation: no other key refers to it",

@@ -1,5 +1,5 @@
 //! Opens an emulated zoned device with a random header, checkpoints and log. It must be rejected, or opened and usable.
-//! Source: the layout in crates/storage/zoned/src/device/file/layout.rs.
+//! Source: the layout in crates/storage/zoned-device/src/file/layout.rs.
 
 #![no_main]
 

@@ -40,7 +40,7 @@ fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
         "crates/isa/loongarch/instructions.tsv",
         "crates/isa/loongarch/build.rs",
         "crates/storage/zoned-lab/src/ycsb/zipfian.rs",
-        "crates/storage/zoned/src/device/zones.rs",
+        "crates/storage/zoned-device/src/zones.rs",
         "crates/messaging/via-myrinet/src/steps.rs",
         "crates/messaging/via/src/engine/queues.rs",
         "crates/messaging/reliable/src/sender.rs",

@@ -1,9 +1,8 @@
-//! An ordered, crash-safe key-value map for zoned flash, and the zoned devices it runs on: in memory, in a file, or a
-//! Linux zoned block device.
+//! An ordered, crash-safe key-value map for zoned flash. [`device`] has the zoned devices that it runs on: in memory, in a
+//! file, or a Linux zoned block device.
 //!
 //! Sources: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
 
-pub mod device;
 pub mod error;
 pub mod map;
 mod node;
@@ -16,8 +15,8 @@ pub mod testing {
     pub use crate::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, checksum};
 }
 
-pub use device::ZonedDevice;
 pub use error::{Error, Result};
+pub use longma_zoned_device::{self as device, ZonedDevice};
 pub use map::{Direction, KeyRange, OrderedMap};
 pub use states::NodeStates;
 pub use store::{Batch, Durability, Iter, Options, Record, Snapshot, Store};

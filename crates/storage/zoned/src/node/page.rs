@@ -460,24 +460,35 @@ impl Page {
         to - from
     }
 
-    /// The index at which to split: the records before it take about half of the bytes, and both halves have at least
-    /// one record.
-    pub fn middle(&self) -> usize {
-        let (half, mut sum) = (self.used() / 2, 0);
-        let record = |index: usize| match self.layout {
-            Layout::Fixed { key, value } => usize::from(key + value),
+    /// The number of bytes that a record takes.
+    pub fn record_bytes(&self, index: usize) -> usize {
+        match self.layout {
+            Layout::Fixed { key, value } => usize::from(key) + usize::from(value),
             Layout::Slotted { .. } => {
                 let (_, key, value) = self.slot(index);
                 key + usize::from(value & LENGTH) + SLOT_BYTES
             }
-        };
+        }
+    }
+
+    /// The index at which to split: the records before it take about half of the bytes, and both halves have at least
+    /// one record.
+    pub fn middle(&self) -> usize {
+        let (half, mut sum) = (self.used() / 2, 0);
         for index in 0..self.count() {
-            sum += record(index);
+            sum += self.record_bytes(index);
             if sum >= half {
                 return (index + 1).clamp(1, self.count() - 1);
             }
         }
         self.count() / 2
+    }
+
+    /// The number of bytes that the records take in the larger half of a split page.
+    pub fn larger_half(&self) -> usize {
+        let middle = if self.count() < 2 { self.count() } else { self.middle() };
+        let left: usize = (0..middle).map(|index| self.record_bytes(index)).sum();
+        left.max(self.used() - left)
     }
 
     /// Whether at least the fraction `part` of the page's space is used.

@@ -80,6 +80,11 @@ impl Resident {
         self.all.fetch_sub(self.bytes.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Changes the number of bytes.
     pub fn change(&mut self, bytes: usize) {
         *self = Self::new(Arc::clone(&self.all), bytes as u64);
@@ -108,7 +113,7 @@ pub(crate) struct Io<D> {
     /// Bytes of leaves, and of inner nodes, in memory.
     resident: Arc<AtomicU64>,
     resident_inner: Arc<AtomicU64>,
-    inner_nodes_kept: AtomicU64,
+    inner_nodes: Arc<AtomicU64>,
     leaves_remade: AtomicU64,
     logs_remade: AtomicU64,
     counters: Counters,
@@ -124,7 +129,7 @@ impl<D: ZonedDevice> Io<D> {
             attempts: 1,
             resident: Arc::default(),
             resident_inner: Arc::default(),
-            inner_nodes_kept: AtomicU64::default(),
+            inner_nodes: Arc::default(),
             leaves_remade: AtomicU64::default(),
             logs_remade: AtomicU64::default(),
             counters: Counters::default(),
@@ -145,9 +150,9 @@ impl<D: ZonedDevice> Io<D> {
         Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
     }
 
-    /// An account for the memory of an inner node.
-    pub fn resident_inner(&self) -> Resident {
-        Resident::new(Arc::clone(&self.resident_inner), 0)
+    /// Accounts for the memory and the number of inner nodes, for one node.
+    pub fn resident_inner(&self) -> (Resident, Resident) {
+        (Resident::new(Arc::clone(&self.resident_inner), 0), Resident::new(Arc::clone(&self.inner_nodes), 1))
     }
 
     /// The bytes of leaves and inner nodes in memory.
@@ -240,15 +245,19 @@ impl<D: ZonedDevice> Io<D> {
         (self.leaves_remade.load(Ordering::Relaxed), self.logs_remade.load(Ordering::Relaxed))
     }
 
-    /// Counts an inner node that was read. Inner nodes stay in memory.
-    pub fn count_inner(&self) {
-        self.inner_nodes_kept.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Fails if more inner nodes were read than the device can hold. Then several nodes point to the same child, and
+    /// Fails if more inner nodes are in memory than the device can hold. Then several nodes point to the same child, and
     /// such a tree could unfold to far more nodes than the device has.
     pub fn has_room_for_inner(&self, block: u64) -> Result<()> {
-        if self.inner_nodes_kept.load(Ordering::Relaxed) < self.geometry.blocks() / self.node_blocks() {
+        self.has_room_for(self.inner_nodes.load(Ordering::Relaxed), block)
+    }
+
+    /// The same for the leaves that a scan has read.
+    pub fn has_room_for_leaves(&self, leaves: u64) -> Result<()> {
+        self.has_room_for(leaves, 0)
+    }
+
+    fn has_room_for(&self, nodes: u64, block: u64) -> Result<()> {
+        if nodes < self.geometry.blocks() / self.node_blocks() {
             return Ok(());
         }
         let what = "the tree has more nodes than fit on the device, so some are in it more than once";

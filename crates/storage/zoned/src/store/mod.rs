@@ -55,8 +55,8 @@ pub enum Durability {
 pub struct Options {
     /// Memory for leaves and inner nodes, bytes, including the changes that no checkpoint has written yet. Changed
     /// leaves that cannot be evicted start a checkpoint when they fill this memory, or half of it if the map is larger.
-    /// Buffers and the allocator's overhead are not included; they take less than 64 MiB. Inner nodes are not evicted:
-    /// they take about 150 bytes for each leaf, and at least a sixteenth of the cache is left for leaves.
+    /// Buffers and the allocator's overhead are not included; they take less than 64 MiB. Inner nodes take about 150 bytes
+    /// for each leaf. They are evicted too, so a read may need two nodes from the device if this memory holds less.
     pub cache_bytes: u64,
     /// The journal size at which a checkpoint truncates it, bytes. A longer journal means fewer bytes written, but
     /// recovery after a power cut takes longer.
@@ -98,7 +98,7 @@ pub(crate) struct Shared<D> {
     io: Io<D>,
     options: Options,
     published: Published,
-    /// The clock hand of the leaf cache: the key at which the next sweep starts. Leaves may be evicted only while this
+    /// The clock hand of the cache: the key at which the next sweep starts. Nodes may be evicted only while this
     /// lock is held.
     clock_hand: Mutex<Vec<u8>>,
     /// Whether every leaf is in memory, so that a batch never has to read leaves first.

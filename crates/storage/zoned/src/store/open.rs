@@ -111,7 +111,7 @@ impl<D: ZonedDevice> Store<D> {
         let tree = shared.published.tree();
         for record in &replay.records {
             for change in record.batch.changes() {
-                tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
+                tree.load_leaf(&shared.io, change.key)?;
             }
             shared.shrink_cache();
         }

@@ -45,6 +45,54 @@ fn a_write_in_the_middle_of_a_scan_is_done_and_the_scan_does_not_see_it() {
 }
 
 #[test]
+fn readers_see_whole_batches_while_all_kinds_of_nodes_are_evicted() {
+    const ACCOUNTS: u64 = 6_000;
+    let device = Store::format(Arc::new(memory(256, 2, 48)), Some(512), 1).unwrap();
+    // The references to the leaves alone take more than the cache.
+    let store = open(device, busy(16_000, 40_000));
+    store.load((0..ACCOUNTS).map(|number| (key(number), 100u64.to_be_bytes()))).unwrap();
+    let amount = |value: &[u8]| u64::from_be_bytes(value.try_into().unwrap());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let snapshot = store.snapshot();
+                    let sum: u64 = snapshot.iter().map(|row| amount(row.unwrap().value())).sum();
+                    assert_eq!(sum, 100 * ACCOUNTS);
+                    for _ in 0..100 {
+                        let account = key(rng.below(ACCOUNTS));
+                        let one = snapshot.get(&account).unwrap();
+                        assert_eq!(snapshot.get_with(&account, <[u8]>::to_vec).unwrap(), one);
+                        assert!(store.get(&account).unwrap().is_some());
+                    }
+                    let sum: u64 = snapshot.iter().rev().map(|row| amount(row.unwrap().value())).sum();
+                    assert_eq!(sum, 100 * ACCOUNTS);
+                }
+            });
+        }
+        let mut rng = Rng::new(9);
+        for _ in 0..crate::support::campaign("LONGMA_ZONED_OPERATIONS", 120_000) / 300 {
+            let mut batch = Batch::new();
+            for _ in 0..10 {
+                let first = rng.below(ACCOUNTS / 2);
+                let (from, to) = (key(first), key(first + 1 + rng.below(ACCOUNTS / 2 - 1)));
+                batch.clear();
+                let values = [&from, &to].map(|account| amount(&store.get(account).unwrap().unwrap()));
+                let moved = rng.below(values[0] + 1);
+                batch.put(&from, &(values[0] - moved).to_be_bytes());
+                batch.put(&to, &(values[1] + moved).to_be_bytes());
+                store.apply(&batch).unwrap();
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(store.check_now().unwrap().problems.is_empty());
+}
+
+#[test]
 fn a_reader_may_wait_for_the_writer_in_its_closure() {
     let (store, _) = filled(500, 1 << 20);
     let snapshot = store.snapshot();

@@ -1,4 +1,5 @@
-//! The leaf cache: clock replacement over the leaves of the tree in key order. Inner nodes are never evicted.
+//! The cache of nodes: clock replacement over the leaves of the tree in key order. An inner node is evicted once none of its
+//! children is in memory.
 //!
 //! Source: Corbató, "A Paging Experiment with the Multics System", 1968 (the clock algorithm).
 
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 impl<D: ZonedDevice> Shared<D> {
-    /// Evicts leaves until the cache is within its limit. Returns immediately if another thread is already evicting.
+    /// Evicts nodes until the cache is within its limit. Returns immediately if another thread is already evicting.
     pub fn shrink_cache(&self) {
         let from = self.shrink_from.load(Ordering::Relaxed).max(self.options.cache_bytes);
         if self.io.resident_bytes() <= from {
@@ -43,10 +44,11 @@ impl<D: ZonedDevice> Shared<D> {
     /// next sweep starts.
     fn sweep(&self, slot: &InnerSlot, from: &[u8], target: u64, clock_hand: &mut Vec<u8>) -> ControlFlow<()> {
         // An inner node that is not in memory has no leaves in memory.
-        let Some(inner) = slot.node.get() else { return ControlFlow::Continue(()) };
+        let Some(inner) = slot.loaded() else { return ControlFlow::Continue(()) };
         let first = inner.keys.child(from);
         for below in inner.inners().iter().skip(first) {
             self.sweep(below, from, target, clock_hand)?;
+            below.evict_if_unused();
         }
         for (index, leaf) in inner.leaves().iter().enumerate().skip(first) {
             if self.io.resident_bytes() <= target {

@@ -7,7 +7,7 @@ use crate::node::Value;
 use crate::store::load_value;
 use crate::store::read::snapshot::Snapshot;
 use crate::store::tree::leaf::{LeafBody, merged};
-use crate::store::tree::nodes::{Children, InnerSlot};
+use crate::store::tree::nodes::{Children, Inner};
 use std::cmp::Ordering;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -31,6 +31,8 @@ pub struct Iter<D> {
     /// Both ends are in the same leaf, and `front` serves both.
     is_joined: bool,
     is_done: bool,
+    /// The number of leaves read since the last seek.
+    leaves: u64,
     /// The large value that was lent last.
     large: Vec<u8>,
 }
@@ -45,7 +47,7 @@ struct Bounds {
 /// A position in the tree: a leaf and its records not yet returned.
 struct Cursor {
     /// The path from the root: each node with the index of the child taken.
-    path: Vec<(Arc<InnerSlot>, usize)>,
+    path: Vec<(Arc<Inner>, usize)>,
     body: Arc<LeafBody>,
     left: Range<usize>,
     /// Whether the range ends in this leaf.
@@ -153,6 +155,7 @@ impl<D: ZonedDevice> Iter<D> {
             back: None,
             is_joined: false,
             is_done: false,
+            leaves: 0,
             large: Vec::new(),
         }
     }
@@ -180,7 +183,7 @@ impl<D: ZonedDevice> Iter<D> {
     fn begin_again(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         (self.front, self.back) = (None, None);
-        (self.is_joined, self.is_done) = (false, false);
+        (self.is_joined, self.is_done, self.leaves) = (false, false, 0);
     }
 
     /// Lends the next record as its key and value.
@@ -255,6 +258,8 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Ascending => (self.front.take(), &self.back),
             Direction::Descending => (self.back.take(), &self.front),
         };
+        self.leaves += 1;
+        self.snapshot.shared.io.has_room_for_leaves(self.leaves)?;
         let next = match own {
             None => Some(self.descend(Vec::new(), direction, true)?),
             Some(Cursor { is_last: true, .. }) => None,
@@ -288,15 +293,14 @@ impl<D: ZonedDevice> Iter<D> {
     }
 
     /// The leaf after the one at the end of `path`.
-    fn after(&self, mut path: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
-        while let Some((slot, child)) = path.pop() {
+    fn after(&self, mut path: Vec<(Arc<Inner>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
+        while let Some((inner, child)) = path.pop() {
             let next = match direction {
                 Direction::Ascending => Some(child + 1),
                 Direction::Descending => child.checked_sub(1),
             };
-            let all = slot.inner(&self.snapshot.shared.io)?.keys.len();
-            if let Some(next) = next.filter(|&next| next < all) {
-                path.push((slot, next));
+            if let Some(next) = next.filter(|&next| next < inner.keys.len()) {
+                path.push((inner, next));
                 return self.descend(path, direction, false).map(Some);
             }
         }
@@ -307,7 +311,7 @@ impl<D: ZonedDevice> Iter<D> {
     /// which the range begins at that end.
     fn descend(
         &self,
-        mut path: Vec<(Arc<InnerSlot>, usize)>,
+        mut path: Vec<(Arc<Inner>, usize)>,
         direction: Direction,
         bounded: bool,
     ) -> Result<Cursor> {
@@ -318,9 +322,9 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Descending => range.end,
         };
         let leaf = loop {
-            let slot = match path.last() {
-                None => Arc::clone(&version.tree.root),
-                Some((slot, child)) => match &slot.inner(&shared.io)?.children {
+            let inner = match path.last() {
+                None => version.tree.root.inner(&shared.io)?,
+                Some((inner, child)) => match &inner.children {
                     Children::Leaves(leaves) => {
                         let next = match direction {
                             Direction::Ascending => child.wrapping_add(1),
@@ -329,16 +333,16 @@ impl<D: ZonedDevice> Iter<D> {
                         leaves.get(next).into_iter().for_each(|next| next.prefetch());
                         break Arc::clone(&leaves[*child]);
                     }
-                    Children::Inners(inners) => Arc::clone(&inners[*child]),
+                    Children::Inners(inners) => inners[*child].inner(&shared.io)?,
                 },
             };
-            let keys = &slot.inner(&shared.io)?.keys;
+            let keys = &inner.keys;
             let child = match (bound, direction) {
                 (Bound::Included(key) | Bound::Excluded(key), _) if bounded => keys.child(key),
                 (_, Direction::Ascending) => 0,
                 (_, Direction::Descending) => keys.len() - 1,
             };
-            path.push((slot, child));
+            path.push((inner, child));
         };
         let loaded = leaf.is_loaded();
         let mut body = leaf.share(&shared.io)?;

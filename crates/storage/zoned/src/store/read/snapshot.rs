@@ -45,7 +45,6 @@ impl<D: ZonedDevice> Snapshot<D> {
     pub fn get_with<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let io = &self.shared.io;
         let leaf = self.version.tree.leaf_of(io, key)?;
-        leaf.prefetch();
         let loaded = leaf.is_loaded();
         let body = leaf.share(io)?;
         if !loaded {
@@ -95,10 +94,7 @@ enum Lookup {
 /// Returns the value of `key` in a tree.
 pub(crate) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let io = &shared.io;
-    let leaf = tree.leaf_of(io, key)?;
-    leaf.prefetch();
-    let loaded = leaf.is_loaded();
-    let found = leaf.with(io, |body| match body.get(key) {
+    let (found, loaded) = tree.with_leaf(io, key, |body| match body.get(key) {
         None | Some(Value::Deleted) => Lookup::Nothing,
         Some(Value::Inline(value)) => Lookup::Value(value.to_vec()),
         Some(Value::Extent(extent)) => Lookup::Large(extent),

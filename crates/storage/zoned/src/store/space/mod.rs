@@ -1,7 +1,9 @@
-//! Space on the device: allocation, reservation, and garbage collection.
+//! Space on the device: allocation, reservation, garbage collection, and packing of leaves.
 
 /// Which blocks are in use, and where the next ones are written.
 pub(crate) mod allocation;
+/// Packing of partly empty leaves when the map is full.
+pub(crate) mod packing;
 /// Garbage collection with wear levelling.
 pub(crate) mod reclaim;
 /// Makes sure that a batch and the checkpoint after it have room before anything is written.

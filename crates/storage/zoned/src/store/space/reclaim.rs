@@ -12,13 +12,14 @@ use crate::store::io::Traffic;
 use crate::store::journal::batch::Batch;
 use crate::store::space::allocation::{Role, Stream};
 use crate::store::tree::edit::Editor;
-use crate::store::tree::leaf::{LeafAddresses, LeafSlot, NO_LOG};
-use crate::store::tree::nodes::{Inner, InnerSlot, Tree};
+use crate::store::tree::leaf::{LeafAddresses, LeafBody, LeafSlot, NO_LOG};
+use crate::store::tree::nodes::{InnerSlot, Tree};
 use crate::store::write::checkpoint::Freed;
 use crate::store::write::writer::Writer;
 use longma_locks::IgnorePoison;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Garbage collection statistics since the map was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -145,17 +146,18 @@ impl<D: ZonedDevice> Editor<'_, D> {
 }
 
 /// Returns the inner node on the path to `key` at the given level.
-fn inner_of<'t, D: ZonedDevice>(
+fn inner_of<D: ZonedDevice>(
     shared: &Shared<D>,
-    tree: &'t Tree,
+    tree: &Tree,
     key: &[u8],
     level: u16,
-) -> Result<Option<&'t InnerSlot>> {
-    let mut slot = &*tree.root;
-    let mut inner: &Inner = slot.inner(&shared.io)?;
+) -> Result<Option<Arc<InnerSlot>>> {
+    let mut slot = Arc::clone(&tree.root);
+    let mut inner = slot.inner(&shared.io)?;
     while inner.level > level {
         let Some(below) = inner.inners().get(inner.keys.child(key)) else { return Ok(None) };
-        (slot, inner) = (below, below.inner(&shared.io)?);
+        slot = Arc::clone(below);
+        inner = slot.inner(&shared.io)?;
     }
     Ok((inner.level == level).then_some(slot))
 }
@@ -325,6 +327,8 @@ impl Writer {
                 node => nodes.push(node),
             }
         }
+        // Holding the clock hand keeps the nodes in memory until they are changed.
+        let _clock_hand = shared.clock_hand.lock().ignore_poison();
         let mut update = shared.published.begin_update();
         let mut editor = self.editor(shared);
         let mut relocated = 0;
@@ -356,9 +360,8 @@ impl Writer {
         // Holding the clock hand prevents the leaf from being evicted before it is changed below.
         let _clock_hand = shared.clock_hand.lock().ignore_poison();
         let tree = shared.published.tree();
-        let in_use = tree
-            .leaf_of(&shared.io, key)?
-            .with(&shared.io, |body| body.get(key) == Some(Value::Extent(extent)))?;
+        let is_extent = |body: &LeafBody| body.get(key) == Some(Value::Extent(extent));
+        let (in_use, _) = tree.with_leaf(&shared.io, key, is_extent)?;
         drop(tree);
         if !in_use {
             return Ok(true);

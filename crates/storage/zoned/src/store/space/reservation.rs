@@ -16,6 +16,7 @@ use crate::store::tree::leaf::{LeafBody, LeafSlot, merged};
 use crate::store::tree::nodes::{Children, Inner};
 use crate::store::write::checkpoint::Freed;
 use crate::store::write::writer::Writer;
+use std::sync::Arc;
 
 /// Zones that are never filled with data, in addition to one per stream: two for the journal (the current zone and the
 /// previous one, whose end a checkpoint needs), one for relocated data, and one for deletions and their checkpoint.
@@ -161,7 +162,11 @@ impl Writer {
             let full =
                 |(needed, free)| Err(Error::Full { device: shared.io.device.name(), needed, free, held });
             if let Some(beyond) = beyond {
-                return full(beyond);
+                if !self.pack_round(shared)? {
+                    return full(beyond);
+                }
+                demand = demand_of(self, false)?;
+                continue;
             }
             idle_rounds_left = if free > max_free { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
             max_free = max_free.max(free);
@@ -304,28 +309,28 @@ impl Writer {
         let tree = shared.published.tree();
         let mut changes: Vec<Change<'_>> = batches.iter().flat_map(Batch::changes).collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut path: Vec<*const Inner> = Vec::new();
-        let mut last: Option<(&LeafSlot, usize)> = None;
+        let mut path: Vec<Arc<Inner>> = Vec::new();
+        let mut last: Option<(Arc<LeafSlot>, usize)> = None;
         for change in changes {
             let mut inner = tree.root.inner(&shared.io)?;
             let mut depth = 0;
             let leaf = loop {
-                if path.get(depth) != Some(&std::ptr::from_ref(inner)) {
+                if path.get(depth).is_none_or(|known| !Arc::ptr_eq(known, &inner)) {
                     path.truncate(depth);
-                    path.push(inner);
+                    path.push(Arc::clone(&inner));
                     demand.nodes += 1;
                 }
                 depth += 1;
                 let child = inner.keys.child(change.key);
-                match &inner.children {
-                    Children::Leaves(leaves) => break &*leaves[child],
-                    Children::Inners(inners) => inner = inners[child].inner(&shared.io)?,
-                }
+                inner = match &inner.children {
+                    Children::Leaves(leaves) => break Arc::clone(&leaves[child]),
+                    Children::Inners(inners) => inners[child].inner(&shared.io)?,
+                };
             };
             let (grown, freed) = leaf.with(&shared.io, |body| growth(shared, body, &change))?;
             demand.freed += freed;
             match &mut last {
-                Some((slot, bytes)) if std::ptr::eq(*slot, leaf) => *bytes += grown,
+                Some((slot, bytes)) if Arc::ptr_eq(slot, &leaf) => *bytes += grown,
                 _ => {
                     demand.add_splits(shared, last.replace((leaf, grown)))?;
                     demand.nodes += 1;
@@ -337,7 +342,7 @@ impl Writer {
     }
 
     /// Collects and resets as many zones as there is space for. Returns false if there is nothing to gain.
-    fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+    pub fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
         // While a snapshot pins relocated blocks, collection gains nothing yet: do not spend the reserve on it.
         let reserve = if self.waiting.is_empty() {
@@ -374,17 +379,18 @@ impl Demand {
     fn add_splits<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
-        leaf: Option<(&LeafSlot, usize)>,
+        leaf: Option<(Arc<LeafSlot>, usize)>,
     ) -> Result<()> {
         let Some((leaf, bytes)) = leaf else { return Ok(()) };
-        let used = leaf.with(&shared.io, |body| match &body.log {
+        let (used, half) = leaf.with(&shared.io, |body| {
             // Deleted records take no space once the log is applied.
-            Some(log) => merged(&body.leaf, log, false).map_or(body.leaf.used(), |page| page.used()),
-            None => body.leaf.used(),
-        })? + bytes;
+            let merged = body.log.as_ref().and_then(|log| merged(&body.leaf, log, false).ok());
+            let page = merged.as_ref().unwrap_or(&body.leaf);
+            (page.used() + bytes, page.larger_half() + bytes)
+        })?;
         let room = shared.io.node_bytes - HEADER_BYTES;
         if bytes > 0 && used > room {
-            let pieces = (2 * used).div_ceil(room) as u64;
+            let pieces = if half <= room { 2 } else { (2 * used).div_ceil(room) as u64 };
             self.new_nodes += pieces - 1;
             // The nodes above may split too.
             self.nodes += pieces + 1;

@@ -67,7 +67,7 @@ impl<D: ZonedDevice> Store<D> {
         let (slots_used, slots) = writer.space.slots_used();
         Statistics {
             keys: tree.len,
-            layers: tree.root.node.get().map_or(1, |inner| u32::from(inner.level)) + 1,
+            layers: tree.root.loaded().map_or(1, |inner| u32::from(inner.level)) + 1,
             traffic: self.shared.io.counts(),
             payload_bytes: writer.payload_bytes,
             tree: writer.counts,

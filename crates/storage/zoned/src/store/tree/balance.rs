@@ -30,7 +30,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Adds a level: a new root over both halves of the split root.
     pub fn grow(&mut self, tree: &mut Tree, Split { separator, right }: Split) {
-        let level = tree.root.node.get().map_or(1, |inner| inner.level) + 1;
+        let level = tree.root.loaded().map_or(1, |inner| inner.level) + 1;
         let mut keys = Keys::default();
         keys.push(&[]);
         keys.push(&separator);
@@ -41,8 +41,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Removes levels while the root has a single inner node as its child.
     pub fn shrink(&mut self, tree: &mut Tree) {
-        while let Some(Inner { children: Children::Inners(inners), .. }) = tree.root.node.get() {
-            let [only] = inners.as_slice() else { return };
+        while let Some(root) = tree.root.loaded() {
+            let [only] = root.inners() else { return };
             let only = Arc::clone(only);
             // Keep the root if its only child cannot be read. The tree is still valid.
             if only.inner(self.io).is_err() {
@@ -70,16 +70,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
         };
         let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
         let right = left + 1;
-        if right >= inners.len()
-            || inners[left].inner(self.io).is_err()
-            || inners[right].inner(self.io).is_err()
-        {
-            return Ok(());
-        }
-        let used = |slot: &InnerSlot| slot.node.get().map_or(0, Inner::used);
+        let read = |at: usize| inners.get(at).and_then(|slot| slot.inner(self.io).ok());
+        let Some((left_node, right_node)) = read(left).zip(read(right)) else { return Ok(()) };
         let separator = parent.keys.get(right).len();
-        let merges = used(&inners[left]) + used(&inners[right]) + separator <= self.room();
-        let is_head = inners[left].node.get().is_some_and(|inner| inner.level % 2 == 1);
+        let merges = left_node.used() + right_node.used() + separator <= self.room();
+        let is_head = left_node.level % 2 == 1;
+        drop((left_node, right_node));
         if !merges && !is_head {
             return Ok(());
         }

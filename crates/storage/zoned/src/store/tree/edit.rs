@@ -9,19 +9,19 @@ use crate::error::{Error, Result, ensure};
 use crate::node::{Extent, Page, Value};
 use crate::store::io::{Io, damaged};
 use crate::store::tree::changes::{Base, ChangedPart, Changes};
-use crate::store::tree::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
-use crate::store::tree::nodes::{Inner, InnerSlot, Tree, UNWRITTEN};
+use crate::store::tree::leaf::{LeafSlot, NO_LOG, merged};
+use crate::store::tree::nodes::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use serde::Serialize;
 use std::sync::Arc;
 
 /// The error for an inner node on the lowest level that is not a head.
-const NO_HEAD: &str = "an inner node on the lowest level has no leaf for the key";
+pub(crate) const NO_HEAD: &str = "an inner node on the lowest level has no leaf for the key";
 
 /// The error for a leaf that is about to be changed although it is shared. [`Editor::own_leaf`] makes a private copy.
 const NOT_OWN: &str = "a leaf to be changed is shared with a reader";
 
 /// An [`Error::Inconsistent`].
-fn inconsistent<T>(what: &str) -> Result<T> {
+pub(crate) fn inconsistent<T>(what: &str) -> Result<T> {
     Err(Error::Inconsistent { what: what.into() })
 }
 
@@ -59,6 +59,8 @@ pub struct TreeCounts {
     pub switch_apply_after: u64,
     /// Leaves merged with a neighbour.
     pub merged: u64,
+    /// Leaves saved by packing the records of many leaves into fewer ones because the map was full.
+    pub packed: u64,
     /// Leaves that became empty and were removed from their head.
     pub emptied: u64,
     /// Heads and interior nodes split.
@@ -106,6 +108,8 @@ pub(crate) struct Editor<'a, D> {
     pub dirty: &'a mut u64,
     /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
     pub pinned_bytes: &'a mut u64,
+    /// The same for inner nodes.
+    pub pinned_inner_bytes: &'a mut u64,
     /// The number of logs for which conventional slots are still free.
     pub log_slots_left: &'a mut u64,
     /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that they can be evicted too.
@@ -142,7 +146,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     fn holds(&self, tree: &Tree, key: &[u8]) -> Result<bool> {
-        tree.leaf_of(self.io, key)?.with(self.io, |body| body.get(key).is_some())
+        Ok(tree.with_leaf(self.io, key, |body| body.get(key).is_some())?.0)
     }
 
     fn change_under(
@@ -157,41 +161,67 @@ impl<D: ZonedDevice> Editor<'_, D> {
             let effect = self.change_leaf(inner, index, key, value)?;
             return Ok((effect, self.settle(inner)));
         }
-        let crate::store::tree::nodes::Children::Inners(inners) = &mut inner.children else {
+        let Children::Inners(inners) = &mut inner.children else {
             return inconsistent("a node above the heads has leaves as children");
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
+        Ok((effect, self.settle_child(inner, index, left, effect == Effect::Deleted)?))
+    }
+
+    /// Adds the right half of a child that split, or merges or evens out an underfull child if `rebalances` is true.
+    pub fn settle_child(
+        &mut self,
+        inner: &mut Inner,
+        index: usize,
+        left: NodeBalance,
+        rebalances: bool,
+    ) -> Result<NodeBalance> {
         match left {
-            NodeBalance::Done => return Ok((effect, NodeBalance::Done)),
+            NodeBalance::Done => return Ok(NodeBalance::Done),
             NodeBalance::Split(split) => {
+                let Children::Inners(inners) = &mut inner.children else {
+                    return inconsistent("a node above the heads has leaves as children");
+                };
                 inners.insert(index + 1, split.right);
                 inner.keys.insert(index + 1, &split.separator);
                 inner.update_memory();
             }
-            NodeBalance::Underfull if effect == Effect::Deleted => self.rebalance(inner, index)?,
+            NodeBalance::Underfull if rebalances => self.rebalance(inner, index)?,
             NodeBalance::Underfull => {}
         }
-        Ok((effect, self.settle(inner)))
+        Ok(self.settle(inner))
     }
 
     /// Makes an inner node writable: copies it if it is shared, and retires its copy on the device.
     pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
-        slot.inner(self.io)?;
+        slot.mark_current();
+        let inner = slot.inner(self.io)?;
         let home = slot.home();
         let shared = Arc::get_mut(slot).is_none();
-        if home != UNWRITTEN {
+        let is_unwritten = home == UNWRITTEN;
+        if !is_unwritten {
             self.retired.push(Retired::Node(home));
-            *self.dirty += 1;
         } else if shared && self.checkpointing {
             self.retired.push(Retired::Inner(Arc::clone(slot)));
+        }
+        if !is_unwritten || (shared && self.checkpointing) {
             *self.dirty += 1;
+            *self.pinned_inner_bytes += if self.records_changes { inner.memory.bytes() } else { 0 };
         }
         if shared {
-            *slot = InnerSlot::new(slot.inner(self.io)?.clone());
+            let copy = InnerSlot::new(Inner::clone(&inner));
+            if self.records_changes {
+                slot.mark_replaced();
+            }
+            *slot = copy;
         }
+        drop(inner);
         let own = Arc::get_mut(slot).expect("a fresh copy is not shared");
         *own.home.get_mut() = UNWRITTEN;
-        Ok(own.node.get_mut().expect("it was read above"))
+        match own.inner_mut() {
+            Some(inner) => Ok(inner),
+            None => inconsistent("an inner node to be changed was evicted"),
+        }
     }
 
     /// Makes a leaf writable: loads it, and copies it if it is shared.
@@ -263,7 +293,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     /// Stops recording the changes of a leaf: from now on the leaf itself must stay in memory.
-    fn stop_recording(&mut self, slot: &mut LeafSlot) {
+    pub fn stop_recording(&mut self, slot: &mut LeafSlot) {
         if let Some(changes) = slot.changes_mut().take() {
             *self.pinned_bytes += (changes.place.pages() * self.io.node_bytes) as u64;
         }
@@ -310,7 +340,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         key: &[u8],
         value: Value<'_>,
     ) -> Result<Effect> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+        let Children::Leaves(leaves) = &mut head.children else {
             return inconsistent(NO_HEAD);
         };
         leaves[index].prefetch();
@@ -398,9 +428,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     /// Removes an empty leaf from its head. The last leaf of a head stays, empty.
-    fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
+    pub fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         self.counts.emptied += 1;
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+        let Children::Leaves(leaves) = &mut head.children else {
             return inconsistent(NO_HEAD);
         };
         let only = leaves.len() == 1;
@@ -422,145 +452,6 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// After a deletion from a leaf in state `change`: removes the leaf if it is empty, and merges it with a neighbour
-    /// if both fit into one page and leave room for inserts.
-    fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
-        let leaves = head.leaves();
-        ensure(index < leaves.len(), NO_HEAD)?;
-        let size = |body: &LeafBody| body.log.is_none().then(|| (body.leaf.used(), body.leaf.count()));
-        let Some((own, count)) = leaves[index].if_loaded(size).flatten() else { return Ok(()) };
-        if count == 0 {
-            return self.remove_leaf(head, index);
-        }
-        let limit = merge_limit(self.io.node_bytes);
-        if own > self.io.node_bytes / 3 * 2 {
-            return Ok(());
-        }
-        let used = |neighbour: Option<usize>| {
-            let other = leaves.get(neighbour?)?;
-            // Read a neighbour only now and then: each time the leaf has lost half of its records.
-            if !other.is_loaded() && (!count.is_power_of_two() || other.share(self.io).is_err()) {
-                return None;
-            }
-            other.if_loaded(LeafBody::live_bytes)
-        };
-        match (used(index.checked_sub(1)), used(Some(index + 1))) {
-            (_, Some(right)) if own + right <= limit => self.merge(head, index),
-            (Some(left), _) if left + own <= limit => self.merge(head, index - 1),
-            (Some(left), Some(right)) if left + own + right <= 2 * limit => self.distribute(head, index),
-            _ => Ok(()),
-        }
-    }
-
-    /// Merges a leaf with both neighbours into two leaves if the records fit.
-    fn distribute(&mut self, head: &mut Inner, index: usize) -> Result<()> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
-            return inconsistent(NO_HEAD);
-        };
-        let mut pages = Vec::with_capacity(3);
-        for leaf in &mut leaves[index - 1..=index + 1] {
-            let slot = self.own_leaf(leaf)?;
-            if slot.body_mut().log.is_some() {
-                self.apply_log(slot)?;
-            }
-            pages.push(slot.body_mut().leaf.clone());
-        }
-        let Some(halves) = distributed(&pages) else { return Ok(()) };
-        self.replace_two(head, index - 1, halves)?;
-        self.remove_merged(head, index + 1)
-    }
-
-    /// Replaces the records of a leaf and of its right neighbour.
-    fn replace_two(&mut self, head: &mut Inner, left: usize, pages: [Page; 2]) -> Result<()> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
-            return inconsistent(NO_HEAD);
-        };
-        head.keys.replace(left + 1, &separator(&pages[0], &pages[1]));
-        for (leaf, page) in leaves[left..].iter_mut().zip(pages) {
-            let slot = self.own_leaf(leaf)?;
-            self.leaf_changes(slot);
-            self.stop_recording(slot);
-            slot.body_mut().leaf = page;
-        }
-        Ok(())
-    }
-
-    /// Inserts a record into a full leaf by moving records to a neighbour in memory. Returns false if none has room. This costs
-    /// more writes than a split and less space.
-    fn insert_evening_out(
-        &mut self,
-        head: &mut Inner,
-        index: usize,
-        key: &[u8],
-        value: Value<'_>,
-    ) -> Result<bool> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
-            return inconsistent(NO_HEAD);
-        };
-        let limit = 2 * (self.io.node_bytes / 16 * 15);
-        let used = |at: usize| leaves.get(at)?.if_loaded(LeafBody::live_bytes);
-        let fits =
-            |&left: &usize| used(left).zip(used(left + 1)).is_some_and(|(left, right)| left + right <= limit);
-        let Some(left) = [Some(index), index.checked_sub(1)].into_iter().flatten().find(fits) else {
-            return Ok(false);
-        };
-        let mut pages = Vec::with_capacity(2);
-        for leaf in &mut leaves[left..left + 2] {
-            let slot = self.own_leaf(leaf)?;
-            if slot.body_mut().log.is_some() {
-                self.apply_log(slot)?;
-            }
-            pages.push(slot.body_mut().leaf.clone());
-        }
-        let Some(mut halves) = distributed(&pages) else { return Ok(false) };
-        let side = usize::from(*key >= *halves[1].key(0));
-        let page = &mut halves[side];
-        let at = page.find(key).unwrap_or_else(|at| at);
-        if !page.insert(at, key, value) {
-            return Ok(false);
-        }
-        self.replace_two(head, left, halves)?;
-        Ok(true)
-    }
-
-    /// Removes a leaf whose records are in its neighbours.
-    fn remove_merged(&mut self, head: &mut Inner, index: usize) -> Result<()> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
-            return inconsistent(NO_HEAD);
-        };
-        let gone = self.own_leaf(&mut leaves[index])?;
-        self.leaf_changes(gone);
-        *self.dirty = self.dirty.saturating_sub(1);
-        leaves.remove(index);
-        head.keys.remove(index);
-        head.update_memory();
-        self.counts.merged += 1;
-        Ok(())
-    }
-
-    /// Merges a leaf with its right neighbour if both fit into one page.
-    fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
-            return inconsistent(NO_HEAD);
-        };
-        for leaf in &mut leaves[left..left + 2] {
-            let slot = self.own_leaf(leaf)?;
-            if slot.body_mut().log.is_some() {
-                self.apply_log(slot)?;
-            }
-        }
-        let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
-        let slot = self.own_leaf(&mut leaves[left])?;
-        let mut page = slot.body_mut().leaf.clone();
-        if page.append(&right_page, 0, right_page.count()) < right_page.count() {
-            return Ok(());
-        }
-        self.leaf_changes(slot);
-        self.stop_recording(slot);
-        slot.body_mut().leaf = page;
-        self.remove_merged(head, left + 1)
-    }
-
     /// Inserts a record into a full leaf by splitting it into two leaves, or more if record lengths vary. Ascending
     /// inserts leave full leaves behind.
     fn insert_splitting(
@@ -574,7 +465,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         if self.is_space_short && self.insert_evening_out(head, index, key, value)? {
             return Ok(());
         }
-        let crate::store::tree::nodes::Children::Leaves(leaves) = &mut head.children else {
+        let Children::Leaves(leaves) = &mut head.children else {
             return inconsistent(NO_HEAD);
         };
         let last = index + 1 == leaves.len();
@@ -601,30 +492,6 @@ impl<D: ZonedDevice> Editor<'_, D> {
         head.update_memory();
         Ok(())
     }
-}
-
-/// The most bytes that the records of two merged leaves take, so that there is room for inserts.
-const fn merge_limit(node_bytes: usize) -> usize {
-    node_bytes / 10 * 9
-}
-
-/// The records of some pages in two, about half of the bytes in each. `None` if they do not fit.
-fn distributed(pages: &[Page]) -> Option<[Page; 2]> {
-    let half = pages.iter().map(Page::used).sum::<usize>() / 2;
-    let size = pages.first()?.size();
-    let (mut left, mut right) = (Page::new(size), Page::new(size));
-    for page in pages {
-        let each = (page.used() / page.count().max(1)).max(1);
-        let first = match right.count() {
-            0 => (half.saturating_sub(left.used()) / each).min(page.count()),
-            _ => 0,
-        };
-        let rest = page.count() - first;
-        if left.append(page, 0, first) < first || right.append(page, first, page.count()) < rest {
-            return None;
-        }
-    }
-    (left.count() > 0 && right.count() > 0).then_some([left, right])
 }
 
 /// A page with a single record.
@@ -659,7 +526,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
 }
 
 /// The shortest key that is greater than all keys of `left` and at most the first key of `right`.
-fn separator(left: &Page, right: &Page) -> Vec<u8> {
+pub(crate) fn separator(left: &Page, right: &Page) -> Vec<u8> {
     let (low, high) = (left.key(left.count() - 1), right.key(0));
     let same = low.iter().zip(high).take_while(|(a, b)| a == b).count();
     high[..(same + 1).min(high.len())].to_vec()

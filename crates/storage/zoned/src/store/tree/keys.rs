@@ -29,6 +29,11 @@ impl Keys {
         self.heads.len()
     }
 
+    /// The address of the key that a search compares first.
+    pub fn first_probe(&self) -> *const u8 {
+        self.heads.get(self.heads.len() / 2).map_or(std::ptr::null(), |head| std::ptr::from_ref(head).cast())
+    }
+
     /// The total length of all keys, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()

@@ -8,7 +8,7 @@ use crate::error::{Result, ensure};
 use crate::node::{Page, Pointer, Value};
 use crate::store::io::{Io, Resident};
 use crate::store::tree::changes::Changes;
-use crate::store::tree::leaf_cell::{LeafCell, prefetch};
+use crate::store::tree::node_cell::{NodeCell, prefetch};
 use crate::store::tree::nodes::UNWRITTEN;
 use longma_locks::IgnorePoison;
 use std::ptr;
@@ -60,7 +60,7 @@ pub(crate) struct LeafSlot {
     /// The checksum of the leaf, to be stored in its next log. Known once the leaf has been in memory.
     pub leaf_checksum: AtomicU32,
     /// The leaf, if it is in memory.
-    body: LeafCell,
+    body: NodeCell<LeafBody>,
     /// The changes since the last copy on the device, if they are recorded. A dirty leaf can be evicted only if they
     /// are.
     changes: RwLock<Option<Box<Changes>>>,
@@ -74,7 +74,7 @@ pub(crate) struct LeafSlot {
 
 impl LeafSlot {
     pub fn new(leaf: Page, resident: Resident) -> Arc<Self> {
-        let body = LeafCell::new(LeafBody { leaf, log: None, resident });
+        let body = NodeCell::new(LeafBody { leaf, log: None, resident });
         let homes = LeafAddresses { leaf: UNWRITTEN, log: NO_LOG, checksum: 0 };
         Arc::new(Self::with_body(homes, 0, body, None))
     }
@@ -82,7 +82,7 @@ impl LeafSlot {
     pub fn on_device(pointer: Pointer) -> Arc<Self> {
         let homes = LeafAddresses::of(pointer);
         let leaf_checksum = if homes.log == NO_LOG { homes.checksum } else { 0 };
-        let slot = Self::with_body(homes, leaf_checksum, LeafCell::default(), None);
+        let slot = Self::with_body(homes, leaf_checksum, NodeCell::default(), None);
         slot.touched.store(false, Ordering::Relaxed);
         Arc::new(slot)
     }
@@ -90,7 +90,7 @@ impl LeafSlot {
     fn with_body(
         homes: LeafAddresses,
         leaf_checksum: u32,
-        body: LeafCell,
+        body: NodeCell<LeafBody>,
         changes: Option<Box<Changes>>,
     ) -> Self {
         Self {
@@ -136,6 +136,18 @@ impl LeafSlot {
     /// Whether the device has current copies of the leaf and its log.
     pub fn is_written(&self) -> bool {
         self.home() != UNWRITTEN && self.log_home() != UNWRITTEN
+    }
+
+    /// Whether the leaf takes no memory besides this slot, and can be read from the device.
+    pub fn is_bare(&self) -> bool {
+        self.is_written() && !self.is_loaded() && self.changes.read().ignore_poison().is_none()
+    }
+
+    /// Calls `look` with the leaf if it is in memory, or returns `look` in `Err`. `look` must be short.
+    #[inline]
+    pub fn with_loaded<R, F: FnOnce(&LeafBody) -> R>(&self, look: F) -> std::result::Result<R, F> {
+        self.touch();
+        self.body.with(look)
     }
 
     /// Whether the leaf is in memory.
@@ -286,7 +298,7 @@ impl LeafSlot {
             self.body.evict();
         }
         let leaf_checksum = self.leaf_checksum.load(Ordering::Acquire);
-        let copy = Self::with_body(self.homes(), leaf_checksum, LeafCell::new(body), changes);
+        let copy = Self::with_body(self.homes(), leaf_checksum, NodeCell::new(body), changes);
         copy.relocated.store(self.relocated.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(copy)
     }

@@ -10,7 +10,9 @@ pub(crate) mod edit;
 pub(crate) mod keys;
 /// Leaves, in memory or on the device.
 pub(crate) mod leaf;
-/// Lock-free access to the contents of a leaf.
-pub(crate) mod leaf_cell;
+/// Moves of records between neighbouring leaves.
+pub(crate) mod neighbours;
+/// Lock-free access to the contents of a node.
+pub(crate) mod node_cell;
 /// Heads and interior nodes, and the search for a leaf.
 pub(crate) mod nodes;

@@ -8,21 +8,28 @@ use crate::error::{Error, Result};
 use crate::node::{Page, Pointer};
 use crate::store::io::{Io, Resident, damaged};
 use crate::store::tree::keys::Keys;
-use crate::store::tree::leaf::LeafSlot;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use crate::store::tree::leaf::{LeafBody, LeafSlot};
+use crate::store::tree::node_cell::NodeCell;
+use std::result::Result as Outcome;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The address of a node that exists only in memory. Block 0 holds a superblock, never a node.
 pub(crate) const UNWRITTEN: u64 = 0;
 
-/// A reference to an inner node. Once read, an inner node stays in memory.
+/// A reference to an inner node.
 pub(crate) struct InnerSlot {
     pub home: AtomicU64,
     /// The expected checksum of the node.
     pub checksum: AtomicU32,
     /// The level that the node must have. `None` for a root on the device.
     level: Option<u16>,
-    pub node: OnceLock<Inner>,
+    /// The node, if it is in memory.
+    node: NodeCell<Inner>,
+    /// Whether the node was used since the clock hand last passed it.
+    touched: AtomicBool,
+    /// Whether the newest tree has another node in its place.
+    replaced: AtomicBool,
 }
 
 /// A head (odd levels) or an interior node (even levels).
@@ -32,7 +39,9 @@ pub(crate) struct Inner {
     pub keys: Keys,
     pub children: Children,
     /// Accounts for the memory of the node and its references to children.
-    memory: Resident,
+    pub memory: Resident,
+    /// Counts the inner nodes in memory.
+    count: Resident,
 }
 
 /// The memory of a reference to a leaf: the slot, its reference counts, and the overhead of the allocator, bytes.
@@ -59,12 +68,7 @@ pub(crate) struct Tree {
 
 impl InnerSlot {
     pub fn new(inner: Inner) -> Arc<Self> {
-        Arc::new(Self {
-            home: AtomicU64::new(UNWRITTEN),
-            checksum: AtomicU32::new(0),
-            level: Some(inner.level),
-            node: OnceLock::from(inner),
-        })
+        Arc::new(Self::of(UNWRITTEN, 0, Some(inner.level), NodeCell::new(inner)))
     }
 
     pub fn root_on_device(home: u64, checksum: u32) -> Arc<Self> {
@@ -72,12 +76,18 @@ impl InnerSlot {
     }
 
     fn on_device(home: u64, checksum: u32, level: Option<u16>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(home, checksum, level, NodeCell::default()))
+    }
+
+    fn of(home: u64, checksum: u32, level: Option<u16>, node: NodeCell<Inner>) -> Self {
+        Self {
             home: AtomicU64::new(home),
             checksum: AtomicU32::new(checksum),
             level,
-            node: OnceLock::new(),
-        })
+            node,
+            touched: AtomicBool::new(true),
+            replaced: AtomicBool::new(false),
+        }
     }
 
     pub fn home(&self) -> u64 {
@@ -88,10 +98,11 @@ impl InnerSlot {
         self.checksum.load(Ordering::Acquire)
     }
 
-    /// Returns the node, reading it on first use. A child must be one level below its parent, so every path is finite
-    /// even on a corrupt device.
-    pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<&Inner> {
-        if let Some(inner) = self.node.get() {
+    /// Returns the node. Reads it first if it is not in memory. A child must be one level below its parent, so every
+    /// path is finite even on a corrupt device.
+    pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<Inner>> {
+        self.touch();
+        if let Some(inner) = self.node.share() {
             return Ok(inner);
         }
         if self.home() == UNWRITTEN {
@@ -104,16 +115,80 @@ impl InnerSlot {
             return Err(damaged(self.home(), what));
         }
         io.has_room_for_inner(self.home())?;
-        Ok(self.node.get_or_init(|| {
-            io.count_inner();
-            Inner::from_record(io, record)
-        }))
+        let inner = Arc::new(Inner::from_record(io, record));
+        // The sweep for eviction does not visit nodes that only snapshots refer to.
+        if self.replaced.load(Ordering::Relaxed) {
+            inner.mark_children_replaced();
+            return Ok(inner);
+        }
+        self.node.fill(Arc::clone(&inner));
+        // Another thread may have been first. All threads use its references to the children.
+        Ok(self.node.share().unwrap_or(inner))
+    }
+
+    /// The node if it is in memory.
+    pub fn loaded(&self) -> Option<Arc<Inner>> {
+        self.node.share()
+    }
+
+    /// The node in memory, for the writer with exclusive access to the slot.
+    pub fn inner_mut(&mut self) -> Option<&mut Inner> {
+        self.node.get_mut()
+    }
+
+    fn touch(&self) {
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Evicts the node if it can be read again, none of its children is in memory, and it was not used since the
+    /// previous call. The caller must hold the clock hand.
+    pub fn evict_if_unused(&self) {
+        let Some(inner) = self.node.share() else { return };
+        if self.touched.swap(false, Ordering::Relaxed) || self.home() == UNWRITTEN {
+            return;
+        }
+        let is_bare = match &inner.children {
+            Children::Leaves(leaves) => leaves.iter().all(|leaf| leaf.is_bare()),
+            Children::Inners(inners) => {
+                inners.iter().all(|below| below.home() != UNWRITTEN && !below.node.is_filled())
+            }
+        };
+        if is_bare {
+            // The newest tree will read the node again, with other references to the children.
+            inner.mark_children_replaced();
+            self.node.evict();
+        }
+    }
+
+    /// Records that the newest tree has another head in this place, and evicts the head if it can be read again. The
+    /// few nodes above the heads stay in memory as long as a snapshot needs them.
+    pub fn mark_replaced(&self) {
+        if self.level == Some(1) {
+            self.replaced.store(true, Ordering::Relaxed);
+            self.evict_if_replaced();
+        }
+    }
+
+    /// Evicts a head that has been replaced in the newest tree, if it can be read again.
+    pub fn evict_if_replaced(&self) {
+        if self.replaced.load(Ordering::Relaxed) && self.home() != UNWRITTEN {
+            self.node.evict();
+        }
+    }
+
+    /// Records that the head is in the newest tree again, after a change that replaced it was undone.
+    pub fn mark_current(&self) {
+        if self.replaced.load(Ordering::Relaxed) {
+            self.replaced.store(false, Ordering::Relaxed);
+        }
     }
 }
 
 impl Inner {
-    pub fn new(level: u16, keys: Keys, children: Children, memory: Resident) -> Self {
-        let mut inner = Self { level, keys, children, memory };
+    pub fn new(level: u16, keys: Keys, children: Children, (memory, count): (Resident, Resident)) -> Self {
+        let mut inner = Self { level, keys, children, memory, count };
         inner.update_memory();
         inner
     }
@@ -142,7 +217,13 @@ impl Inner {
             Children::Leaves(_) => Children::Leaves(Vec::new()),
             Children::Inners(_) => Children::Inners(Vec::new()),
         };
-        Self::new(self.level, Keys::default(), children, self.memory.clone())
+        Self::new(self.level, Keys::default(), children, (self.memory.clone(), self.count.clone()))
+    }
+
+    /// Records that the newest tree does not refer to these children.
+    fn mark_children_replaced(&self) {
+        self.leaves().iter().for_each(|leaf| leaf.mark_replaced());
+        self.inners().iter().for_each(|below| below.replaced.store(true, Ordering::Relaxed));
     }
 
     /// Accounts for entries that were added or removed.
@@ -204,15 +285,75 @@ impl Tree {
         Self { root: InnerSlot::root_on_device(UNWRITTEN, 0), len }
     }
 
-    /// Descends to the leaf for `key`.
-    pub fn leaf_of<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<&LeafSlot> {
-        let mut inner = self.root.inner(io)?;
+    /// Calls `look` with the leaf for `key`, or returns `look` in `Err` if the leaf or a node above it is not in memory.
+    /// `look` must be short.
+    #[inline]
+    fn look_up<R, F: FnOnce(&LeafBody) -> R>(&self, key: &[u8], look: F) -> Outcome<R, F> {
+        let pin = crossbeam_epoch::pin();
+        let mut slot = &*self.root;
         loop {
+            let Some(inner) = slot.node.get(&pin) else { return Err(look) };
             let child = inner.keys.child(key);
             match &inner.children {
-                Children::Leaves(leaves) => return Ok(&leaves[child]),
-                Children::Inners(inners) => inner = inners[child].inner(io)?,
+                Children::Leaves(leaves) => {
+                    slot.touch();
+                    leaves[child].prefetch();
+                    return leaves[child].with_loaded(look);
+                }
+                Children::Inners(inners) => {
+                    slot = &inners[child];
+                    slot.node.prefetch();
+                }
             }
         }
+    }
+
+    /// Calls `look` with the leaf for `key`. Returns whether the leaf was in memory too. `look` must be short.
+    pub fn with_leaf<D: ZonedDevice, R>(
+        &self,
+        io: &Io<D>,
+        key: &[u8],
+        look: impl FnOnce(&LeafBody) -> R,
+    ) -> Result<(R, bool)> {
+        match self.look_up(key, look) {
+            Ok(result) => Ok((result, true)),
+            Err(look) => Ok((self.leaf_of(io, key)?.with(io, look)?, false)),
+        }
+    }
+
+    /// Descends to the leaf for `key`.
+    pub fn leaf_of<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<Arc<LeafSlot>> {
+        let head = self.head_of(io, key, |_| ())?;
+        Ok(Arc::clone(&head.leaves()[head.keys.child(key)]))
+    }
+
+    /// Descends to the head for `key`, and calls `visit` with each node on the way before it is read.
+    pub fn head_of<D: ZonedDevice>(
+        &self,
+        io: &Io<D>,
+        key: &[u8],
+        visit: impl Fn(&InnerSlot),
+    ) -> Result<Arc<Inner>> {
+        visit(&self.root);
+        let mut inner = self.root.inner(io)?;
+        while let Children::Inners(inners) = &inner.children {
+            let slot = &inners[inner.keys.child(key)];
+            visit(slot);
+            let below = slot.inner(io)?;
+            inner = below;
+        }
+        Ok(inner)
+    }
+
+    /// Reads the leaf for `key` into memory for the writer, if it is not there.
+    pub fn load_leaf<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<()> {
+        if self.look_up(key, |_| ()).is_ok() {
+            return Ok(());
+        }
+        // After a rollback, the nodes of the newest tree may be marked as replaced. They would not stay in memory then.
+        let head = self.head_of(io, key, InnerSlot::mark_current)?;
+        let leaf = &head.leaves()[head.keys.child(key)];
+        leaf.mark_current();
+        leaf.with(io, |_| ())
     }
 }

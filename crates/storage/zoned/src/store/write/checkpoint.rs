@@ -44,8 +44,9 @@ pub(crate) struct Checkpoint {
     /// The path from the root to the current node: each node with the index of its next child to visit.
     path: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
-    /// Leaves that have an address but are still in the output buffer.
+    /// Leaves and inner nodes that have an address but are still in the output buffer.
     placed: Vec<Arc<LeafSlot>>,
+    placed_inner: Vec<Arc<InnerSlot>>,
     journal: Position,
     pub freed: Vec<Freed>,
     /// An upper bound of the nodes still to be written.
@@ -97,6 +98,7 @@ impl Checkpoint {
             path,
             output,
             placed: Vec::new(),
+            placed_inner: Vec::new(),
             journal,
             freed,
             remaining: dirty,
@@ -138,6 +140,7 @@ impl Checkpoint {
         self.remaining = self.remaining.saturating_sub(written);
         self.output.write_all(io)?;
         self.placed.drain(..).for_each(|leaf| leaf.mark_written());
+        self.placed_inner.drain(..).for_each(|inner| inner.evict_if_replaced());
         Ok(self.path.is_empty())
     }
 
@@ -193,8 +196,9 @@ impl Checkpoint {
         io: &Io<D>,
         space: &mut Space,
         generation: u64,
-        slot: &InnerSlot,
+        slot: &Arc<InnerSlot>,
     ) -> Result<()> {
+        self.placed_inner.push(Arc::clone(slot));
         let inner = slot.inner(io)?;
         let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL_FACTOR;
         let is_head = inner.level % 2 == 1;

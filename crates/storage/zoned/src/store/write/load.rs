@@ -14,6 +14,7 @@ use crate::store::tree::nodes::{Children, InnerSlot, Tree};
 use crate::store::write::checkpoint::{Freed, release};
 use crate::store::write::output::Output;
 use crate::store::write::writer::{Writer, WriterLock};
+use longma_locks::IgnorePoison;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -200,12 +201,9 @@ impl Writer {
         let used = self.space.nodes_used() + self.dirty;
         self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * used))?;
         self.advance_full_journal(shared)?;
-        let before = (self.retired.len(), self.counts, self.dirty, self.pinned_bytes, self.log_slots_left);
+        let before = self.accounts();
         if let Err(error) = self.link_all(shared, staged) {
-            let retired;
-            (retired, self.counts, self.dirty, self.pinned_bytes, self.log_slots_left) = before;
-            self.retired.truncate(retired);
-            self.retired_seen = (0, 0);
+            self.restore_accounts(before);
             return Err(error);
         }
         self.staged.remove(&number);
@@ -215,6 +213,8 @@ impl Writer {
     }
 
     fn link_all<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
+        // Holding the clock hand keeps the nodes in memory until they are changed.
+        let _clock_hand = shared.clock_hand.lock().ignore_poison();
         let mut update = shared.published.begin_copying_update();
         let mut editor = self.editor(shared);
         let mut previous: Option<&Staged> = None;
@@ -223,7 +223,7 @@ impl Writer {
             // The previous leaf need not be in memory: the pointers alone show that this leaf follows it.
             let covering = leaf.covering(tree, shared)?;
             let follows =
-                |previous: &Staged| covering.is_some_and(|slot| std::ptr::eq(slot, &*previous.slot));
+                |previous: &Staged| covering.as_ref().is_some_and(|slot| Arc::ptr_eq(slot, &previous.slot));
             if previous.is_some_and(follows) || leaf.fits_between(tree, shared)? {
                 editor.link(tree, leaf)?;
                 previous = Some(leaf);
@@ -243,22 +243,19 @@ impl Writer {
 
 impl Staged {
     /// The leaf of the tree whose key range covers all keys of this one, if there is one.
-    fn covering<'t, D: ZonedDevice>(
-        &self,
-        tree: &'t Tree,
-        shared: &Shared<D>,
-    ) -> Result<Option<&'t LeafSlot>> {
+    fn covering<D: ZonedDevice>(&self, tree: &Tree, shared: &Shared<D>) -> Result<Option<Arc<LeafSlot>>> {
         let mut inner = tree.root.inner(&shared.io)?;
         let mut high = None;
         loop {
             let child = inner.keys.child(&self.first);
             if child + 1 < inner.keys.len() {
-                high = Some(inner.keys.get(child + 1));
+                high = Some(inner.keys.get(child + 1).to_vec());
             }
-            match &inner.children {
-                Children::Inners(inners) => inner = inners[child].inner(&shared.io)?,
+            inner = match &inner.children {
+                Children::Inners(inners) => inners[child].inner(&shared.io)?,
                 Children::Leaves(leaves) => {
-                    return Ok(high.is_none_or(|high| &self.last[..] < high).then_some(&*leaves[child]));
+                    let covers = high.is_none_or(|high| self.last < high);
+                    return Ok(covers.then(|| Arc::clone(&leaves[child])));
                 }
             }
         }

@@ -8,6 +8,7 @@ use crate::store::io::Traffic;
 use crate::store::journal::batch::{Batch, Change};
 use crate::store::journal::parts::Journal;
 use crate::store::space::allocation::{Space, Stream};
+use crate::store::space::packing::Packing;
 use crate::store::space::reclaim::Reclaim;
 use crate::store::superblock::Superblock;
 use crate::store::tree::edit::{Editor, Effect, Retired, TreeCounts};
@@ -62,6 +63,8 @@ pub(crate) struct Writer {
     /// Memory of leaves changed since the last checkpoint began that cannot be evicted (the leaves themselves, or their
     /// lists of changes), bytes.
     pub pinned_bytes: u64,
+    /// Memory of inner nodes changed since the last checkpoint began, bytes.
+    pub pinned_inner_bytes: u64,
     /// During recovery: for each sequential zone, the blocks of large values that only the journal refers to.
     pub claimed: Vec<u64>,
     /// The number of further logs for which conventional slots are left, and that number when the last checkpoint
@@ -71,6 +74,9 @@ pub(crate) struct Writer {
     /// Whether more than three quarters of the usable space was in use at the last batch.
     pub is_space_short: bool,
     pub reclaim: Reclaim,
+    pub packing: Packing,
+    /// Records deleted since the map was opened.
+    pub deleted: u64,
     pub checkpoints: u64,
     pub payload_bytes: u64,
     /// The process that opened the map.
@@ -79,6 +85,17 @@ pub(crate) struct Writer {
     pub is_read_only: bool,
     /// The reason why writing has stopped, if it has.
     pub stopped: Option<String>,
+}
+
+/// The accounts of the tree's changes at one point.
+#[derive(Clone, Copy)]
+pub(crate) struct Accounts {
+    retired: usize,
+    counts: TreeCounts,
+    dirty: u64,
+    pinned_bytes: u64,
+    pinned_inner_bytes: u64,
+    log_slots_left: u64,
 }
 
 impl Writer {
@@ -98,11 +115,14 @@ impl Writer {
             counts: TreeCounts::default(),
             dirty: 0,
             pinned_bytes: 0,
+            pinned_inner_bytes: 0,
             claimed: Vec::new(),
             log_slots_left,
             log_limit: log_slots_left,
             is_space_short: false,
             reclaim: Reclaim::default(),
+            packing: Packing::default(),
+            deleted: 0,
             checkpoints: 0,
             payload_bytes: 0,
             process: std::process::id(),
@@ -124,7 +144,7 @@ impl Writer {
         self.load_changed_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks);
         let prepared = self.stop_on_error(written)?;
-        let (dirty, pinned_bytes) = (self.dirty, self.pinned_bytes);
+        let (dirty, pinned_bytes) = (self.dirty, self.pinned(shared));
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
         let applied = self.stop_on_error(applied)?;
         drop(clock_hand);
@@ -133,7 +153,7 @@ impl Writer {
         let bytes = batch.bytes().len() as u64;
         let grown = ChangeVolume {
             nodes: self.dirty.saturating_sub(dirty),
-            bytes: self.pinned_bytes.saturating_sub(pinned_bytes),
+            bytes: self.pinned(shared).saturating_sub(pinned_bytes),
         };
         let done = self.run_maintenance(shared, bytes, grown);
         let _ = self.stop_on_error(done);
@@ -183,6 +203,15 @@ impl Writer {
         self.stop_on_error(done)
     }
 
+    /// The memory of changed nodes that is compared with [`max_pinned_bytes`]: of the leaves, or of the inner nodes if they
+    /// take a larger part of their limit, which is half of the cache.
+    fn pinned<D: ZonedDevice>(&self, shared: &Shared<D>) -> u64 {
+        let limit = (shared.options.cache_bytes / 2).max(1);
+        let inner =
+            u128::from(self.pinned_inner_bytes) * u128::from(max_pinned_bytes(shared)) / u128::from(limit);
+        self.pinned_bytes.max(inner as u64)
+    }
+
     /// Whether there are changes that are not in the last checkpoint.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
         let tree = shared.published.tree();
@@ -197,11 +226,7 @@ impl Writer {
             return Ok(());
         }
         let tree = shared.published.tree();
-        batch.changes().try_for_each(|change| {
-            let leaf = tree.leaf_of(&shared.io, change.key)?;
-            leaf.mark_current();
-            leaf.with(&shared.io, |_| ())
-        })
+        batch.changes().try_for_each(|change| tree.load_leaf(&shared.io, change.key))
     }
 
     /// Writes large values and the journal record and flushes them. If the batch has large values, returns a version of
@@ -279,12 +304,40 @@ impl Writer {
             counts: &mut self.counts,
             dirty: &mut self.dirty,
             pinned_bytes: &mut self.pinned_bytes,
+            pinned_inner_bytes: &mut self.pinned_inner_bytes,
             log_slots_left: &mut self.log_slots_left,
             checkpointing: self.checkpoint.is_some(),
             is_space_short: self.is_space_short,
             records_changes: !shared.all_resident.load(Ordering::Acquire),
             generation: self.space.generation,
         }
+    }
+
+    /// The accounts that an editor changes.
+    pub const fn accounts(&self) -> Accounts {
+        Accounts {
+            retired: self.retired.len(),
+            counts: self.counts,
+            dirty: self.dirty,
+            pinned_bytes: self.pinned_bytes,
+            pinned_inner_bytes: self.pinned_inner_bytes,
+            log_slots_left: self.log_slots_left,
+        }
+    }
+
+    /// Restores the accounts after an update of the tree was rolled back.
+    pub fn restore_accounts(&mut self, before: Accounts) {
+        let retired;
+        Accounts {
+            retired,
+            counts: self.counts,
+            dirty: self.dirty,
+            pinned_bytes: self.pinned_bytes,
+            pinned_inner_bytes: self.pinned_inner_bytes,
+            log_slots_left: self.log_slots_left,
+        } = before;
+        self.retired.truncate(retired);
+        self.retired_seen = (0, 0);
     }
 
     /// Applies a batch to the tree, sorted by key, so that neighbouring changes share cached nodes.
@@ -303,6 +356,7 @@ impl Writer {
             }
         }
         update.publish();
+        self.deleted += applied.deleted;
         Ok(applied)
     }
 
@@ -328,14 +382,14 @@ impl Writer {
             let nodes = free_nodes.saturating_sub(checkpoint.remaining).saturating_sub(self.dirty);
             let nodes = nodes.saturating_sub(checkpoint.slack.nodes);
             let memory =
-                max_pinned_bytes.saturating_sub(self.pinned_bytes).saturating_sub(checkpoint.slack.bytes);
+                max_pinned_bytes.saturating_sub(self.pinned(shared)).saturating_sub(checkpoint.slack.bytes);
             let by_nodes = checkpoint.remaining * grown.nodes / nodes.max(1);
             let by_memory = checkpoint.remaining * grown.bytes / memory.max(1);
             let late = journal >= limit || nodes == 0 || memory == 0;
             let paced = by_journal.max(by_nodes).max(by_memory) + 8;
             self.step_checkpoint(shared, if late { u64::MAX } else { paced })?;
         } else if journal >= limit / 2
-            || self.pinned_bytes >= max_pinned_bytes
+            || self.pinned(shared) >= max_pinned_bytes
             || self.dirty >= free_nodes / 2
         {
             self.begin_checkpoint(shared);
@@ -361,7 +415,7 @@ impl Writer {
             extents_since,
             std::mem::take(&mut self.output),
         ));
-        (self.dirty, self.pinned_bytes) = (0, 0);
+        (self.dirty, self.pinned_bytes, self.pinned_inner_bytes) = (0, 0, 0);
         self.journal.blocks = 0;
         let logs = self.log_limit.saturating_sub(self.log_slots_left);
         self.log_limit = self.space.slots_for_logs().saturating_sub(logs);

@@ -2,7 +2,7 @@
 //!
 //! Source: open(2), inode(7), pread(2), pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
-use crate::device::{DeviceError, Operation};
+use crate::{DeviceError, Operation};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -21,8 +21,8 @@ pub struct Backing {
 enum Store {
     File(File),
     /// For tests: a device that records what a power cut would leave.
-    #[cfg(test)]
-    Faulty(std::sync::Arc<crate::device::FaultyDevice>),
+    #[cfg(any(test, feature = "faulty-files"))]
+    Faulty(std::sync::Arc<crate::FaultyDevice>),
 }
 
 impl Backing {
@@ -62,8 +62,8 @@ impl Backing {
         }
     }
 
-    #[cfg(test)]
-    pub fn faulty(device: std::sync::Arc<crate::device::FaultyDevice>) -> Self {
+    #[cfg(any(test, feature = "faulty-files"))]
+    pub fn faulty(device: std::sync::Arc<crate::FaultyDevice>) -> Self {
         Self { store: Store::Faulty(device), path: "faulty".into(), process: std::process::id() }
     }
 
@@ -103,17 +103,17 @@ impl Backing {
             Store::File(file) => {
                 file.metadata().map(|data| data.len()).map_err(|e| self.host(Operation::Examine, e))
             }
-            #[cfg(test)]
-            Store::Faulty(device) => Ok(tests::bytes(device)),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => Ok(faulty::bytes(device)),
         }
     }
 
     pub fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.set_len(bytes).map_err(|e| self.host(Operation::Write, e)),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "faulty-files"))]
             Store::Faulty(device) => {
-                assert!(bytes <= tests::bytes(device));
+                assert!(bytes <= faulty::bytes(device));
                 Ok(())
             }
         }
@@ -123,7 +123,7 @@ impl Backing {
     const fn file(&self) -> Option<&File> {
         match &self.store {
             Store::File(file) => Some(file),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "faulty-files"))]
             Store::Faulty(_) => None,
         }
     }
@@ -157,8 +157,8 @@ impl Backing {
     pub fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.read_exact_at(buffer, at).map_err(|e| self.host(Operation::Read, e)),
-            #[cfg(test)]
-            Store::Faulty(device) => tests::read(device, at, buffer),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => faulty::read(device, at, buffer),
         }
     }
 
@@ -185,7 +185,7 @@ impl Backing {
                 Err(rustix::io::Errno::NXIO) => true,
                 Err(_) => false,
             },
-            #[cfg(test)]
+            #[cfg(any(test, feature = "faulty-files"))]
             Store::Faulty(_) => false,
         }
     }
@@ -193,8 +193,8 @@ impl Backing {
     pub fn write(&self, at: u64, data: &[u8]) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.write_all_at(data, at).map_err(|e| self.host(Operation::Write, e)),
-            #[cfg(test)]
-            Store::Faulty(device) => tests::write(device, at, data),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => faulty::write(device, at, data),
         }
     }
 
@@ -202,8 +202,8 @@ impl Backing {
     pub fn sync(&self) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.sync_data().map_err(|e| self.host(Operation::Flush, e)),
-            #[cfg(test)]
-            Store::Faulty(device) => crate::device::ZonedDevice::flush(device),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => crate::ZonedDevice::flush(device),
         }
     }
 
@@ -220,7 +220,7 @@ impl Backing {
         let how = if keep_space { FallocateFlags::ZERO_RANGE } else { FallocateFlags::PUNCH_HOLE };
         let given = match &self.store {
             Store::File(file) => fallocate(file, how | FallocateFlags::KEEP_SIZE, at, bytes),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "faulty-files"))]
             Store::Faulty(_) => Ok(()),
         };
         match given {
@@ -247,7 +247,7 @@ impl Drop for Backing {
         }
         match &self.store {
             Store::File(file) => drop(flock(file, FlockOperation::Unlock)),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "faulty-files"))]
             Store::Faulty(_) => {}
         }
     }
@@ -266,11 +266,11 @@ fn kind(data: &Metadata) -> Option<&'static str> {
     }
 }
 
-#[cfg(test)]
-mod tests {
+#[cfg(any(test, feature = "faulty-files"))]
+mod faulty {
     //! Treats a device with a single conventional zone as a file.
 
-    use crate::device::{Block, DeviceError, FaultyDevice, ZonedDevice};
+    use crate::{Block, DeviceError, FaultyDevice, ZonedDevice};
 
     pub fn bytes(device: &FaultyDevice) -> u64 {
         device.geometry().blocks() * block_bytes(device)

@@ -1,6 +1,6 @@
 //! Power-cut images contain what the contract of `ZonedDevice` guarantees, and together cover what it allows.
 
-use longma_zoned::device::{
+use longma_zoned_device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,
 };
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! Source: linux/blkzoned.h and linux/fs.h (ioctl numbers and structures); Documentation/ABI/stable/sysfs-block.
 
-use crate::device::Condition;
+use crate::Condition;
 use rustix::ioctl::{self, Getter, Ioctl, IoctlOutput, Opcode, Setter, opcode};
 use std::ffi::c_void;
 use std::fs::File;

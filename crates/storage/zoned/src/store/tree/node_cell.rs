@@ -1,23 +1,54 @@
-//! A cell that holds a leaf in memory. Any number of threads can read the leaf without a lock while other threads evict
-//! or reload it.
+//! A cell that holds a leaf or an inner node in memory. Any number of threads can read the node without a lock while other
+//! threads evict or reload it.
 //!
 //! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004), by the crate crossbeam-epoch.
 
 use crate::store::tree::leaf::LeafBody;
+use crate::store::tree::nodes::Inner;
+use crossbeam_epoch::Guard;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
-/// A cell that either holds a leaf or is empty.
-pub(crate) struct LeafCell {
+/// What a cell can hold.
+pub(crate) trait Cached: Clone + Send + Sync {
+    /// The address of the bytes where a search in the node starts.
+    fn first_probe(&self) -> *const u8;
+
+    /// No longer counts the bytes of the node as resident.
+    fn release(&self);
+}
+
+impl Cached for LeafBody {
+    fn first_probe(&self) -> *const u8 {
+        self.leaf.first_probe()
+    }
+
+    fn release(&self) {
+        self.resident.release();
+    }
+}
+
+impl Cached for Inner {
+    fn first_probe(&self) -> *const u8 {
+        self.keys.first_probe()
+    }
+
+    fn release(&self) {
+        self.memory.release();
+    }
+}
+
+/// A cell that either holds a node or is empty.
+pub(crate) struct NodeCell<T> {
     /// Null, or a pointer from `Arc::into_raw` that owns a reference.
-    body: AtomicPtr<LeafBody>,
-    /// The address of the key bytes where a search in the last stored leaf starts. It may dangle: it is used only for
+    body: AtomicPtr<T>,
+    /// The address of the key bytes where a search in the last stored node starts. It may dangle: it is used only for
     /// prefetching and never dereferenced.
     prefetch_address: AtomicPtr<u8>,
-    owns: PhantomData<Arc<LeafBody>>,
+    owns: PhantomData<Arc<T>>,
 }
 
 /// Prefetches the cache line at an address. The address need not be valid.
@@ -32,16 +63,16 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-impl Default for LeafCell {
+impl<T> Default for NodeCell<T> {
     /// An empty cell.
     fn default() -> Self {
         Self { body: AtomicPtr::default(), prefetch_address: AtomicPtr::default(), owns: PhantomData }
     }
 }
 
-impl LeafCell {
-    pub fn new(body: LeafBody) -> Self {
-        let prefetch_address = AtomicPtr::new(body.leaf.first_probe().cast_mut());
+impl<T: Cached> NodeCell<T> {
+    pub fn new(body: T) -> Self {
+        let prefetch_address = AtomicPtr::new(body.first_probe().cast_mut());
         Self {
             body: AtomicPtr::new(Arc::into_raw(Arc::new(body)).cast_mut()),
             prefetch_address,
@@ -49,33 +80,39 @@ impl LeafCell {
         }
     }
 
-    /// Prefetches the leaf and its bytes in parallel. Otherwise the lookup would wait for two cache misses in sequence,
-    /// as the leaf points to its bytes.
+    /// Prefetches the node and its bytes in parallel. Otherwise the lookup would wait for two cache misses in sequence,
+    /// as the node points to its bytes.
     #[inline]
     pub fn prefetch(&self) {
         prefetch(self.prefetch_address.load(Ordering::Relaxed));
         prefetch(self.body.load(Ordering::Relaxed));
     }
 
-    /// Whether the cell holds a leaf.
+    /// Whether the cell holds a node.
     pub fn is_filled(&self) -> bool {
         !self.body.load(Ordering::Relaxed).is_null()
     }
 
-    /// Calls `look` with the leaf, or returns `look` in `Err` if the cell is empty. `look` must be short, because the
+    /// Calls `look` with the node, or returns `look` in `Err` if the cell is empty. `look` must be short, because the
     /// thread is pinned until it returns.
-    pub fn with<R, F: FnOnce(&LeafBody) -> R>(&self, look: F) -> Result<R, F> {
-        let _pin = crossbeam_epoch::pin();
-        // SAFETY: `evict` defers freeing the leaf until every thread that was pinned at that time, including this one,
-        // is unpinned. A leaf is modified only through `get_mut`, which has exclusive access to the cell.
-        match unsafe { self.body.load(Ordering::Acquire).as_ref() } {
+    pub fn with<R, F: FnOnce(&T) -> R>(&self, look: F) -> Result<R, F> {
+        match self.get(&crossbeam_epoch::pin()) {
             Some(body) => Ok(look(body)),
             None => Err(look),
         }
     }
 
-    /// Returns a counted reference to the leaf, or `None` if the cell is empty.
-    pub fn share(&self) -> Option<Arc<LeafBody>> {
+    /// The node, or `None` if the cell is empty. The thread stays pinned as long as the reference lives, so that must be
+    /// short.
+    #[inline]
+    pub fn get<'g>(&'g self, _pin: &'g Guard) -> Option<&'g T> {
+        // SAFETY: `evict` defers freeing the node until every thread that was pinned at that time, including this one,
+        // is unpinned. A node is modified only through `get_mut`, which has exclusive access to the cell.
+        unsafe { self.body.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Returns a counted reference to the node, or `None` if the cell is empty.
+    pub fn share(&self) -> Option<Arc<T>> {
         let _pin = crossbeam_epoch::pin();
         let body = self.body.load(Ordering::Acquire);
         if body.is_null() {
@@ -90,9 +127,9 @@ impl LeafCell {
         }
     }
 
-    /// Stores a leaf if the cell is empty.
-    pub fn fill(&self, body: Arc<LeafBody>) {
-        self.prefetch_address.store(body.leaf.first_probe().cast_mut(), Ordering::Relaxed);
+    /// Stores a node if the cell is empty.
+    pub fn fill(&self, body: Arc<T>) {
+        self.prefetch_address.store(body.first_probe().cast_mut(), Ordering::Relaxed);
         let new = Arc::into_raw(body).cast_mut();
         if self.body.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: `new` is from `Arc::into_raw` above, and the failed exchange did not publish it.
@@ -100,23 +137,23 @@ impl LeafCell {
         }
     }
 
-    /// Evicts the leaf. Its bytes are no longer counted as resident, although concurrent readers may keep it alive a
+    /// Evicts the node. Its bytes are no longer counted as resident, although concurrent readers may keep it alive a
     /// little longer.
     pub fn evict(&self) {
         let pin = crossbeam_epoch::pin();
         let body = self.body.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: this thread is pinned, and the swap moved the cell's own reference to this function, so the leaf is
+        // SAFETY: this thread is pinned, and the swap moved the cell's own reference to this function, so the node is
         // alive.
         let Some(taken) = (unsafe { body.as_ref() }) else { return };
-        taken.resident.release();
+        taken.release();
         // SAFETY: the swap makes this thread the only one that releases the reference, and the release runs after every
-        // thread that may have loaded the pointer is unpinned. Any thread may free a leaf: `LeafBody` is `Send` and
-        // `Sync`, as asserted below.
+        // thread that may have loaded the pointer is unpinned. Any thread may free a node: `T` is `Send` and
+        // `Sync`.
         unsafe { pin.defer_unchecked(move || drop(Arc::from_raw(body))) };
     }
 
-    /// Exclusive access to the leaf. If other references to the leaf exist, the cell gets a private copy first.
-    pub fn get_mut(&mut self) -> Option<&mut LeafBody> {
+    /// Exclusive access to the node. If other references to the node exist, the cell gets a private copy first.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
         let place = self.body.get_mut();
         if place.is_null() {
             return None;
@@ -138,7 +175,7 @@ impl LeafCell {
     }
 }
 
-impl Drop for LeafCell {
+impl<T> Drop for NodeCell<T> {
     fn drop(&mut self) {
         let body = *self.body.get_mut();
         if !body.is_null() {
@@ -147,9 +184,3 @@ impl Drop for LeafCell {
         }
     }
 }
-
-/// Asserts at compile time that `LeafBody` can be shared between threads, as `LeafCell` requires.
-const _: () = {
-    const fn may_be_anywhere<T: Send + Sync>() {}
-    may_be_anywhere::<LeafBody>();
-};

@@ -11,6 +11,8 @@ mod state_log;
 mod tests;
 mod write_pointer_table;
 
+#[cfg(any(test, feature = "faulty-files"))]
+use super::FaultyDevice;
 use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
@@ -23,6 +25,8 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
+#[cfg(any(test, feature = "faulty-files"))]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -198,7 +202,7 @@ impl FileDevice {
 
     /// Opens a device even if all copies of its table of zone states are damaged. The table is then reconstructed from
     /// its remains. For zones without any record, the write pointer is set past the last block with any content; data
-    /// that was not flushed before a power cut may reappear. Intended for [`crate::Store::repair`], which verifies the
+    /// that was not flushed before a power cut may reappear. Intended for the repair of a map, which verifies the
     /// contents of the zones.
     ///
     /// # Errors
@@ -213,6 +217,36 @@ impl FileDevice {
         let (log, guessed) = StateLog::salvage(&backing, &layout, &mut table)?;
         let repair = StatesRepair { table_lost: true, guessed };
         Ok((Self::new(header, layout, backing, table, log, access), repair))
+    }
+
+    /// Creates a device in a file whose writes fail and whose power can be cut: a faulty device with a single
+    /// conventional zone of the length of the file.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::create`].
+    #[cfg(any(test, feature = "faulty-files"))]
+    pub fn create_faulty(geometry: Geometry) -> Result<(Self, Arc<FaultyDevice>), DeviceError> {
+        let block_bytes = u64::from(geometry.block_bytes);
+        let blocks = FileLayout::of(&geometry, VERSION).end / block_bytes;
+        let file = Arc::new(FaultyDevice::new(Geometry {
+            zone_blocks: blocks,
+            zone_capacity_blocks: blocks,
+            conventional_zones: 1,
+            sequential_zones: 0,
+            max_open_zones: 0,
+            max_active_zones: 0,
+            ..geometry
+        })?);
+        Ok((Self::create_in(Backing::faulty(Arc::clone(&file)), geometry, false)?, file))
+    }
+
+    /// Opens a device in such a file.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::open`].
+    #[cfg(any(test, feature = "faulty-files"))]
+    pub fn open_faulty(file: &Arc<FaultyDevice>) -> Result<Self, DeviceError> {
+        Self::open_in(Backing::faulty(Arc::clone(file)))
     }
 
     fn backing(path: &Path, is_read_only: bool) -> Result<Backing, DeviceError> {

@@ -14,7 +14,7 @@
 
 use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
 use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, write_pointer_table};
-use crate::device::{Condition, Geometry, Zone};
+use crate::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

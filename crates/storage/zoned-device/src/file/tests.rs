@@ -3,7 +3,7 @@
 
 use super::backing::Backing;
 use super::*;
-use crate::device::{FaultyDevice, MemoryDevice};
+use crate::{FaultyDevice, MemoryDevice};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -162,7 +162,7 @@ fn after_a_failed_flush_the_device_accepts_no_writes() {
     let store = store();
     let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
     device.append(ZoneNumber(1), &[1; BLOCK]).unwrap();
-    store.inject(crate::device::Fault::FlushError { after: 0 });
+    store.inject(crate::Fault::FlushError { after: 0 });
     assert!(device.flush().is_err());
     let refused = device.append(ZoneNumber(1), &[2; BLOCK]).unwrap_err();
     assert!(refused.to_string().contains("open it again"), "{refused}");
@@ -194,72 +194,6 @@ fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_
         device.read(start, &mut written).unwrap();
         assert_eq!(written[..2], [7 ^ 1 << 5, 7]);
     }
-}
-
-/// After a failed flush, unwritten data can still be read from the page cache, and no later flush writes it.
-#[test]
-fn data_visible_after_a_failed_flush_is_durable_after_reopening() {
-    let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
-    let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
-    let options = crate::Options::with_cache(40_000);
-    for failing in 0..6 {
-        let store = store_of(&geometry);
-        let again = || FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
-        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry, false).unwrap();
-        drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
-        let map = crate::Store::open(again(), options).unwrap();
-        map.put(b"key", &[1; 400]).unwrap();
-        store.inject(crate::device::Fault::FlushError { after: store.changes() + failing });
-        let failed = (2..12u8).find(|&value| map.put(b"key", &[value; 400]).is_err()).unwrap();
-        drop(map);
-        let map = crate::Store::open(again(), options).unwrap();
-        let shown = map.snapshot().get(b"key").unwrap().unwrap();
-        assert!(shown[0] + 1 >= failed, "{}, and {failed} failed", shown[0]);
-        map.put(b"other", b"value").unwrap();
-        std::mem::forget(map);
-        let image = Arc::new(FaultyDevice::over(store.cut().image_with_none()));
-        let map = crate::Store::open(FileDevice::open_in(Backing::faulty(image)).unwrap(), options).unwrap();
-        assert_eq!(
-            map.snapshot().get(b"key").unwrap().as_deref(),
-            Some(&shown[..]),
-            "failing flush {failing}"
-        );
-    }
-}
-
-/// The same with a power cut while the map is reopened.
-#[test]
-fn a_failed_flush_and_a_power_cut_while_opening_lose_no_acknowledged_data() {
-    let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
-    let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
-    let options = crate::Options::with_cache(40_000);
-    let opened = |store: &Arc<FaultyDevice>| {
-        let device = FileDevice::open_in(Backing::faulty(Arc::clone(store))).map_err(crate::Error::from)?;
-        crate::Store::open(device, options)
-    };
-    let mut cuts = 0;
-    for (failing, after) in (0..6).flat_map(|failing| (0..12).map(move |after| (failing, after))) {
-        let store = store_of(&geometry);
-        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry, false).unwrap();
-        drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
-        let map = opened(&store).unwrap();
-        map.put(b"key", &[1; 400]).unwrap();
-        store.inject(crate::device::Fault::FlushError { after: store.changes() + failing });
-        let failed = (2..12u8).find(|&value| map.put(b"key", &[value; 400]).is_err()).unwrap();
-        drop(map);
-        store.inject(crate::device::Fault::PowerCut { after: store.changes() + after });
-        cuts += u32::from(opened(&store).is_err());
-        for image in store.cut().images(6, after) {
-            let map = opened(&Arc::new(FaultyDevice::over(image))).unwrap();
-            let shown = map.snapshot().get(b"key").unwrap().unwrap();
-            assert!(
-                shown[0] + 1 >= failed,
-                "failing flush {failing}, cut {after}: {}, and {failed} failed",
-                shown[0]
-            );
-        }
-    }
-    assert!(cuts > 20, "{cuts}");
 }
 
 /// Writes a file of version 3 with two blocks in zone 1, covered by a log record.
@@ -332,7 +266,7 @@ fn a_power_cut_during_the_conversion_loses_nothing() {
         write_version_3(&store);
         let before = store.changes();
         let device = FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
-        store.inject(crate::device::Fault::PowerCut { after: before + after });
+        store.inject(crate::Fault::PowerCut { after: before + after });
         let _ = device.flush();
         std::mem::forget(device);
         for image in store.cut().images(8, after) {

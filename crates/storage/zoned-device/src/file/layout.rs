@@ -5,7 +5,7 @@
 //! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
 //! with its CRC-32C.
 
-use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
+use crate::{Condition, DeviceError, Geometry, ZoneNumber};
 
 /// The magic number at the start of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";

@@ -3,7 +3,7 @@
 //!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1.1; null_blk of the Linux kernel.
 
-use longma_zoned::device::{
+use longma_zoned_device::{
     AlignedBuffer, Block, Condition, DeviceError, FaultyDevice, FileDevice, Geometry, MemoryDevice, Read,
     Write, ZoneNumber, ZonedDevice,
 };
@@ -27,7 +27,7 @@ fn on_every_device(test: impl Fn(&dyn ZonedDevice)) {
     let folder = tempfile::tempdir().unwrap();
     test(&FileDevice::create(&folder.path().join("device"), geometry(), false).unwrap());
     if let Some(path) = std::env::var_os("LONGMA_ZONED_DEVICE") {
-        let device = longma_zoned::device::KernelDevice::open(path.as_ref(), None).unwrap();
+        let device = longma_zoned_device::KernelDevice::open(path.as_ref(), None).unwrap();
         for zone in device.geometry().sequential() {
             device.reset(zone).unwrap();
         }

@@ -1,5 +1,4 @@
-//! The interface of a zoned device: zones, their conditions and limits, and the operations on them. All hardware access
-//! goes through [`ZonedDevice`]; the implementations are in `device/`.
+//! Zoned devices: zones, their conditions and limits, and the operations on them. All access goes through [`ZonedDevice`].
 //!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2 (zones); the Linux kernel's Documentation/block (zoned
 //! devices).

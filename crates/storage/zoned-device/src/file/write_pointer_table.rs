@@ -8,7 +8,7 @@
 use super::layout::{FileLayout, SLOT_BYTES, Slot};
 use super::state_log::crc_of;
 use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable};
-use crate::device::{Condition, Geometry};
+use crate::{Condition, Geometry};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
