@@ -6,6 +6,7 @@
 
 mod assign;
 mod baseline;
+pub mod capacity;
 mod demand;
 mod explain;
 mod filter;

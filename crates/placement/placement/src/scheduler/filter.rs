@@ -59,6 +59,8 @@ pub(crate) trait NodeFilter: Sync {
     fn what(&self, candidate: &Candidate<'_>) -> &'static str;
     /// What the node lacks; `None` if it passes.
     fn shortage(&self, candidate: &Candidate<'_>) -> Option<Shortage>;
+    /// Number of virtual nodes like the candidate's for which the resource suffices, if the node passes.
+    fn copies(&self, candidate: &Candidate<'_>) -> u64;
 }
 
 /// All host filters, cheap ones first.

@@ -1,6 +1,7 @@
 //! Finds the best nodes of one host for a demand. The number of steps is bounded, however many nodes the host has.
 //! `ranking` chooses among hosts, and `assign` chooses CPUs.
 
+use super::capacity::Capacity;
 use super::demand::{CellDemand, Demand};
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS, Weights};
@@ -64,6 +65,23 @@ fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDem
         }
     }
     found
+}
+
+/// How many virtual machines like `demand` the nodes of `mask` hold without borrowed memory, and the nodes that keep
+/// this number.
+fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
+    // Parts that only the first virtual node has do not count.
+    let cell = CellDemand { first: false, ..demand.cell(0) };
+    let mut rooms = [0u32; MAX_NODES];
+    for (at, (shape, state)) in host.shape.nodes.iter().zip(&*host.nodes).enumerate() {
+        let percent = rules.overcommit_percent;
+        let c = Candidate { host, at, shape, state, demand, cell: &cell, overcommit_percent: percent };
+        if mask >> at & 1 == 1 && NODE_FILTERS.iter().all(|f| f.shortage(&c).is_none()) {
+            let copies = NODE_FILTERS.iter().map(|f| f.copies(&c)).min().unwrap_or(0);
+            rooms[at] = u32::try_from(copies).unwrap_or(u32::MAX);
+        }
+    }
+    Capacity::of(&rooms[..host.nodes.len()], demand.cells as usize)
 }
 
 /// Score of a node, 0 to 1.
@@ -137,6 +155,7 @@ struct Each {
     kinds: Vec<Suitable>,
     kind_of: [usize; MAX_VIRTUAL_NODES as usize],
     cells: usize,
+    capacity: Capacity,
 }
 
 impl Each {
@@ -150,7 +169,11 @@ impl Each {
             }
             *kind = kinds.len() - 1;
         }
-        Self { kinds, kind_of, cells }
+        let capacity = match rules.first_nodes {
+            true => Capacity::default(),
+            false => capacity(rules, host, demand, mask),
+        };
+        Self { kinds, kind_of, cells, capacity }
     }
 
     fn of(&self, at: usize) -> &Suitable {
@@ -179,12 +202,42 @@ impl Each {
         Some((nodes, weight))
     }
 
+    /// 1 if a set has all nodes that keep the capacity, and less the more it lacks.
+    fn kept_capacity(&self, set: u64) -> f32 {
+        1.0 / (1 + self.capacity.deficit(set)) as f32
+    }
+
     /// Calls `consider` with all node sets, or with a selection of good ones if there are too many.
     fn sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
         if sets(self.last().count_ones() as usize, self.cells) <= MAX_SETS {
             each_set(self.last(), self.cells, consider);
         } else {
-            grown_sets(host, self.of(0), self.last(), self.cells, consider);
+            self.grown_sets(host, consider);
+            // The best nodes, wherever they are: they suffice if any do.
+            consider(self.last());
+        }
+    }
+
+    /// Calls `consider` with one set for each suitable first node: that node, the nearest nodes that keep the capacity,
+    /// and the nearest other ones, with ties broken by score.
+    fn grown_sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
+        let (first, last) = (self.of(0), self.last());
+        for seed in (0..host.nodes.len()).filter(|seed| first.mask >> seed & 1 == 1) {
+            let near = host.shape.near[seed].iter().map(|n| usize::from(*n));
+            let mut near: Vec<usize> = near.filter(|n| last >> n & 1 == 1 && *n != seed).collect();
+            near.sort_by(|a, b| {
+                let distance = |n: &usize| host.shape.distances[seed][*n];
+                distance(a).cmp(&distance(b)).then(first.weights[*b].total_cmp(&first.weights[*a]))
+            });
+            let required = self.capacity.deficit(1 << seed) as usize;
+            let critical = near.iter().filter(|n| self.capacity.critical >> **n & 1 == 1).take(required);
+            let mut set = critical.fold(1u64 << seed, |set, n| set | 1 << n);
+            for n in near {
+                if (set.count_ones() as usize) < self.cells {
+                    set |= 1 << n;
+                }
+            }
+            consider(set);
         }
     }
 }
@@ -206,9 +259,12 @@ fn several(
     let mut best: Option<f32> = None;
     let mut consider = |set: u64| -> bool {
         let Some((nodes, weight)) = each.assign(rules, set) else { return false };
-        let closeness = closeness(host, &nodes[..cells]);
-        let share = rules.weights.distance / (rules.weights.distance + 1.0);
-        let score = weight / cells as f32 * (1.0 - share) + closeness * share;
+        let chosen = nodes[..cells].iter().fold(0, |mask, n| mask | 1 << n);
+        let Weights { distance, capacity, .. } = rules.weights;
+        let parts = weight / cells as f32
+            + closeness(host, &nodes[..cells]) * distance
+            + each.kept_capacity(chosen) * capacity;
+        let score = parts / (1.0 + distance + capacity);
         if best.is_none_or(|b| score > b) && super::assign::memory_fits(host, demand, &nodes[..cells]) {
             best = Some(score);
             found.nodes = nodes;
@@ -313,27 +369,4 @@ fn each_set(mask: u64, k: usize, consider: &mut impl FnMut(u64) -> bool) {
         }
     }
     extend(mask, k, 0, consider);
-}
-
-/// Calls `consider` with one set for each suitable first node: that node and the nearest other ones, with ties broken
-/// by score.
-fn grown_sets(
-    host: &HostState,
-    first: &Suitable,
-    last: u64,
-    k: usize,
-    consider: &mut impl FnMut(u64) -> bool,
-) {
-    for seed in 0..host.nodes.len() {
-        if first.mask >> seed & 1 == 0 {
-            continue;
-        }
-        let near = host.shape.near[seed].iter().map(|n| usize::from(*n));
-        let mut near: Vec<usize> = near.filter(|n| last >> n & 1 == 1 && *n != seed).collect();
-        near.sort_by(|a, b| {
-            let distance = |n: &usize| host.shape.distances[seed][*n];
-            distance(a).cmp(&distance(b)).then(first.weights[*b].total_cmp(&first.weights[*a]))
-        });
-        consider(near.iter().take(k - 1).fold(1 << seed, |set, n| set | 1 << n));
-    }
 }

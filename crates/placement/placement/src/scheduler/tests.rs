@@ -1,6 +1,8 @@
 //! Compares the scheduler with a brute-force reference and checks the reservation rules. Tests that need a store are in
 //! `tests/`.
 
+mod capacity;
+
 use super::*;
 use crate::host::{Device, DeviceKind, Node, Pool};
 use crate::request::{

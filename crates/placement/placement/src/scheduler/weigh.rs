@@ -53,6 +53,8 @@ pub struct Weights {
     pub device: f32,
     /// Prefers virtual nodes close to each other.
     pub distance: f32,
+    /// Prefers nodes that leave room for the most further virtual machines with as many, equally large virtual nodes.
+    pub capacity: f32,
 }
 
 impl Default for Weights {
@@ -66,6 +68,7 @@ impl Default for Weights {
             locality: 4.0,
             device: 1.0,
             distance: 2.0,
+            capacity: 8.0,
         }
     }
 }

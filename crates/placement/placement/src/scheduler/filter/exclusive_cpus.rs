@@ -17,22 +17,41 @@ impl NodeFilter for ExclusiveCpus {
         if c.demand.cpu != CpuPolicy::Exclusive {
             return None;
         }
-        let threads = u32::from(c.shape.threads);
-        let cores = match c.demand.smt {
-            SmtPolicy::Prefer => 0,
-            SmtPolicy::Avoid => c.cell.vcpus,
-            // Only whole cores qualify: cores must have siblings, and the number of virtual CPUs must be a multiple of
-            // the threads per core.
-            SmtPolicy::Require if threads < 2 || !c.cell.vcpus.is_multiple_of(threads) => {
-                return Some(Shortage { needed: c.cell.vcpus.into(), available: 0 });
-            }
-            SmtPolicy::Require => c.cell.vcpus / threads,
+        let Some(cores) = whole_cores(c) else {
+            return Some(Shortage { needed: c.cell.vcpus.into(), available: 0 });
         };
-        let needed = c.demand.exclusive(c.cell, c.shape.threads);
-        // Fewest CPUs that carry the current shared virtual CPUs.
-        let kept = (c.state.shared * 100).div_ceil(c.overcommit_percent.max(1));
-        let free = u32::from(c.state.free_cpus).saturating_sub(kept);
         Shortage::unless(cores.into(), c.state.free_cores.into())
-            .or_else(|| Shortage::unless(needed.into(), free.into()))
+            .or_else(|| Shortage::unless(cpus(c).into(), spare_cpus(c).into()))
     }
+    fn copies(&self, c: &Candidate<'_>) -> u64 {
+        if c.demand.cpu != CpuPolicy::Exclusive {
+            return u64::MAX;
+        }
+        let by_cores = whole_cores(c).map_or(Some(0), |cores| u32::from(c.state.free_cores).checked_div(cores));
+        let by_cpus = spare_cpus(c).checked_div(cpus(c));
+        by_cores.into_iter().chain(by_cpus).min().map_or(u64::MAX, u64::from)
+    }
+}
+
+/// Number of whole cores that the virtual node needs. `None` if the node cannot supply whole cores only: they have no
+/// siblings, or the number of virtual CPUs is not a multiple of the threads per core.
+fn whole_cores(c: &Candidate<'_>) -> Option<u32> {
+    let threads = u32::from(c.shape.threads);
+    match c.demand.smt {
+        SmtPolicy::Prefer => Some(0),
+        SmtPolicy::Avoid => Some(c.cell.vcpus),
+        SmtPolicy::Require if threads < 2 || !c.cell.vcpus.is_multiple_of(threads) => None,
+        SmtPolicy::Require => Some(c.cell.vcpus / threads),
+    }
+}
+
+/// Number of CPUs that the virtual node needs.
+fn cpus(c: &Candidate<'_>) -> u32 {
+    c.demand.exclusive(c.cell, c.shape.threads)
+}
+
+/// Number of free CPUs besides the fewest that carry the shared virtual CPUs.
+fn spare_cpus(c: &Candidate<'_>) -> u32 {
+    let kept = (c.state.shared * 100).div_ceil(c.overcommit_percent.max(1));
+    u32::from(c.state.free_cpus).saturating_sub(kept)
 }

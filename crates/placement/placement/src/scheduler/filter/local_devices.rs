@@ -21,4 +21,8 @@ impl NodeFilter for LocalDevices {
             Shortage::unless(wanted, here.map(|((d, _), used)| u64::from(d.slots - u32::from(*used))).sum())
         })
     }
+    fn copies(&self, _: &Candidate<'_>) -> u64 {
+        // Only the first virtual node needs them.
+        u64::MAX
+    }
 }

@@ -16,4 +16,8 @@ impl NodeFilter for Overhead {
         c.demand.page_kib?;
         Shortage::unless(c.cell.overhead_mib, free_mib(c.host, c.at, None))
     }
+    fn copies(&self, c: &Candidate<'_>) -> u64 {
+        let needed = c.demand.page_kib.map_or(0, |_| c.cell.overhead_mib);
+        free_mib(c.host, c.at, None).checked_div(needed).unwrap_or(u64::MAX)
+    }
 }

@@ -27,4 +27,7 @@ impl NodeFilter for SharedCpus {
         }
         Shortage::unless(needed.into(), room(c).min(c.state.free_cpus.into()).into())
     }
+    fn copies(&self, c: &Candidate<'_>) -> u64 {
+        room(c).checked_div(c.demand.shared(c.cell)).map_or(u64::MAX, u64::from)
+    }
 }

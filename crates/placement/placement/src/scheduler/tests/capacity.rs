@@ -1,0 +1,93 @@
+//! Virtual machines with several virtual nodes fill hosts to their capacity.
+
+use super::*;
+use crate::scheduler::{Strategy, capacity};
+use longma_random::SplitMix64;
+
+/// CPUs of each node of the hosts below.
+const NODE_CPUS: u32 = 16;
+
+/// A scheduler with one host on which other virtual machines leave `rooms[n]` CPUs free on node `n`.
+fn with_rooms(rooms: &[u32], strategy: Strategy) -> Scheduler {
+    let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 1);
+    scheduler.put_host(&small("h", rooms.len() as u32, NODE_CPUS / 2)).unwrap();
+    for (node, room) in rooms.iter().enumerate() {
+        // CPU 0 is reserved.
+        let taken = NODE_CPUS - u32::from(node == 0) - room;
+        if taken > 0 {
+            let other = exclusive("other", taken, 64);
+            let placement = scheduler.decide_on(&other, "h", &[node as u32], None).unwrap();
+            scheduler.take(&placement).unwrap();
+        }
+    }
+    scheduler
+}
+
+/// Number of virtual machines with one CPU on each of `cells` nodes that the scheduler places until it refuses one.
+fn placed(rooms: &[u32], cells: u32, strategy: Strategy) -> u32 {
+    let mut scheduler = with_rooms(rooms, strategy);
+    let request = Request { virtual_nodes: Some(cells), ..exclusive("vm", cells, 64) };
+    (0..).find(|_| scheduler.place(&request).is_err()).unwrap()
+}
+
+#[test]
+fn a_large_node_is_used_by_every_machine_of_two_nodes() {
+    assert_eq!(placed(&[3, 1, 1, 0], 2, Strategy::Numa), 2);
+    assert_eq!(placed(&[1, 1, 2, 0], 2, Strategy::Numa), 2);
+}
+
+#[test]
+fn hosts_fill_to_their_capacity_and_never_less_than_by_first_fit() {
+    let mut random = SplitMix64::new(4242);
+    for (nodes, cells) in [(4, 2), (8, 2), (8, 4)] {
+        for _ in 0..30 {
+            let rooms: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
+            let (ours, first_fit) =
+                (placed(&rooms, cells, Strategy::Numa), placed(&rooms, cells, Strategy::FirstFit));
+            let possible = capacity::copies(&rooms, cells as usize);
+            assert_eq!(ours, possible, "{rooms:?}, {cells} virtual nodes");
+            assert!(ours >= first_fit, "{rooms:?}: first fit places {first_fit}");
+        }
+    }
+}
+
+/// Memory, cores and shared CPUs limit the capacity too.
+#[test]
+fn the_scarcest_resource_of_each_node_counts() {
+    let shared = |memory_mib| Request { virtual_nodes: Some(2), ..Request::new("vm", 2, memory_mib) };
+    for (request, possible) in [
+        // Room by memory: 5, 1, 1 and 1 virtual nodes; CPUs for many more.
+        (shared(2 * 3000), 3),
+        // Three whole cores on each node: one CPU is reserved for the host or carries another virtual machine.
+        (Request { smt: SmtPolicy::Avoid, ..Request { virtual_nodes: Some(2), ..exclusive("vm", 2, 64) } }, 6),
+    ] {
+        let mut scheduler = scheduler(&[small("h", 4, 4)]);
+        for node in 1..4 {
+            let other = Request::new("other", 1, 16384 - 4000);
+            let placement = scheduler.decide_on(&other, "h", &[node], None).unwrap();
+            scheduler.take(&placement).unwrap();
+        }
+        let count = (0..).find(|_| scheduler.place(&request).is_err()).unwrap();
+        assert_eq!(count, possible, "{request:?}");
+    }
+}
+
+#[test]
+fn the_larger_virtual_nodes_find_the_larger_nodes_of_a_wide_host() {
+    let mut host = small("h", 32, 4);
+    let distance = |a: usize, b: usize| if a == b { 10 } else { 16 + 16 * u32::from(a / 8 != b / 8) };
+    host.distances = (0..32).map(|a| (0..32).map(|b| distance(a, b)).collect()).collect();
+    let mut scheduler = scheduler(&[host]);
+    // Nodes 3, 17 and 29 have five CPUs left, the others two.
+    for node in 0..32 {
+        let free = if [3, 17, 29].contains(&node) { 5 } else { 2 };
+        let other = exclusive("other", 8 - u32::from(node == 0) - free, 64);
+        let placement = scheduler.decide_on(&other, "h", &[node], None).unwrap();
+        scheduler.take(&placement).unwrap();
+    }
+    // Virtual nodes of three, three, three and two CPUs.
+    let request = Request { virtual_nodes: Some(4), ..exclusive("vm", 11, 64) };
+    let placement = scheduler.place(&request).unwrap();
+    let nodes: BTreeSet<u32> = placement.cells[..3].iter().map(|c| c.node).collect();
+    assert_eq!(nodes, [3, 17, 29].into());
+}
