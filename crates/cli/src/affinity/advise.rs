@@ -6,17 +6,21 @@ use super::option_scope::{self, Method};
 use super::sweep::{LoadOptions, Testbed, measure, processor};
 use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
-use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
+use longma_affinity::advice::{
+    Abilities, Candidate, Commands, Measured, Race, Spread, candidates, commands, measured,
+};
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::netns_testbed;
-use longma_affinity::pairs::{all_pairs, pairs_of};
+use longma_affinity::pairs::{Pair, all_pairs, pairs_of};
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use longma_affinity::vary::{Variant, variants, words as in_words};
+use longma_cpu_set::CpuSet;
 use longma_text::display_path;
+use longma_topology::CpuLocation;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -80,12 +84,28 @@ struct Advice {
     is_from_lab: bool,
     /// A description of the measured machine, if it is not this one.
     other_machine: Option<String>,
+    places: Vec<CpuLocation>,
+    /// CPUs of applications; `None` if all.
+    allowed: Option<CpuSet>,
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
     measured: Option<Measured>,
     /// The interface settings of the measurement, if settings were varied.
     variant: Variant,
+}
+
+impl Advice {
+    /// Where the queues go around a pair.
+    fn spread(&self, pair: Pair) -> Spread {
+        // The driver of another machine cannot be asked.
+        let abilities = match self.other_machine {
+            None => Abilities::of(&Tree::live(), &self.nic),
+            Some(_) => Abilities::default(),
+        };
+        let is_software = matches!(self.steering, Steering::Rps { .. });
+        Spread::of(&self.places, &[(&self.nic, abilities)], pair, self.allowed.as_ref(), is_software)
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -98,14 +118,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map(|measured| measured.choice.pair)
         .or(first)
         .ok_or("there is no CPU to choose")?;
-    let commands = commands(&advice.steering, pair);
+    let spread = advice.spread(pair);
+    let commands = commands(&[&advice.nic], &spread);
     if arguments.format == Format::Json {
         return print_json(&json!({
-            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands, "elsewhere": advice.other_machine,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "queues": spread, "commands": commands,
+            "elsewhere": advice.other_machine,
             "topology": advice.ranking.iter().take(arguments.candidates()).collect::<Vec<_>>(),
         }));
     }
-    print(&text(&advice, &commands))
+    print(&text(&advice, &spread, &commands))
 }
 
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
@@ -215,6 +237,8 @@ fn advice_from_results(results: &Results) -> Advice {
     Advice {
         is_from_lab: is_from_lab(header),
         other_machine: other_machine(header),
+        places: header.places.clone(),
+        allowed: None,
         nic,
         steering,
         measured: measured(&Analysis::of(results), &ranking),
@@ -236,6 +260,8 @@ fn advice_from_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>>
         is_from_lab: false,
         other_machine: None,
         ranking: candidates(&places, &nic, &pairs_of(&flows, &applications)),
+        places,
+        allowed,
         nic,
         steering,
         measured: None,
@@ -243,7 +269,21 @@ fn advice_from_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>>
     })
 }
 
-fn text(advice: &Advice, commands: &Commands) -> String {
+/// How many queues are used, and on which CPUs; empty for a single one.
+fn queues(spread: &Spread) -> String {
+    let (used, all) = spread.counts();
+    if all < 2 {
+        return String::new();
+    }
+    let of = if used < all { format!("{used} of the {all} queues") } else { format!("the {all} queues") };
+    format!(
+        "With more flows: {of} on CPUs {}, applications on CPUs {}. ",
+        spread.flows(),
+        spread.applications
+    )
+}
+
+fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
     let name = &advice.nic.name;
     let (mut words, mut next) = (String::new(), String::new());
     if let Some(measured) = &advice.measured {
@@ -303,6 +343,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         );
         next.push_str("To measure, add --connect HOST or --lab.");
     }
+    let next = queues(spread) + &next;
     let mut text = wrapped("", &words, width());
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));
@@ -315,9 +356,10 @@ fn text(advice: &Advice, commands: &Commands) -> String {
     );
     let _ = write!(
         text,
-        "\nWhenever the interface appears, /etc/udev/rules.d/90-longma-affinity.rules:\n{}",
+        "\nWhenever the device appears, /etc/udev/rules.d/90-longma-affinity.rules:\n{}",
         indented(&commands.udev)
     );
+    let _ = write!(text, "\nwith the script {}:\n{}", commands.script_path, indented(&commands.script));
     if !commands.keep.is_empty() {
         let _ =
             write!(text, "\nTo keep other programs from changing it:\n{}", indented_lines(&commands.keep));

@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Leave flows with this local or remote port alone; may be repeated.
     #[arg(long = "exclude-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
+    /// Leave flows alone whose thread receives and sends less than this many megabits (10^6 bits) per second in sum.
+    #[arg(long, value_name = "MBIT", default_value_t = 100.0, value_parser = rate)]
+    min_rate: f64,
     /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
@@ -52,6 +55,12 @@ pub struct Arguments {
     /// Output format; `json` prints one line per decision.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+/// A rate in megabits per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: Option<f64> = text.parse().ok();
+    rate.filter(|rate| (0.0..=1e7).contains(rate)).ok_or("give a number of Mb/s from 0 to 10000000".into())
 }
 
 /// Interval at which a sleep checks for a request to stop.
@@ -167,12 +176,13 @@ impl Session<'_> {
 
     /// Describes the excluded objects.
     fn left_alone(&self) -> String {
-        let Arguments { cpus, irqs, processes, ports, .. } = self.arguments;
-        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs except {cpus}")).collect();
+        let Arguments { cpus, irqs, processes, ports, min_rate, .. } = self.arguments;
+        let mut words: Vec<String> = vec![format!("flows below {min_rate} Mb/s")];
+        words.extend(cpus.iter().map(|cpus| format!("all CPUs except {cpus}")));
         words.extend(irqs.iter().map(|irq| format!("interrupt {irq}")));
         words.extend(processes.iter().map(|process| format!("process {process}")));
         words.extend(ports.iter().map(|port| format!("port {port}")));
-        if words.is_empty() { String::new() } else { format!("; left alone: {}", words.join(", ")) }
+        format!("; left alone: {}", words.join(", "))
     }
 
     fn exclusions(&self) -> Exclusions {
@@ -181,6 +191,7 @@ impl Session<'_> {
             irqs: self.arguments.irqs.iter().copied().collect(),
             processes: self.arguments.processes.iter().cloned().collect(),
             ports: self.arguments.ports.iter().copied().collect(),
+            min_bytes: self.arguments.min_rate * 1e6 / 8.0,
         }
     }
 

@@ -3,16 +3,17 @@
 //!
 //! Source: Hanford et al. 2014: the best pairs are different cores of the NIC's socket.
 
+mod commands;
 mod race;
+mod spread;
 
+pub use commands::{Commands, commands};
 pub use race::{Race, Round};
+pub use spread::{Abilities, Queues, Spread, Target};
 
 use crate::analysis::{Analysis, PairResult, differ};
 use crate::interface::Nic;
 use crate::pairs::{Class, Pair, classify};
-use crate::setting::Setting;
-use crate::steering::Steering;
-use longma_text::quote_for_shell;
 use longma_topology::CpuLocation;
 use serde::Serialize;
 
@@ -42,19 +43,6 @@ pub struct Measured {
     /// The recommended pair: among the best pair and the insignificantly different ones within 1 % of it, the one that
     /// the topology ranks first.
     pub choice: PairResult,
-}
-
-/// Commands that apply a recommendation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Commands {
-    /// Commands for a root shell that take effect immediately.
-    pub now: Vec<String>,
-    /// A systemd drop-in for the application's service.
-    pub systemd: String,
-    /// A udev rule that steers the flows whenever the interface appears.
-    pub udev: String,
-    /// Instructions that keep services from reverting the settings.
-    pub keep: Vec<String>,
 }
 
 /// Ranks pairs by topology: close to the NIC first, then by class. CPU 0 comes last, because most other work runs on
@@ -97,51 +85,6 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
         choice,
         best: (*best).clone(),
     })
-}
-
-/// The commands that apply a pair to the flows that `steering` controls.
-pub fn commands(steering: &Steering, pair: Pair) -> Commands {
-    let write = |(setting, value): (Setting, String)| {
-        let path = setting.path()?;
-        Some(format!("echo {value} > {}", quote_for_shell(&format!("/{path}"))))
-    };
-    let settings = steering.towards(pair.flow);
-    let writes: Vec<String> = settings.iter().cloned().filter_map(write).collect();
-    let cpu = pair.application;
-    let mut now = writes.clone();
-    now.push(format!("taskset -cp {cpu} PID          # a running application"));
-    now.push(format!("taskset -c {cpu} COMMAND       # or a new one"));
-    let (Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. }) = steering;
-    let keep = match steering {
-        Steering::Interrupts { irqs, .. } => {
-            let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
-            vec![format!("exclude them from irqbalance: IRQBALANCE_ARGS=\"{}\"", bans.join(" "))]
-        }
-        Steering::Rps { .. } => Vec::new(),
-    };
-    Commands {
-        now,
-        systemd: format!("[Service]\nCPUAffinity={cpu}\n"),
-        udev: udev(interface.name(), &writes),
-        keep,
-    }
-}
-
-/// A udev rule that writes the settings when the interface appears.
-fn udev(interface: &str, writes: &[String]) -> String {
-    if !interface.chars().all(is_plain) {
-        // udev would interpret patterns, substitutions and quotes in the name.
-        return format!(
-            "# no rule: the name `{interface}` has characters that are special in udev rules; rename the interface\n"
-        );
-    }
-    let joined = writes.join("; ");
-    format!("ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{interface}\", RUN+=\"/bin/sh -c '{joined}'\"\n")
-}
-
-/// Characters without special meaning to shells and udev.
-fn is_plain(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+')
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub enum DriverFact {
     Channels,
     /// Maximum number of receive queues.
     ChannelsMost,
+    /// Number of queues that both receive and send.
+    CombinedChannels,
 }
 
 /// Location of a property: the command that reads the structure, the command that writes it (if supported here), and
@@ -48,7 +50,7 @@ const ETH_FLAG_LRO_BIT: u32 = 15;
 
 impl DriverFact {
     /// All properties.
-    pub const ALL: [DriverFact; 10] = [
+    pub const ALL: [DriverFact; 11] = [
         Self::Gro,
         Self::Lro,
         Self::Tso,
@@ -59,6 +61,7 @@ impl DriverFact {
         Self::RxUsecs,
         Self::Channels,
         Self::ChannelsMost,
+        Self::CombinedChannels,
     ];
 
     fn location(self) -> Location {
@@ -78,6 +81,7 @@ impl DriverFact {
             // order.
             Self::ChannelsMost => at(0x3c, None, 1),
             Self::Channels => at(0x3c, None, 5),
+            Self::CombinedChannels => at(0x3c, None, 8),
         }
     }
 }

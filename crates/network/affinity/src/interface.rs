@@ -15,6 +15,9 @@ pub struct Nic {
     pub name: Interface,
     /// Driver; `None` for virtual interfaces.
     pub driver: Option<String>,
+    /// Its device; `None` for virtual interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// NUMA node that it is attached to; `None` if the system does not report one.
     pub node: Option<u32>,
     /// Link speed in Mbit/s; `None` if not reported, as for virtual interfaces.
@@ -29,6 +32,15 @@ pub struct Nic {
     pub tx_queues: Vec<u32>,
     /// Interrupts for received packets, recognized by name; all interrupts if no name matches.
     pub irqs: Vec<Irq>,
+}
+
+/// The device of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Name on its bus, such as a PCI address.
+    pub name: String,
+    /// Port of a device with several interfaces, if the driver reports it.
+    pub port: Option<u32>,
 }
 
 /// An interrupt.
@@ -71,6 +83,10 @@ pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
     Some(Nic {
         name: name.clone(),
         driver: last(&format!("{base}/device/driver")),
+        device: last(&format!("{base}/device")).map(|name| {
+            let port = number("dev_port").and_then(|port| u32::try_from(port).ok());
+            Device { name, port }
+        }),
         node: node.and_then(|node| u32::try_from(node).ok()),
         speed_mbps: number("speed").filter(|speed| (1..u64::from(u32::MAX)).contains(speed)),
         mtu: number("mtu"),

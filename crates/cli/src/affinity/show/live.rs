@@ -198,6 +198,7 @@ mod tests {
         let nic = Nic {
             name: name.clone(),
             driver: Some("mlx4".into()),
+            device: None,
             node: Some(0),
             speed_mbps: None,
             mtu: None,

@@ -10,6 +10,7 @@ pub(super) fn nic(node: Option<u32>) -> Nic {
     Nic {
         name,
         driver: None,
+        device: None,
         node,
         speed_mbps: None,
         mtu: None,
@@ -60,37 +61,6 @@ fn topology_decides_only_where_the_measurement_does_not() {
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.5, 31.5, 29.5]), Class::SameCpu);
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[40.0, 41.0, 39.0]), Class::SameCpu);
     assert_eq!(choice(&[30.0], &[30.1]), Class::SameCpu);
-}
-
-#[test]
-fn commands_write_what_the_sweep_writes() {
-    let steering =
-        Steering::Interrupts { interface: "eth0".parse().unwrap(), irqs: vec![38, 40], queues: vec![0] };
-    let commands = commands(&steering, Pair { flow: 33, application: 2 });
-    assert_eq!(commands.now[0], "echo 33 > /proc/irq/38/smp_affinity_list");
-    assert!(commands.now.contains(&"echo 0 > /sys/class/net/eth0/queues/rx-0/rps_cpus".into()));
-    assert_eq!(commands.systemd, "[Service]\nCPUAffinity=2\n");
-    assert!(commands.udev.contains("NAME==\"eth0\"") && commands.udev.contains("echo 33 > /proc/irq/40/"));
-    assert_eq!(commands.keep, ["exclude them from irqbalance: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]);
-}
-
-/// The kernel allows every character in a name except `/`, `:` and white space. sh(1) must parse the command back to
-/// the intended path.
-#[test]
-fn commands_for_an_interface_with_any_name_write_to_its_files_and_do_nothing_else() {
-    for name in ["a;id", "$(id)", "x'y", "a\"b", "*", "`id`", "a&b", "eth0.100"] {
-        let steering = Steering::Rps { interface: name.parse().unwrap(), queues: vec![0] };
-        let commands = commands(&steering, Pair { flow: 0, application: 1 });
-        let path = commands.now[0].strip_prefix("echo 1 > ").unwrap();
-        let script = format!("printf %s {path}");
-        let read = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-        assert_eq!(
-            String::from_utf8(read.stdout).unwrap(),
-            format!("/sys/class/net/{name}/queues/rx-0/rps_cpus")
-        );
-        assert_eq!(commands.udev.starts_with("# no rule"), name != "eth0.100", "{}", commands.udev);
-        assert_eq!(commands.udev.lines().count(), 1);
-    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
     let nic = Nic {
         name: name(),
         driver: None,
+        device: None,
         node: Some(0),
         speed_mbps: Some(40_000),
         mtu: Some(9000),

@@ -58,6 +58,8 @@ pub struct Exclusions {
     pub processes: BTreeSet<String>,
     /// Ports, local or remote, whose flows are ignored.
     pub ports: BTreeSet<u16>,
+    /// Bytes per second that the flows of a thread must carry together; otherwise it and its flows are left alone.
+    pub min_bytes: f64,
 }
 
 impl Exclusions {
@@ -278,16 +280,15 @@ impl Tuner {
             let cpu = self.ours.get(&queue.setting).and_then(|cpus| cpus.iter().next()).or(queue.cpu);
             placing.queues.push(cpu.filter(|cpu| online.contains(*cpu)));
         }
-        for thread in &observation.threads {
+        let busy = busy(observation, &self.exclusions);
+        for (index, thread) in observation.threads.iter().enumerate() {
             let why = self.thread_is_taken(observation, thread);
             if let Some(why) = &why {
                 self.log(Act::LeftAlone, &thread_name(thread), why, decisions);
             }
             let open: CpuSet = thread.open.iter().filter(|cpu| usable.contains(*cpu)).collect();
-            model.threads.push(model::Thread {
-                load: thread.load,
-                open: (why.is_none() && !open.is_empty()).then_some(open),
-            });
+            let may_move = why.is_none() && busy[index] && !open.is_empty();
+            model.threads.push(model::Thread { load: thread.load, open: may_move.then_some(open) });
             // Use the thread's affinity and not its current CPU, which may change at any time.
             let bound = self.ours.get(&thread.setting()).unwrap_or(&thread.bound);
             let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
@@ -344,17 +345,30 @@ fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
     }
 }
 
+/// Which threads have flows that carry enough bytes to be moved.
+fn busy(observation: &Observation, exclusions: &Exclusions) -> Vec<bool> {
+    // A flow of an unknown rate may be a busy one.
+    let mut bytes = vec![0.0; observation.threads.len()];
+    for flow in &observation.flows {
+        if let Some(thread) = flow.thread {
+            bytes[thread] += flow.known_bytes().unwrap_or(f64::INFINITY);
+        }
+    }
+    bytes.into_iter().map(|bytes| bytes >= exclusions.min_bytes).collect()
+}
+
 /// The weights between queues and threads. If a flow's queue is unknown, its bytes are divided among the queues of the
 /// interface by their interrupt rates.
 fn links(observation: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    let busy = busy(observation, exclusions);
     for flow in &observation.flows {
         let is_excluded = [flow.local, flow.remote].iter().any(|end| exclusions.ports.contains(&end.port()));
-        let Some(thread) = flow.thread.filter(|_| !is_excluded) else { continue };
+        let Some(thread) = flow.thread.filter(|thread| !is_excluded && busy[*thread]) else { continue };
         let queues = queues_of(flow, &observation.queues);
         let all: f64 = queues.iter().filter_map(|index| observation.queues[*index].interrupts).sum();
         // Without rates, all flows count the same.
-        let bytes = if flow.received.is_none() && flow.sent.is_none() { 1.0 } else { flow.bytes() };
+        let bytes = flow.known_bytes().unwrap_or(1.0);
         for index in &queues {
             let part = if all > 0.0 {
                 observation.queues[*index].interrupts.unwrap_or(0.0) / all
@@ -407,7 +421,7 @@ fn reason(observation: &Observation, model: &Model, from: &Placing, change: &Mov
         model.links.iter().filter(of_change).max_by(|one, other| one.weight.total_cmp(&other.weight))
     else {
         return format!(
-            "the CPUs there have spare capacity (cost {:.2} to {:.2})",
+            "the CPUs there have spare capacity; cost of all flows {:.2} to {:.2} classes",
             change.before, change.after
         );
     };
@@ -431,7 +445,7 @@ fn reason(observation: &Observation, model: &Model, from: &Placing, change: &Mov
         .map(|flow| flow.bytes() * 8e-9)
         .sum::<f64>();
     format!(
-        "{} has flows of {gbps:.2} Gb/s by {}; {lies}; cost {:.2} to {:.2}",
+        "{} has flows of {gbps:.2} Gb/s by {}; {lies}; cost of all flows {:.2} to {:.2} classes",
         thread_name(thread),
         observation.queues[link.queue].name,
         change.before,

@@ -317,3 +317,73 @@ fn without_a_usable_hash_a_flow_counts_for_all_queues() {
         assert_eq!(links.len(), 4, "{links:?}");
     }
 }
+
+#[test]
+fn flows_below_the_minimum_rate_are_left_alone() {
+    let moved = |gbps: f64, min_gbps: f64| {
+        let (host, folder) = (host(), tempfile::tempdir().unwrap());
+        let mut journal = journal(&host, &folder);
+        let exclusions = Exclusions { min_bytes: min_gbps * 125e6, ..Default::default() };
+        let (mut watch, mut tuner) = (watch(), Tuner::new(exclusions));
+        for second in 0..4 {
+            host.put_sockets(vec![socket(1, 100, Some(second << 40))]);
+            let mut observation = watch.look(&host);
+            observation.flows.iter_mut().for_each(|flow| flow.received = Some(gbps * 125e6));
+            tuner.step(&observation, Some(&mut journal), Duration::from_secs(second)).unwrap();
+        }
+        host.thread_cpus(7).unwrap().to_string() != "0-3" || host.read(IRQ).unwrap() != "0-3"
+    };
+    assert!(moved(2.0, 0.1));
+    assert!(!moved(0.05, 0.1));
+    assert!(moved(0.05, 0.0));
+}
+
+/// Sixteen CPUs on two sockets, a NIC with 16 queues on the second one, and a process with a flow for each queue. The
+/// kernel delivers all interrupts to CPU 8, as far as their affinity permits.
+#[test]
+fn sixteen_queues_are_spread_over_the_nics_node() {
+    let mut host = FakeHost::with(&[
+        ("sys/class/net/eth0/device/numa_node", "1"),
+        ("sys/class/net/eth0/operstate", "up"),
+        ("proc/irq/default_smp_affinity", "ffff"),
+    ]);
+    host.cpus = crate::fake::topology(2, 1, 8, 1);
+    host.addresses = vec!["192.0.2.7".parse().unwrap()];
+    let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
+    host.rss_table = Some(crate::rss_table::RssTable { key, table: (0..16).collect(), ports: [true; 2] });
+    let folder = tempfile::tempdir().unwrap();
+    for queue in 0..16 {
+        host.put(&format!("sys/class/net/eth0/queues/rx-{queue}/rps_cpus"), "0");
+        host.put(&format!("proc/irq/{}/smp_affinity_list", 50 + queue), "0-15");
+        host.put(&format!("proc/irq/{}/effective_affinity_list", 50 + queue), "8");
+        host.put(&format!("proc/{}/fd/3", 100 + queue), &format!("-> socket:[{}]", 1000 + queue));
+        host.put(&format!("proc/{0}/task/{0}/stat", 100 + queue), &stat("reader", 0, queue));
+        host.put_thread(100 + queue, "0-15".parse().unwrap());
+    }
+    let mut journal = journal(&host, &folder);
+    let (mut watch, mut tuner) = (watch(), Tuner::new(Exclusions::default()));
+    let mut used: BTreeSet<u32> = BTreeSet::new();
+    for second in 1..5u64 {
+        let sockets = |queue: u32| socket(queue as u16 + 1, 1000 + queue, Some(second << 40));
+        host.put_sockets((0..16).map(sockets).collect());
+        let line = |queue| {
+            format!(" {}: 0 0 0 0 0 0 0 0 {} 0 0 0 0 0 0 0 PCI eth0-TxRx-{queue}", 50 + queue, 100 * second)
+        };
+        let head: String = (0..16).map(|cpu| format!(" CPU{cpu}")).collect();
+        host.put("proc/interrupts", &format!("{head}\n{}", (0..16).map(line).collect::<Vec<_>>().join("\n")));
+        let observation = watch.look(&host);
+        used.extend(observation.flows.iter().filter_map(|flow| flow.queue));
+        tuner.step(&observation, Some(&mut journal), Duration::from_secs(second)).unwrap();
+    }
+    let mut counts = BTreeMap::new();
+    for queue in &used {
+        let cpus = host.read(&format!("proc/irq/{}/smp_affinity_list", 50 + queue)).unwrap();
+        *counts.entry(cpus.parse::<u32>().unwrap_or(8)).or_insert(0) += 1;
+    }
+    assert!(used.len() > 8 && counts.len() == 8 && counts.keys().all(|cpu| *cpu >= 8), "{counts:?}");
+    assert!(counts.values().all(|count| *count <= 2), "{counts:?}");
+    for queue in 0..16 {
+        assert!(host.thread_cpus(100 + queue).unwrap().iter().all(|cpu| cpu >= 8));
+    }
+    assert!(journal.restore().unwrap().is_whole());
+}

@@ -45,13 +45,13 @@ fn queue_moves(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, queue: 
     let least = least_gain(placement.layout.queue_weight[queue]);
     let better = chooser.better_for_queue(placement, queue, was, least);
     placement.put_queue(queue, better.or(was));
-    let is_far = was.is_some_and(|cpu| placement.layout.is_far(queue, cpu));
-    better.is_some() || is_far && comes_near(placement, chooser, queue)
+    let is_bad = |cpu| placement.layout.is_far(queue, cpu) || placement.crowd(cpu).0 > 1;
+    better.is_some() || was.is_some_and(is_bad) && moves_with_threads(placement, chooser, queue)
 }
 
-/// Moves a queue that is far from its NIC together with the threads that mostly use it, if they cost less near the NIC.
-/// By themselves, the queue and the threads keep each other where they are.
-fn comes_near(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, queue: usize) -> bool {
+/// Moves a queue that is far from its NIC or shares its CPU, together with the threads that mostly use it, if they cost
+/// less elsewhere. By themselves, the queue and the threads may keep each other where they are.
+fn moves_with_threads(placement: &mut Placement<'_>, chooser: &mut Chooser<'_>, queue: usize) -> bool {
     let layout = placement.layout;
     let mostly_uses = |(thread, weight): &&(usize, f64)| {
         layout.open_of_thread(*thread).is_some() && 2.0 * weight >= layout.thread_weight[*thread]

@@ -1,0 +1,165 @@
+//! The commands that apply a recommendation: for a shell, for a service, and for whenever the NIC appears.
+
+use super::spread::{Queues, Spread, Target};
+use crate::interface::Nic;
+use crate::setting::Setting;
+use longma_cpu_set::CpuSet;
+use longma_text::quote_for_shell;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Commands that apply a recommendation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Commands {
+    /// Commands for a root shell that take effect immediately.
+    pub now: Vec<String>,
+    /// A systemd drop-in for the application's service.
+    pub systemd: String,
+    /// Path of the script that the udev rule runs.
+    pub script_path: String,
+    /// The script. It finds interrupts by their names, since their numbers may differ after the next start.
+    pub script: String,
+    /// A udev rule that runs the script whenever the NIC's device appears.
+    pub udev: String,
+    /// Instructions that keep services from reverting the settings.
+    pub keep: Vec<String>,
+}
+
+/// Shell function that prints the number of the interrupt with a name.
+const IRQ: &str =
+    r#"irq() { awk -v name="$1" '$NF == name { sub(":", "", $1); print $1; exit }' /proc/interrupts; }"#;
+/// Shell function that waits until an interrupt exists. Some drivers request theirs only when the interface comes up.
+const WAIT: &str = r#"await() { for try in $(seq 60); do [ -n "$(irq "$1")" ] && return; sleep 1; done; }"#;
+
+/// The commands that direct the queues of `nics` as `spread` says. Both name the same NICs in the same order.
+pub fn commands(nics: &[&Nic], spread: &Spread) -> Commands {
+    let cpus = &spread.applications;
+    let each = || nics.iter().copied().zip(&spread.nics);
+    // The driver may give the interrupts other numbers when the number of queues changes.
+    let is_renumbered = spread.nics.iter().any(|queues| count_command(queues).is_some());
+    let mut now: Vec<String> = is_renumbered.then(|| IRQ.into()).into_iter().collect();
+    now.extend(each().flat_map(|(nic, queues)| settings(nic, queues, is_renumbered)));
+    now.push(format!("taskset -cp {cpus} PID          # a running application"));
+    now.push(format!("taskset -c {cpus} COMMAND       # or a new one"));
+    let name = nics.first().map_or("", |nic| nic.name.name());
+    let script_path = format!("/usr/local/sbin/longma-affinity-{name}");
+    Commands {
+        now,
+        systemd: format!("[Service]\nCPUAffinity={cpus}\n"),
+        script: script(&each().collect::<Vec<_>>()),
+        udev: nics.iter().map(|nic| udev(nic, &script_path)).collect(),
+        script_path,
+        keep: bans(spread),
+    }
+}
+
+/// The command that changes the number of queues, if it changes.
+fn count_command(queues: &Queues) -> Option<String> {
+    let is_combined = queues.abilities.is_combined.filter(|_| queues.used.len() < queues.count)?;
+    let kind = if is_combined { "combined" } else { "rx" };
+    Some(format!("ethtool -L {} {kind} {}", quoted(queues), queues.used.len()))
+}
+
+fn quoted(queues: &Queues) -> String {
+    quote_for_shell(queues.interface.name())
+}
+
+/// The commands for the queues of a NIC.
+fn settings(nic: &Nic, queues: &Queues, by_name: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    // A driver refuses fewer queues than its table uses.
+    if queues.abilities.has_table && queues.used.len() < queues.count {
+        lines.push(format!("ethtool -X {} equal {}", quoted(queues), queues.used.len()));
+    }
+    lines.extend(count_command(queues));
+    let write = |setting: Setting, value: &str| {
+        let path = setting.path().unwrap_or_default();
+        format!("echo {value} > {}", quote_for_shell(&format!("/{path}")))
+    };
+    let queue_of = |queue: u32| (nic.name.clone(), queue);
+    let mut is_by_interrupt = false;
+    for (target, cpu) in &queues.used {
+        lines.push(match target {
+            Target::Irq { name, .. } if by_name => {
+                is_by_interrupt = true;
+                format!("echo {cpu} > /proc/irq/$(irq {})/smp_affinity_list", quote_for_shell(name))
+            }
+            Target::Irq { number, .. } => {
+                is_by_interrupt = true;
+                write(Setting::Irq(*number), &cpu.to_string())
+            }
+            Target::Rps { queue } => {
+                let (interface, queue) = queue_of(*queue);
+                write(Setting::Rps { interface, queue }, &CpuSet::one(*cpu).mask())
+            }
+        });
+    }
+    // RPS and RFS would move the packets on.
+    let folder = quote_for_shell(&format!("/sys/class/net/{}", nic.name));
+    let off = if is_by_interrupt { "echo 0 > $queue/rps_cpus; " } else { "" };
+    let flows = "[ ! -e $queue/rps_flow_cnt ] || echo 0 > $queue/rps_flow_cnt";
+    lines.push(format!("for queue in {folder}/queues/rx-*; do {off}{flows}; done"));
+    lines
+}
+
+/// The script that applies everything, with interrupts by name.
+fn script(nics: &[(&Nic, &Queues)]) -> String {
+    let mut text = String::from("#!/bin/sh\n");
+    let names = |queues: &Queues| -> Vec<String> {
+        let name = |(target, _): &(Target, u32)| match target {
+            Target::Irq { name, .. } => Some(name.clone()),
+            Target::Rps { .. } => None,
+        };
+        queues.used.iter().filter_map(name).collect()
+    };
+    if nics.iter().any(|(_, queues)| !names(queues).is_empty()) {
+        let _ = write!(text, "{IRQ}\n{WAIT}\n");
+    }
+    for (nic, queues) in nics {
+        let first = names(queues).into_iter().next();
+        text.extend(first.map(|name| format!("await {}\n", quote_for_shell(&name))));
+        text.extend(settings(nic, queues, true).into_iter().map(|line| line + "\n"));
+    }
+    text
+}
+
+/// A udev rule that runs the script when the NIC's device appears, or the interface if it has no device.
+fn udev(nic: &Nic, script: &str) -> String {
+    let name = nic.name.name();
+    let device = nic.device.as_ref().map(|device| (device.name.as_str(), device.port));
+    let (key, value, port) = match device {
+        Some((device, port)) => ("KERNELS", device, port),
+        None => ("NAME", name, None),
+    };
+    if ![value, script].iter().all(|text| text.chars().all(is_plain)) {
+        // udev would interpret patterns, substitutions and quotes in the name.
+        return format!(
+            "# no rule: the name `{name}` has characters that are special in udev rules; rename the interface\n"
+        );
+    }
+    let port = port.map_or(String::new(), |port| format!("ATTR{{dev_port}}==\"{port}\", "));
+    // systemd-run, because udev ends what a rule runs for long.
+    let run = format!("/usr/bin/systemd-run --collect --no-block /bin/sh {script}");
+    format!("ACTION==\"add\", SUBSYSTEM==\"net\", {key}==\"{value}\", {port}RUN+=\"{run}\"\n")
+}
+
+/// Characters without special meaning to shells and udev.
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+' | ':')
+}
+
+fn bans(spread: &Spread) -> Vec<String> {
+    let number = |(target, _): &(Target, u32)| match target {
+        Target::Irq { number, .. } => Some(format!("--banirq={number}")),
+        Target::Rps { .. } => None,
+    };
+    let bans: Vec<String> =
+        spread.nics.iter().flat_map(|queues| queues.used.iter().filter_map(number)).collect();
+    match bans.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("exclude them from irqbalance: IRQBALANCE_ARGS=\"{}\"", bans.join(" "))],
+    }
+}
+
+#[cfg(test)]
+mod tests;
