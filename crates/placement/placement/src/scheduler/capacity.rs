@@ -104,7 +104,8 @@ mod tests {
                 let rooms = random_rooms(&mut random, nodes, most);
                 let capacity = Capacity::of(&rooms, cells);
                 let usable = |set: &u64| {
-                    set.count_ones() as usize == cells && (0..nodes).all(|n| set >> n & 1 == 0 || rooms[n] > 0)
+                    set.count_ones() as usize == cells
+                        && (0..nodes).all(|n| set >> n & 1 == 0 || rooms[n] > 0)
                 };
                 let mut kept = 0;
                 for set in (0u64..1 << nodes).filter(usable) {

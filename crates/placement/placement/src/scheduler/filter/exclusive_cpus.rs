@@ -27,7 +27,8 @@ impl NodeFilter for ExclusiveCpus {
         if c.demand.cpu != CpuPolicy::Exclusive {
             return u64::MAX;
         }
-        let by_cores = whole_cores(c).map_or(Some(0), |cores| u32::from(c.state.free_cores).checked_div(cores));
+        let by_cores =
+            whole_cores(c).map_or(Some(0), |cores| u32::from(c.state.free_cores).checked_div(cores));
         let by_cpus = spare_cpus(c).checked_div(cpus(c));
         by_cores.into_iter().chain(by_cpus).min().map_or(u64::MAX, u64::from)
     }

@@ -59,7 +59,10 @@ fn the_scarcest_resource_of_each_node_counts() {
         // Room by memory: 5, 1, 1 and 1 virtual nodes; CPUs for many more.
         (shared(2 * 3000), 3),
         // Three whole cores on each node: one CPU is reserved for the host or carries another virtual machine.
-        (Request { smt: SmtPolicy::Avoid, ..Request { virtual_nodes: Some(2), ..exclusive("vm", 2, 64) } }, 6),
+        (
+            Request { smt: SmtPolicy::Avoid, ..Request { virtual_nodes: Some(2), ..exclusive("vm", 2, 64) } },
+            6,
+        ),
     ] {
         let mut scheduler = scheduler(&[small("h", 4, 4)]);
         for node in 1..4 {
