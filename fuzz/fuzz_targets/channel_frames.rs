@@ -23,7 +23,9 @@ fuzz_target!(|data: &[u8]| {
         let Ok(kind) = flow.received(&header, payload) else { return };
         if kind == Frame::Data {
             match assembly.push(&header, payload.len(), |bytes| bytes.copy_from_slice(payload)) {
-                Ok(message) => assert!(message.is_none_or(|message| message.bytes.len() <= MAX_MESSAGE as usize)),
+                Ok(message) => {
+                    assert!(message.is_none_or(|message| message.bytes.len() <= MAX_MESSAGE as usize))
+                }
                 Err(_) => return,
             }
             flow.free();
