@@ -12,22 +12,33 @@ use rustix::time::{ClockId, clock_gettime};
 /// Plans measured.
 const ROUNDS: usize = 25;
 
-/// Sockets, caches of each socket, cores of each cache, threads of each core; queues, threads, flows.
-const HOSTS: [((u32, u32, u32, u32), usize, usize, usize); 7] = [
-    ((1, 1, 4, 2), 4, 4, 4),
-    ((2, 1, 6, 1), 8, 16, 64),
-    ((2, 1, 16, 2), 16, 64, 64),
-    ((2, 4, 8, 2), 64, 64, 64),
-    ((2, 8, 8, 2), 128, 128, 1_000),
-    ((2, 8, 8, 2), 128, 512, 10_000),
-    ((2, 8, 8, 2), 128, 10_000, 10_000),
+struct Host {
+    /// Sockets, caches of each socket, cores of each cache, hardware threads of each core.
+    topology: [u32; 4],
+    queues: usize,
+    threads: usize,
+    flows: usize,
+}
+
+const fn of(topology: [u32; 4], queues: usize, threads: usize, flows: usize) -> Host {
+    Host { topology, queues, threads, flows }
+}
+
+const HOSTS: [Host; 7] = [
+    of([1, 1, 4, 2], 4, 4, 4),
+    of([2, 1, 6, 1], 8, 16, 64),
+    of([2, 1, 16, 2], 16, 64, 64),
+    of([2, 4, 8, 2], 64, 64, 64),
+    of([2, 8, 8, 2], 128, 128, 1_000),
+    of([2, 8, 8, 2], 128, 512, 10_000),
+    of([2, 8, 8, 2], 128, 10_000, 10_000),
 ];
 
-fn host(
-    (shape, queues, threads, flows): ((u32, u32, u32, u32), usize, usize, usize),
+fn scattered(
+    &Host { topology: [sockets, caches, cores, siblings], queues, threads, flows }: &Host,
     is_bound: bool,
 ) -> (Model, Placing) {
-    let places = topology(shape.0, shape.1, shape.2, shape.3);
+    let places = topology(sockets, caches, cores, siblings);
     let mut random = SplitMix64::new(1);
     let cpus = places.len() as u64;
     let mut below = |bound: u64| random.next_u64() % bound;
@@ -70,9 +81,9 @@ fn main() {
         "{:>5} {:>7} {:>8} {:>7}  {:10} {:>9} {:>7} {:>6}  cost",
         "CPUs", "queues", "threads", "flows", "start", "median ms", "least", "moves"
     );
-    for of in HOSTS {
+    for host in &HOSTS {
         for (name, is_bound) in [("scattered", true), ("unbound", false), ("settled", true)] {
-            let (model, mut from) = host(of, is_bound);
+            let (model, mut from) = scattered(host, is_bound);
             if name == "settled" {
                 from = after(&from, &plan(&model, &from));
             }
@@ -87,9 +98,9 @@ fn main() {
             println!(
                 "{:>5} {:>7} {:>8} {:>7}  {name:10} {:>9.2} {:>7.2} {:>6}  {:.3} to {:.3}",
                 model.places.len(),
-                of.1,
-                of.2,
-                of.3,
+                host.queues,
+                host.threads,
+                host.flows,
                 times[ROUNDS / 2],
                 times[0],
                 moves.len(),

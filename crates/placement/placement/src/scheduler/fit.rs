@@ -202,11 +202,6 @@ impl Each {
         Some((nodes, weight))
     }
 
-    /// 1 if a set has all nodes that keep the capacity, and less the more it lacks.
-    fn kept_capacity(&self, set: u64) -> f32 {
-        1.0 / (1 + self.capacity.deficit(set)) as f32
-    }
-
     /// Calls `consider` with all node sets, or with a selection of good ones if there are too many.
     fn sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
         if sets(self.last().count_ones() as usize, self.cells) <= MAX_SETS {
@@ -261,10 +256,9 @@ fn several(
         let Some((nodes, weight)) = each.assign(rules, set) else { return false };
         let chosen = nodes[..cells].iter().fold(0, |mask, n| mask | 1 << n);
         let Weights { distance, capacity, .. } = rules.weights;
-        let parts = weight / cells as f32
-            + closeness(host, &nodes[..cells]) * distance
-            + each.kept_capacity(chosen) * capacity;
-        let score = parts / (1.0 + distance + capacity);
+        let parts = weight / cells as f32 + closeness(host, &nodes[..cells]) * distance;
+        let lost = each.capacity.deficit(chosen) as f32;
+        let score = parts / (1.0 + distance) / (1.0 + capacity * lost);
         if best.is_none_or(|b| score > b) && super::assign::memory_fits(host, demand, &nodes[..cells]) {
             best = Some(score);
             found.nodes = nodes;
