@@ -71,6 +71,23 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// A geometry for a device in a file or in memory whose sequential zones have `bytes` bytes together, or slightly more:
+    /// blocks of 4 KiB, zones of 1 to 64 MiB, at least 16 of them, and one conventional zone for each 16.
+    pub fn with_capacity(bytes: u64) -> Self {
+        let blocks = bytes.div_ceil(4096);
+        let zone_blocks = (blocks / 128).next_power_of_two().clamp(256, 16384);
+        let sequential_zones = blocks.div_ceil(zone_blocks).clamp(16, 1 << 22) as u32;
+        Self {
+            block_bytes: 4096,
+            zone_blocks,
+            zone_capacity_blocks: zone_blocks,
+            conventional_zones: (sequential_zones / 16).max(2),
+            sequential_zones,
+            max_open_zones: 0,
+            max_active_zones: 0,
+        }
+    }
+
     /// The number of zones.
     pub const fn zones(&self) -> u32 {
         self.conventional_zones + self.sequential_zones

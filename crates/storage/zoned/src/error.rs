@@ -42,6 +42,24 @@ pub enum Error {
         /// The longest value that the map supports.
         longest: usize,
     },
+    /// Another thread has changed something that a transaction has read.
+    #[error(
+        "another change to the key {key} was made after the transaction had read it: run the transaction again"
+    )]
+    Conflict {
+        /// The first key that differs, escaped.
+        key: String,
+    },
+    /// A key or a value is not an encoding of the type as which it is read.
+    #[error("the {part} {bytes} is not a {kind}: read it as the type that wrote it")]
+    Encoding {
+        /// "key" or "value".
+        part: &'static str,
+        /// The bytes, escaped.
+        bytes: String,
+        /// The expected type.
+        kind: &'static str,
+    },
     /// A block is corrupt.
     #[error("{block} is damaged: {what}; run a check, and a repair if the check finds more damage")]
     Damaged {

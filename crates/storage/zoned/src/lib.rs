@@ -8,6 +8,7 @@ pub mod map;
 mod node;
 mod states;
 pub mod store;
+mod typed;
 
 /// Node encoding, exposed for tests that corrupt nodes. Not part of the public interface.
 #[doc(hidden)]
@@ -17,9 +18,12 @@ pub mod testing {
 
 pub use error::{Error, Result};
 pub use longma_zoned_device::{self as device, ZonedDevice};
-pub use map::{Direction, KeyRange, OrderedMap};
+pub use map::{Direction, KeyBounds, KeyRange, OrderedMap};
 pub use states::NodeStates;
-pub use store::{Batch, Durability, Iter, Options, Record, Snapshot, Store};
+pub use store::{
+    Batch, CompareFailed, Durability, Iter, Options, Record, Snapshot, Store, Transaction, TransactionRows,
+};
+pub use typed::{Change, FixedKey, Key, Pairs, Typed, TypedRows, Value, View};
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

@@ -1,7 +1,9 @@
 //! The ordered-map trait that every tree implements, so that one workload, test or benchmark can drive all of them.
 
 use crate::error::Result;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{
+    Bound, ControlFlow, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 
 /// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +55,46 @@ impl<'a> KeyRange<'a> {
         }
     }
 }
+
+/// A range of keys: any range of `std::ops` over keys that are bytes, such as `"a".."b"`, `&key[..]..` or `..`, a pair of
+/// bounds, or a [`KeyRange`].
+///
+/// It stands for [`std::ops::RangeBounds`], whose type parameter the compiler could not infer for `..` and for ranges of
+/// references to arrays.
+pub trait KeyBounds {
+    /// The bounds.
+    fn key_range(&self) -> KeyRange<'_>;
+}
+
+impl KeyBounds for KeyRange<'_> {
+    fn key_range(&self) -> KeyRange<'_> {
+        *self
+    }
+}
+
+impl KeyBounds for RangeFull {
+    fn key_range(&self) -> KeyRange<'_> {
+        KeyRange::ALL
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for (Bound<K>, Bound<K>) {
+    fn key_range(&self) -> KeyRange<'_> {
+        KeyRange { start: self.0.as_ref().map(K::as_ref), end: self.1.as_ref().map(K::as_ref) }
+    }
+}
+
+macro_rules! key_bounds {
+    ($($range:ident),*) => {$(
+        impl<K: AsRef<[u8]>> KeyBounds for $range<K> {
+            fn key_range(&self) -> KeyRange<'_> {
+                KeyRange { start: self.start_bound().map(K::as_ref), end: self.end_bound().map(K::as_ref) }
+            }
+        }
+    )*};
+}
+
+key_bounds!(Range, RangeInclusive, RangeFrom, RangeTo, RangeToInclusive);
 
 /// The smallest key greater than every key that begins with `prefix`, or `None` if there is none.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {

@@ -2,12 +2,13 @@
 //! Afterwards blocks of the file's metadata are lost.
 
 use longma_zoned::device::{FileDevice, Geometry};
-use longma_zoned::{Durability, Options, Store};
+use longma_zoned::{Durability, Options, Store, Typed};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The unit in which the tests lose parts of a file, bytes.
 const LOST_BYTES: usize = 4096;
@@ -212,4 +213,73 @@ fn close_reports_that_other_handles_keep_the_map_open() {
     drop(snapshot);
     other.close().unwrap();
     assert!(FileDevice::open(&path).is_ok());
+}
+
+/// Moves amounts between accounts in transactions until it is killed, and prints the number of each committed one. It
+/// ends by itself after a million.
+fn move_amounts(path: &Path, options: Options) {
+    use std::io::Write;
+    let map = Store::open(FileDevice::open(path).unwrap(), options).unwrap();
+    let (mut output, mut seed) = (std::io::stdout(), 1u64);
+    for _ in 0..1_000_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let count = map.transact(|transaction| {
+            let mut amounts = Typed::<_, u32, u64>::new(transaction);
+            let (from, to) = ((seed >> 33) as u32 % 50, 50 + (seed >> 48) as u32 % 50);
+            let (left, there) = (amounts.get(&from)?.unwrap_or(100), amounts.get(&to)?.unwrap_or(100));
+            let moved = left / 3;
+            amounts.put(&from, &(left - moved))?;
+            amounts.put(&to, &(there + moved))?;
+            let count = amounts.get(&1000)?.unwrap_or(0) + 1;
+            amounts.put(&1000, &count)?;
+            Ok::<_, longma_zoned::Error>(count)
+        });
+        writeln!(output, "{}", count.unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_whole_transactions_and_all_that_were_committed() {
+    const PATH: &str = "LONGMA_ZONED_KILLED";
+    let options = |relaxed: bool| {
+        let durability = if relaxed { Durability::Relaxed } else { Durability::EachBatch };
+        Options { durability, ..Options::with_cache(1 << 20) }
+    };
+    if let Some(path) = std::env::var_os(PATH) {
+        let path = PathBuf::from(path);
+        return move_amounts(&path, options(path.ends_with("relaxed")));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["relaxed", "synced"] {
+        let path = folder.path().join(name);
+        let device =
+            FileDevice::create(&path, Geometry { sequential_zones: 24, ..geometry() }, false).unwrap();
+        drop(Store::format(device, Some(512), 1).unwrap());
+        let mut committed = 0;
+        for more in [1, 7, 50, 300] {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "a_killed_process_leaves_whole_transactions_and_all_that_were_committed"])
+                .arg("--nocapture")
+                .env(PATH, &path)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let numbers = lines.filter_map(|line| line.parse::<u64>().ok());
+            let reached = numbers.take_while(|&number| number < committed + more).count() as u64;
+            assert_eq!(reached, more - 1, "the process ended");
+            committed += more;
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let map = Store::open(FileDevice::open(&path).unwrap(), options(false)).unwrap();
+            let amounts = Typed::<_, u32, u64>::new(&map);
+            let found = amounts.get(&1000).unwrap().unwrap();
+            assert!(found >= committed, "{name}: {found} of {committed} transactions");
+            committed = found;
+            let sum: u64 = (0..100).map(|account| amounts.get(&account).unwrap().unwrap_or(100)).sum();
+            assert_eq!(sum, 100 * 100, "{name}: a transaction was applied in part");
+            map.close().unwrap();
+            assert!(Store::check(FileDevice::open(&path).unwrap()).unwrap().problems.is_empty());
+        }
+    }
 }

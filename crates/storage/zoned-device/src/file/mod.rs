@@ -103,6 +103,19 @@ impl FileDevice {
         Self::create_file(path, geometry, replace, false)
     }
 
+    /// Opens the device in a file, or creates it like [`FileDevice::create`] if there is no such file.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::open`] and [`FileDevice::create`].
+    pub fn open_or_create(path: &Path, geometry: Geometry) -> Result<Self, DeviceError> {
+        match Self::create(path, geometry, false) {
+            Err(DeviceError::Host { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                Self::open(path)
+            }
+            made => made,
+        }
+    }
+
     /// Creates a device like [`FileDevice::create`] and allocates space for all zones, which resets keep. A full file
     /// system then affects no later operation, unless it copies data on every write.
     ///

@@ -13,6 +13,7 @@ mod space;
 /// The superblocks that commit checkpoints, and the space tables.
 mod superblock;
 mod tools;
+mod transaction;
 mod tree;
 mod write;
 
@@ -26,11 +27,13 @@ pub use space::reclaim::ReclaimCounts;
 pub use tools::check::{CheckReport, Problem};
 pub use tools::repair::{LostRange, RepairReport};
 pub use tools::statistics::Statistics;
+pub use transaction::rows::TransactionRows;
+pub use transaction::{CompareFailed, Transaction};
 pub use tree::edit::TreeCounts;
 
 use crate::device::ZonedDevice;
 use crate::error::Result;
-use crate::map::{Direction, KeyRange, OrderedMap, Visit};
+use crate::map::{Direction, KeyBounds, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
 use read::published::Published;
@@ -95,6 +98,8 @@ pub struct Applied {
 
 /// State that readers and the writer share.
 pub(crate) struct Shared<D> {
+    /// The identifier given when the map was formatted.
+    id: u64,
     io: Io<D>,
     options: Options,
     published: Published,
@@ -133,6 +138,14 @@ impl<D: ZonedDevice> Store<D> {
         read::snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
+    /// Whether the map has `key`.
+    ///
+    /// # Errors
+    /// Those of [`Store::get`].
+    pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        read::snapshot::contains_key(&self.shared, &self.shared.published.load().tree, key)
+    }
+
     /// Inserts `key` or replaces its value. Returns true if the key is new.
     ///
     /// # Errors
@@ -166,6 +179,19 @@ impl<D: ZonedDevice> Store<D> {
         Ok(applied)
     }
 
+    /// Applies a batch if `check` accepts the newest version, which no other thread can change meanwhile.
+    fn apply_if(&self, batch: &Batch, check: impl FnOnce(&Snapshot<D>) -> Result<()>) -> Result<Applied> {
+        let mut writer = self.writer.lock();
+        check(&self.snapshot())?;
+        if batch.is_empty() {
+            return Ok(Applied::default());
+        }
+        let applied = writer.apply(&self.shared, batch)?;
+        drop(writer);
+        self.shared.shrink_cache();
+        Ok(applied)
+    }
+
     /// Returns a snapshot of the current state. It stays readable as long as it lives.
     pub fn snapshot(&self) -> Snapshot<D> {
         Snapshot::new(&self.shared)
@@ -177,7 +203,7 @@ impl<D: ZonedDevice> Store<D> {
     }
 
     /// Iterates over the current keys in `range` and their values in key order, from either end.
-    pub fn range(&self, range: KeyRange<'_>) -> Iter<D> {
+    pub fn range(&self, range: impl KeyBounds) -> Iter<D> {
         self.snapshot().range(range)
     }
 

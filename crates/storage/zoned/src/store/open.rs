@@ -17,6 +17,7 @@ use crate::store::tree::nodes::{InnerSlot, Tree};
 use crate::store::write::writer::{Writer, WriterLock};
 use crate::store::{Options, Shared, Store};
 use serde::Serialize;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -86,6 +87,19 @@ impl<D: ZonedDevice> Store<D> {
         .write(&io)?;
         io.device.flush()?;
         Ok(io.device)
+    }
+
+    /// Opens the map on a device, or makes an empty one first if the device is blank: all sequential zones are empty, and
+    /// the beginning of the conventional ones is zero.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`] and [`Store::format`]. A device that holds anything but a map is not changed.
+    pub fn open_or_create(device: D, options: Options) -> Result<Self> {
+        if !is_blank(&device)? {
+            return Self::open(device, options);
+        }
+        let id = RandomState::new().build_hasher().finish();
+        Self::open(Self::format(device, None, id)?, options)
     }
 
     /// Reads the superblock of a device.
@@ -179,6 +193,7 @@ pub(crate) fn assemble<D: ZonedDevice>(
     tree: Tree,
 ) -> (Arc<Shared<D>>, Writer) {
     let shared = Shared {
+        id: superblock.id,
         io,
         options,
         published: Published::new(tree, superblock.generation),
@@ -187,6 +202,32 @@ pub(crate) fn assemble<D: ZonedDevice>(
         shrink_from: AtomicU64::new(0),
     };
     (Arc::new(shared), Writer::new(space, Journal::new(&superblock), superblock))
+}
+
+/// Whether a device holds nothing. The space tables are not examined: an interrupted `format` may have written them.
+fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
+    const EXAMINED_BYTES: u64 = 1 << 20;
+    let geometry = device.geometry();
+    if geometry.conventional_zones == 0 || !Superblock::candidates(device)?.is_empty() {
+        return Ok(false);
+    }
+    let zones = device.zones()?;
+    if zones.iter().skip(geometry.conventional_zones as usize).any(|zone| zone.write_pointer > 0) {
+        return Ok(false);
+    }
+    let block_bytes = u64::from(geometry.block_bytes);
+    let node_blocks = (4096 / block_bytes).max(1);
+    let superblocks = 0..2;
+    let slots = FixedLayout::of(&geometry, node_blocks).blocks;
+    let end = (EXAMINED_BYTES / block_bytes).min(geometry.zone_blocks);
+    let mut buffer = AlignedBuffer::new(geometry.block_bytes as usize);
+    for block in superblocks.chain(slots..end) {
+        device.read(Block(block), &mut buffer)?;
+        if buffer.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Checks that the device has room for a map and its reserve.

@@ -3,7 +3,7 @@
 
 use crate::device::ZonedDevice;
 use crate::error::Result;
-use crate::map::KeyRange;
+use crate::map::{KeyBounds, KeyRange};
 use crate::node::{Extent, Value};
 use crate::store::read::iter::Iter;
 use crate::store::read::published::Version;
@@ -35,6 +35,14 @@ impl<D: ZonedDevice> Snapshot<D> {
     /// [`crate::Error::Device`], [`crate::Error::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         get(&self.shared, &self.version.tree, key)
+    }
+
+    /// Whether the snapshot has `key`.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::get`].
+    pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        contains_key(&self.shared, &self.version.tree, key)
     }
 
     /// Calls `look` with the value of `key`, without copying a value that is in a leaf. `look` may take arbitrarily
@@ -73,8 +81,8 @@ impl<D: ZonedDevice> Snapshot<D> {
     }
 
     /// Iterates over the keys in `range` and their values in key order, from either end.
-    pub fn range(&self, range: KeyRange<'_>) -> Iter<D> {
-        Iter::new(self.clone(), range)
+    pub fn range(&self, range: impl KeyBounds) -> Iter<D> {
+        Iter::new(self.clone(), range.key_range())
     }
 
     /// Iterates over the keys that begin with `prefix` and their values in key order, from either end.
@@ -82,6 +90,15 @@ impl<D: ZonedDevice> Snapshot<D> {
         let after = crate::map::after_prefix(prefix);
         self.range(KeyRange::of_prefix(prefix, after.as_deref()))
     }
+}
+
+/// Whether a tree has `key`.
+pub(crate) fn contains_key<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<bool> {
+    let (found, loaded) = tree.with_leaf(&shared.io, key, |body| body.get(key).is_some())?;
+    if !loaded {
+        shared.shrink_cache();
+    }
+    Ok(found)
 }
 
 /// The result of looking up a key, detached from the leaf.

@@ -1,5 +1,7 @@
-//! Offline check and repair, and statistics.
+//! Offline check and repair, online backup, and statistics.
 
+/// Writes a snapshot to a file.
+pub(crate) mod backup;
 /// Verifies every block of a map.
 pub(crate) mod check;
 /// Restores a damaged map and names what is lost.
