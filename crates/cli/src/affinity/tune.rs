@@ -177,11 +177,12 @@ impl Session<'_> {
     /// Describes the excluded objects.
     fn left_alone(&self) -> String {
         let Arguments { cpus, irqs, processes, ports, min_rate, .. } = self.arguments;
-        let mut words: Vec<String> = vec![format!("flows below {min_rate} Mb/s")];
+        let mut words: Vec<String> = Vec::new();
         words.extend(cpus.iter().map(|cpus| format!("all CPUs except {cpus}")));
         words.extend(irqs.iter().map(|irq| format!("interrupt {irq}")));
         words.extend(processes.iter().map(|process| format!("process {process}")));
         words.extend(ports.iter().map(|port| format!("port {port}")));
+        words.push(format!("flows below {min_rate} Mb/s"));
         format!("; left alone: {}", words.join(", "))
     }
 
