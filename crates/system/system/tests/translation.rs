@@ -1,5 +1,5 @@
 //! Compares translated execution with the interpreter: random programs run on two machines, which must have the same
-//! registers, CSRs, memory and clock after each of many short runs.
+//! registers, CSRs, memory and clock after each of many short runs. `LONGMA_SYSTEM_CASES` is the number of programs.
 
 use longma_loongarch::{Class, Extension, Instruction, Op, decode, encode};
 use longma_random::SplitMix64;
@@ -216,8 +216,9 @@ fn visible(machine: &Machine) -> (String, u64, Vec<Option<u64>>, Vec<u8>) {
 
 #[test]
 fn translated_code_and_the_interpreter_do_the_same() {
+    let requested = std::env::var("LONGMA_SYSTEM_CASES").ok().and_then(|text| text.parse().ok());
     let mut regions = 0;
-    for seed in 0..60 {
+    for seed in 0..requested.unwrap_or(60) {
         let (mut interpreted, mut translated) = (machine(seed, false), machine(seed, true));
         let mut random = SplitMix64::new(!seed);
         for run in 0..200 {
