@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests `longma placement` against kill -9 of the service, the agent or both.
 
-The test kills processes at random times while clients create, move, stop and delete virtual machines, and restarts them. Within ten seconds
+The test kills processes at random times while clients create, move, stop and delete virtual machines, and restarts them. Within half a minute
 the database, the agent and the hypervisor must agree: no virtual machine changes its state any more, the audit finds nothing, every accepted
 request has taken effect exactly once, and no CPU belongs to two virtual machines. The hypervisor is the fake one. It keeps its domains in a
 file, so that they outlive the agent as libvirt's do. `libvirt.py` tests libvirt.
@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-AGREEMENT_LIMIT_S = 10
+AGREEMENT_LIMIT_S = 30  # An idle host needs a third of this; other tests run beside this one.
 AT_REST = {"running", "stopped", "failed"}
 
 
