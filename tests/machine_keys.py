@@ -465,9 +465,9 @@ def rejected_limit(runner, places):
     return None
 
 
-def effect_of(runner, key, places):
+def effect_of(runner, key, places, machine_name=None):
     """A description of the effect of the key: in its special case, or on the first of the machines that shows one; None without one."""
-    if key in SPECIAL_CASES and SPECIAL_CASES[key][0] in {machine["name"] for machine, _, _ in places}:
+    if key in SPECIAL_CASES and machine_name in (None, SPECIAL_CASES[key][0]):
         return special_case(runner, key)
     if key in LIMITS:
         return rejected_limit(runner, places)
@@ -496,7 +496,7 @@ def check_keys(runner, only, machine_name, jobs, verbose):
     wanted = {key: places for key, places in keys.items() if not exception(key) and re.search(only, key)}
     dead = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for key, found in zip(wanted, pool.map(lambda key: effect_of(runner, key, wanted[key]), wanted)):
+        for key, found in zip(wanted, pool.map(lambda key: effect_of(runner, key, wanted[key], machine_name), wanted)):
             if found is None:
                 dead.append(key)
                 machines = sorted({machine["name"] for machine, _, _ in wanted[key]})
