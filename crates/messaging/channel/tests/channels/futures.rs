@@ -55,9 +55,9 @@ fn a_dropped_receive_loses_nothing_and_a_dropped_send_is_reported() {
     run(async move {
         assert!(timeout(Duration::from_millis(20), server.receive_async()).await.is_err());
         // Three slots take 144 bytes; the rest waits.
-        assert!(timeout(Duration::from_millis(50), client.send_async(&[5; 400])).await.is_err());
+        assert!(timeout(Duration::from_millis(500), client.send_async(&[5; 400])).await.is_err());
         assert!(
-            timeout(Duration::from_millis(50), server.receive_async()).await.is_err(),
+            timeout(Duration::from_millis(500), server.receive_async()).await.is_err(),
             "the rest is missing"
         );
         assert!(matches!(client.send_async(b"next").await, Err(Error::Abandoned)));

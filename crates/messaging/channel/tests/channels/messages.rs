@@ -110,7 +110,7 @@ fn a_call_loses_nothing_that_arrives_before_its_response() {
 #[test]
 fn the_response_to_a_call_given_up_is_for_nobody() {
     let [mut client, mut server] = shared([options(); 2]);
-    client.set_timeout(Some(Duration::from_millis(20)));
+    client.set_timeout(Some(Duration::from_millis(500)));
     assert!(matches!(client.call(b"late"), Err(Error::TimedOut)));
     client.set_timeout(Some(TIMEOUT));
     let request = server.receive().unwrap().unwrap();
@@ -155,7 +155,7 @@ fn streams_carry_bytes_both_ways_until_each_side_finishes() {
 #[test]
 fn a_receiver_that_does_not_receive_stops_its_sender() {
     let [mut client, mut server] = shared([options(), small()]);
-    client.set_timeout(Some(Duration::from_millis(50)));
+    client.set_timeout(Some(Duration::from_millis(500)));
     let mut sent = 0;
     let error = loop {
         match client.send(&[sent; 48]) {
@@ -179,7 +179,7 @@ fn a_receiver_that_does_not_receive_stops_its_sender() {
 #[test]
 fn a_message_given_up_in_the_middle_is_the_last_one() {
     let [mut client, mut server] = shared([options(), small()]);
-    client.set_timeout(Some(Duration::from_millis(50)));
+    client.set_timeout(Some(Duration::from_millis(500)));
     assert!(matches!(client.send(&[1; 1000]), Err(Error::TimedOut)));
     assert!(matches!(client.send(&[1; 1]), Err(Error::Abandoned)));
     drop(client);
