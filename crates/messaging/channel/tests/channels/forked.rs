@@ -3,31 +3,25 @@
 use super::*;
 use std::time::Instant;
 
-unsafe extern "C" {
-    safe fn fork() -> i32;
-    safe fn _exit(status: i32) -> !;
-    safe fn kill(process: i32, signal: i32) -> i32;
-    fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
-}
-
 /// Runs `child` in a forked child and returns its wait status. A child that hangs is killed.
 fn in_child(child: impl FnOnce()) -> i32 {
-    const WNOHANG: i32 = 1;
-    const SIGKILL: i32 = 9;
-    let process = fork();
+    // SAFETY: the child calls only `child` and ends without the parent's cleanup.
+    let process = unsafe { libc::fork() };
     if process == 0 {
         child();
-        _exit(0);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
     }
     assert!(process > 0);
     let (begin, mut status) = (Instant::now(), 0);
     loop {
         // SAFETY: writes to a local integer.
-        if unsafe { waitpid(process, &raw mut status, WNOHANG) } != 0 {
+        if unsafe { libc::waitpid(process, &raw mut status, libc::WNOHANG) } != 0 {
             return status;
         }
         if begin.elapsed() > Duration::from_secs(10) {
-            kill(process, SIGKILL);
+            // SAFETY: the child has not been waited for, so the number is still its own.
+            unsafe { libc::kill(process, libc::SIGKILL) };
         }
         std::thread::sleep(Duration::from_millis(1));
     }

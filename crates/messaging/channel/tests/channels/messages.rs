@@ -89,7 +89,7 @@ fn a_call_loses_nothing_that_arrives_before_its_response() {
             for _ in 0..3 {
                 let request = server.receive().unwrap().unwrap();
                 server.respond(&request, &request.bytes).unwrap();
-                // Once more, which nobody waits for.
+                // A second response to the same request, which the client discards.
                 server.respond(&request, &request.bytes).unwrap();
             }
             assert_eq!(server.receive().unwrap(), None);
@@ -108,7 +108,7 @@ fn a_call_loses_nothing_that_arrives_before_its_response() {
 }
 
 #[test]
-fn the_response_to_a_call_given_up_is_for_nobody() {
+fn the_response_to_an_abandoned_call_is_discarded() {
     let [mut client, mut server] = shared([options(); 2]);
     client.set_timeout(Some(Duration::from_millis(500)));
     assert!(matches!(client.call(b"late"), Err(Error::TimedOut)));
