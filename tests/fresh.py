@@ -96,7 +96,8 @@ def tour(folder, env):
     if second.stderr or second.stdout != first.stdout:
         sys.exit(f"fresh: ./run --version a second time printed: {second.stderr}{second.stdout}")
     env = env | {"PATH": f"{env['HOME']}/.cargo/bin:{env['PATH']}"}
-    build = ["cargo", "build", "-v", "--profile", "quick", "--locked", "-p", "longma-cli", "--message-format", "json"]
+    # The features that `./run` builds at first.
+    build = ["cargo", "build", "-v", "--profile", "quick", "--locked", "-p", "longma-cli", "--no-default-features", "--message-format", "json"]
     again = run(build, cwd=folder, env=env)
     units = [json.loads(line) for line in again.stdout.splitlines()]
     rebuilt = [unit["package_id"] for unit in units if unit.get("reason") == "compiler-artifact" and not unit["fresh"]]
