@@ -3,6 +3,7 @@
 
 A key has an effect if some change of its value passes `longma machine check` and changes a statistic or the output of one of the probes
 below. The probe must run on both machines, before and after the change. A name or a limit has an effect if the check rejects a change.
+The change recorded in machine_keys.json is tried first; `--record` writes that file, which saves time and decides nothing.
 For each key of the format, one machine that shows the effect suffices; with --machine, that machine must show the effect of each of its keys.
 Source: the allowed values are those in docs/src/reference/machine-files.md, which is generated from the code.
 """
@@ -25,6 +26,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
 CHAPTER = ROOT / "docs" / "src" / "reference" / "machine-files.md"
+RECORD = ROOT / "tests" / "machine_keys.json"
 FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
 # Keys that need no effect, with the reason. `*` matches any name or number.
@@ -222,6 +224,7 @@ class Runner:
     def __init__(self, longma, folder):
         self.longma, self.folder = longma, pathlib.Path(folder)
         self.numbers, self.cache, self.lock = itertools.count(), {}, threading.Lock()
+        self.record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
     def command(self, *words, **others):
         # Limit CPU time rather than elapsed time, so that other load does not matter. `exceeded_cpu_time` detects such runs.
@@ -410,8 +413,11 @@ def likely_probes(machine, key):
     return [name for pattern, names in LIKELY if re.search(pattern, key) for name in names if name in usual] or usual[:4]
 
 
+REJECTED = (None, "rejected")
+
+
 def effect(runner, machine, path, value, probes, max_accepted):
-    """The new value of the key and the probe that it affects; "rejected" if the check rejects every change; None without an effect.
+    """The new value of the key and the probe that it affects; REJECTED if the check rejects every change; None without an effect.
 
     Tries at most `max_accepted` values that the check accepts.
     """
@@ -425,10 +431,10 @@ def effect(runner, machine, path, value, probes, max_accepted):
         for name in probes:
             found, before = runner.result(name, file), runner.unchanged(machine, name)
             if None not in (found, before) and before[0] == 0 and found != before:
-                return f"{toml(other)}: {name}"
+                return other, name
         if accepted == max_accepted:
             break
-    return "rejected" if rejected and not accepted else None
+    return REJECTED if rejected and not accepted else None
 
 
 def read(file):
@@ -465,28 +471,47 @@ def rejected_limit(runner, places):
     return None
 
 
+def recorded_effect(runner, entry, machine_name):
+    """The recorded change of a key, if it still has an effect."""
+    shipped = next((machine for machine in map(read, FILES) if machine["name"] == entry["machine"]), None)
+    if shipped is None or machine_name not in (None, shipped["name"]):
+        return None
+    try:
+        file = runner.write(changed(shipped, entry["path"], entry["value"]))
+    except (KeyError, IndexError, TypeError):  # the part has another name now
+        return None
+    if not runner.accepts(file):
+        return None
+    found, before = runner.result(entry["probe"], file), runner.unchanged(shipped, entry["probe"])
+    return entry if None not in (found, before) and before[0] == 0 and found != before else None
+
+
+def search(runner, key, places):
+    """A change of the key with an effect on the first of the machines that shows one; None without one."""
+    attempts = [(place, likely_probes(place[0], key), 2) for place in places]
+    attempts += [(place, PROBES_OF.get(place[0]["name"], GENERAL), 3) for place in places[:MAX_PLACES]]
+    for (machine, path, value), probes, max_accepted in attempts:
+        found = effect(runner, machine, path, value, probes, max_accepted)
+        if found and (found is not REJECTED or NAMES.fullmatch(key)):
+            return {"machine": machine["name"], "path": list(path), "value": found[0], "probe": found[1]}
+    return None
+
+
 def effect_of(runner, key, places, machine_name=None):
-    """A description of the effect of the key: in its special case, or on the first of the machines that shows one; None without one."""
+    """The effect of the key, as text or as an entry of the record: in its special case, in the recorded case, or by a search; None without one."""
     if key in SPECIAL_CASES and machine_name in (None, SPECIAL_CASES[key][0]):
         return special_case(runner, key)
     if key in LIMITS:
         return rejected_limit(runner, places)
-    for machine, path, value in places:
-        found = effect(runner, machine, path, value, likely_probes(machine, key), 2)
-        if found and (found != "rejected" or NAMES.fullmatch(key)):
-            return f"{machine['name']}: {found}"
-    for machine, path, value in places[:MAX_PLACES]:
-        found = effect(runner, machine, path, value, PROBES_OF.get(machine["name"], GENERAL), 3)
-        if found and (found != "rejected" or NAMES.fullmatch(key)):
-            return f"{machine['name']}: {found}"
-    return None
+    entry = runner.record.get(key)
+    return entry and recorded_effect(runner, entry, machine_name) or search(runner, key, places)
 
 
 MAX_PLACES = 12  # number of places of a key for which all probes run
 
 
 def check_keys(runner, only, machine_name, jobs, verbose):
-    """Returns the number of keys with an effect, and the keys without."""
+    """Returns the effects by key, and the keys without one."""
     keys = {}
     for machine in map(read, FILES):
         if machine_name not in (None, machine["name"]):
@@ -494,16 +519,26 @@ def check_keys(runner, only, machine_name, jobs, verbose):
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
     wanted = {key: places for key, places in keys.items() if not exception(key) and re.search(only, key)}
-    dead = []
+    effects, dead = {}, []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for key, found in zip(wanted, pool.map(lambda key: effect_of(runner, key, wanted[key], machine_name), wanted)):
             if found is None:
                 dead.append(key)
                 machines = sorted({machine["name"] for machine, _, _ in wanted[key]})
                 print(f"{key}: no change has an effect ({', '.join(machines)})", flush=True)
-            elif verbose:
-                print(f"{key}: {found}", flush=True)
-    return len(wanted) - len(dead), dead
+                continue
+            effects[key] = found
+            if verbose:
+                print(f"{key}: {shown(found)}", flush=True)
+    return effects, dead
+
+
+def shown(found):
+    """An effect as one line."""
+    if isinstance(found, str):
+        return found
+    value = "" if found["value"] is None else f"{toml(found['value'])}: "
+    return f"{found['machine']}: {value}{found['probe']}"
 
 
 def main():
@@ -513,10 +548,17 @@ def main():
     parser.add_argument("--machine", metavar="NAME", help="check only the keys of this machine, each by this machine")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of keys to check at once")
     parser.add_argument("--verbose", action="store_true", help="print the effect of each key")
+    parser.add_argument("--record", action="store_true", help="search anew, and record the changes with an effect")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        good, dead = check_keys(Runner(options.longma, folder), options.only, options.machine, options.jobs, options.verbose)
-    print(f"machine_keys: {good} passed, {len(dead)} failed")
+        runner = Runner(options.longma, folder)
+        if options.record:
+            runner.record = {}
+        effects, dead = check_keys(runner, options.only, options.machine, options.jobs, options.verbose)
+    if options.record:
+        entries = {key: found for key, found in sorted(effects.items()) if isinstance(found, dict) and found["probe"] != "rejected"}
+        RECORD.write_text("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}" for key, entry in entries.items()) + "\n}\n")
+    print(f"machine_keys: {len(effects)} passed, {len(dead)} failed")
     sys.exit(1 if dead else 0)
 
 
