@@ -3,6 +3,10 @@
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues, sysfs-bus-pci (msi_irqs).
 
+mod layers;
+
+pub use layers::Kind;
+
 use crate::host::Host;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
@@ -13,12 +17,18 @@ use serde::{Deserialize, Serialize};
 pub struct Nic {
     /// Name.
     pub name: Interface,
+    /// Kind.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    pub kind: Kind,
+    /// The physical interfaces below it; empty if packets arrive by its own queues, or if none is visible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lower: Vec<Nic>,
     /// Driver; `None` for virtual interfaces.
     pub driver: Option<String>,
     /// Its device; `None` for virtual interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
-    /// NUMA node that it is attached to; `None` if the system does not report one.
+    /// NUMA node that it is attached to, or all interfaces below it are; `None` if the system does not report one.
     pub node: Option<u32>,
     /// Link speed in Mbit/s; `None` if not reported, as for virtual interfaces.
     pub speed_mbps: Option<u64>,
@@ -60,8 +70,41 @@ pub fn names(host: &dyn Host) -> Vec<Interface> {
     names.filter(|name| name != "lo").filter_map(|name| name.try_into().ok()).collect()
 }
 
-/// Reads an interface; `None` if it does not exist.
+fn is_plain(kind: &Kind) -> bool {
+    !kind.is_layer()
+}
+
+impl Nic {
+    /// The interfaces whose queues take its packets: those below it, or itself.
+    pub fn physical(&self) -> Vec<&Nic> {
+        if self.lower.is_empty() { vec![self] } else { self.lower.iter().collect() }
+    }
+
+    /// Describes what it consists of; `None` for an interface that has its own queues.
+    pub fn layers(&self) -> Option<String> {
+        let lower: Vec<&str> = self.lower.iter().map(|nic| nic.name.name()).collect();
+        let kind = self.kind.words();
+        match (self.kind.is_layer(), lower.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(format!("{} is {kind} of interfaces that are not visible here", self.name)),
+            (true, false) => Some(format!("{} is {kind} of {}", self.name, lower.join(", "))),
+        }
+    }
+}
+
+/// Reads an interface with those below it; `None` if it does not exist.
 pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
+    let mut nic = read_one(host, name)?;
+    if nic.kind.is_layer() {
+        nic.lower = layers::physical(host, name);
+        let mut nodes = nic.lower.iter().map(|lower| lower.node);
+        let first = nodes.next().flatten();
+        nic.node = nic.node.or(first.filter(|_| nodes.all(|node| node == first)));
+    }
+    Some(nic)
+}
+
+fn read_one(host: &dyn Host, name: &Interface) -> Option<Nic> {
     let base = format!("sys/class/net/{name}");
     let files = host.names(&base);
     if files.is_empty() {
@@ -82,6 +125,8 @@ pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
     let node = devices.iter().find_map(|device| number(&format!("{device}/numa_node")));
     Some(Nic {
         name: name.clone(),
+        kind: layers::kind(host, name),
+        lower: Vec::new(),
         driver: last(&format!("{base}/device/driver")),
         device: last(&format!("{base}/device")).map(|name| {
             let port = number("dev_port").and_then(|port| u32::try_from(port).ok());

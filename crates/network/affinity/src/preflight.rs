@@ -92,7 +92,9 @@ pub fn check(
             Some(nic) => {
                 look_at(host, &nic, &mut findings);
                 if idle.is_some() {
-                    prerequisites::steering(host, &nic, &mut findings);
+                    for nic in nic.physical() {
+                        prerequisites::steering(host, nic, &mut findings);
+                    }
                 }
             }
             None => findings.bad(
@@ -335,6 +337,50 @@ fn transmission(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
 }
 
 fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    link(nic, findings);
+    if let Some(layers) = nic.layers() {
+        let words = format!("{layers}: packets are steered at the queues of those below");
+        findings.good("layers", words);
+    }
+    // The others may carry the traffic, as in a bond.
+    let is_down = |nic: &&Nic| nic.state == "down";
+    for lower in nic.lower.iter().filter(is_down) {
+        let advice =
+            format!("its flows arrive by the others; ip link set {} up, or check the cable", lower.name);
+        findings.bad("link", Weight::Note, format!("{} is down", lower.name), advice);
+    }
+    for nic in nic.physical() {
+        node(host, nic, findings);
+        transmission(host, nic, findings);
+    }
+    match Steering::of(nic) {
+        Ok(steering) if !steering.is_software() => findings.good("steering", steering.to_string()),
+        Ok(steering) => {
+            let advice = "the sweep moves a flow's protocol processing, not its interrupts, so the costs \
+                include those of RPS";
+            findings.bad("steering", Weight::Note, format!("it has no interrupts; {steering}"), advice);
+        }
+        Err(error) => findings.bad(
+            "steering",
+            Weight::Prevents,
+            error.to_string(),
+            "choose another interface, or --lab",
+        ),
+    }
+    let name = &nic.name;
+    if nic.mtu.is_some_and(|mtu| mtu < 9000) && nic.speed_mbps.is_some_and(|speed| speed >= 10_000) {
+        let advice =
+            format!("ip link set {name} mtu 9000, if the whole path supports it: fewer packets per Gbit");
+        findings.bad("MTU", Weight::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
+    } else if let Some(mtu) = nic.mtu {
+        findings.good("MTU", format!("{mtu} bytes"));
+    }
+    for nic in nic.physical() {
+        driver(host, nic, findings);
+    }
+}
+
+fn link(nic: &Nic, findings: &mut Findings) {
     let name = &nic.name;
     if nic.state != "up" && nic.state != "unknown" {
         findings.bad(
@@ -344,6 +390,10 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             format!("ip link set {name} up, and check the cable"),
         );
     }
+}
+
+fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    let name = &nic.name;
     match nic.node {
         Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
         None if host.places().iter().any(|place| place.node > 0) => {
@@ -357,29 +407,6 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
         }
         None => {}
     }
-    transmission(host, nic, findings);
-    match Steering::of(nic) {
-        Ok(steering @ Steering::Interrupts { .. }) => findings.good("steering", steering.to_string()),
-        Ok(steering) => {
-            let advice = "the sweep moves a flow's protocol processing, not its interrupts, so the costs \
-                include those of RPS";
-            findings.bad("steering", Weight::Note, format!("it has no interrupts; {steering}"), advice);
-        }
-        Err(error) => findings.bad(
-            "steering",
-            Weight::Prevents,
-            error.to_string(),
-            "choose another interface, or --lab",
-        ),
-    }
-    if nic.mtu.is_some_and(|mtu| mtu < 9000) && nic.speed_mbps.is_some_and(|speed| speed >= 10_000) {
-        let advice =
-            format!("ip link set {name} mtu 9000, if the whole path supports it: fewer packets per Gbit");
-        findings.bad("MTU", Weight::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
-    } else if let Some(mtu) = nic.mtu {
-        findings.good("MTU", format!("{mtu} bytes"));
-    }
-    driver(host, nic, findings);
 }
 
 fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
@@ -471,6 +498,28 @@ mod tests {
         assert!(of(&findings, "cpuset").found.contains("CPUs 3 "));
         let xps = "transmit queues are chosen: tx-0 by CPUs 0-1, tx-1 by receive queues 1";
         assert_eq!(of(&findings, "XPS").found, xps);
+    }
+
+    #[test]
+    fn a_bond_is_checked_with_the_nics_below_it() {
+        let host = host(&[
+            ("sys/class/net/bond0/bonding/slaves", "eth0 eth1"),
+            ("sys/class/net/bond0/operstate", "up"),
+            ("sys/class/net/eth0/device/numa_node", "0"),
+            ("sys/class/net/eth0/operstate", "up"),
+            ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0"),
+            ("sys/class/net/eth1/operstate", "down"),
+            ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
+        ]);
+        let findings = check(&host, Some(&"bond0".parse().unwrap()), None);
+        let layers = &of(&findings, "layers").found;
+        assert!(layers.contains("bond0 is a bond of eth0, eth1") && layers.contains("steered"), "{layers}");
+        assert!(of(&findings, "steering").found.contains("RPS of eth1, 1 queue, below bond0"));
+        assert_eq!(of(&findings, "NUMA node").found, "eth0 is attached to node 0");
+        assert_eq!(
+            (of(&findings, "link").weight, of(&findings, "link").found.as_str()),
+            (Weight::Note, "eth1 is down")
+        );
     }
 
     #[test]

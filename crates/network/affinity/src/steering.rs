@@ -4,7 +4,7 @@
 //! Source: Linux Documentation/networking/scaling.rst; Hanford et al. 2014 direct the interrupts of all receive queues
 //! to one core.
 
-use crate::interface::Nic;
+use crate::interface::{Kind, Nic};
 use crate::journal::{Journal, JournalError};
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
@@ -31,12 +31,29 @@ pub enum Steering {
         /// Numbers of the receive queues.
         queues: Vec<u32>,
     },
+    /// At the queues of the interfaces below it: its own move nothing.
+    Stacked {
+        /// The interface.
+        interface: Interface,
+        /// How the flows of each physical interface are steered.
+        lower: Vec<Steering>,
+    },
 }
 
 /// An interface whose flows cannot be steered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} has neither interrupts nor receive queues, so its packets cannot be steered to a CPU")]
-pub struct NoSteering(Interface);
+pub enum NoSteering {
+    /// It has nothing to steer with.
+    #[error("{0} has neither interrupts nor receive queues, so its packets cannot be steered to a CPU")]
+    NoQueues(Interface),
+    /// Its packets arrive by interfaces that cannot be reached.
+    #[error(
+        "{0} is {words}, and the interfaces below it are not visible here: its packets are steered where those are, for \
+            example outside of the container",
+        words = .1.words()
+    )]
+    Hidden(Interface, Kind),
+}
 
 impl Steering {
     /// The best method for an interface: interrupts if possible, otherwise RPS.
@@ -44,6 +61,9 @@ impl Steering {
     /// # Errors
     /// If it has neither interrupts nor receive queues.
     pub fn of(nic: &Nic) -> Result<Self, NoSteering> {
+        if nic.kind.is_layer() {
+            return Self::stacked(nic, Self::of);
+        }
         let irqs: Vec<u32> = nic.irqs.iter().filter(|irq| irq.cpus.is_some()).map(|irq| irq.number).collect();
         match irqs.is_empty() {
             false => {
@@ -58,10 +78,47 @@ impl Steering {
     /// # Errors
     /// If the interface has no receive queue.
     pub fn software(nic: &Nic) -> Result<Self, NoSteering> {
+        if nic.kind.is_layer() {
+            return Self::stacked(nic, Self::software);
+        }
         if nic.rx_queues.is_empty() {
-            return Err(NoSteering(nic.name.clone()));
+            return Err(NoSteering::NoQueues(nic.name.clone()));
         }
         Ok(Self::Rps { interface: nic.name.clone(), queues: nic.rx_queues.clone() })
+    }
+
+    fn stacked(nic: &Nic, each: fn(&Nic) -> Result<Self, NoSteering>) -> Result<Self, NoSteering> {
+        if nic.lower.is_empty() {
+            return Err(NoSteering::Hidden(nic.name.clone(), nic.kind));
+        }
+        let lower = nic.lower.iter().map(each).collect::<Result<_, _>>()?;
+        Ok(Self::Stacked { interface: nic.name.clone(), lower })
+    }
+
+    /// The interface whose flows are steered.
+    pub fn interface(&self) -> &Interface {
+        let (Self::Interrupts { interface, .. }
+        | Self::Rps { interface, .. }
+        | Self::Stacked { interface, .. }) = self;
+        interface
+    }
+
+    /// Returns whether packets are steered in software.
+    pub fn is_software(&self) -> bool {
+        match self {
+            Self::Interrupts { .. } => false,
+            Self::Rps { .. } => true,
+            Self::Stacked { lower, .. } => lower.iter().all(Self::is_software),
+        }
+    }
+
+    /// The interrupts that are moved.
+    pub fn irqs(&self) -> Vec<u32> {
+        match self {
+            Self::Interrupts { irqs, .. } => irqs.clone(),
+            Self::Rps { .. } => Vec::new(),
+            Self::Stacked { lower, .. } => lower.iter().flat_map(Self::irqs).collect(),
+        }
     }
 
     /// The settings and values that direct the flows to `cpu`.
@@ -85,6 +142,7 @@ impl Steering {
             Self::Rps { interface, queues } => {
                 rps(interface, queues, only.mask()).into_iter().chain(flows(interface, queues)).collect()
             }
+            Self::Stacked { lower, .. } => lower.iter().flat_map(|lower| lower.towards(cpu)).collect(),
         }
     }
 
@@ -119,6 +177,10 @@ impl fmt::Display for Steering {
                     if queues.len() == 1 { "" } else { "s" }
                 )
             }
+            Self::Stacked { interface, lower } => {
+                let lower: Vec<String> = lower.iter().map(Self::to_string).collect();
+                write!(f, "{}, below {interface}", lower.join(" and "))
+            }
         }
     }
 }
@@ -151,6 +213,34 @@ mod tests {
         Steering::of(&nic).unwrap().apply(&mut journal, 1).unwrap();
         assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "0".into()));
         assert_eq!(host.read("sys/class/net/eth1/queues/rx-0/rps_flow_cnt").unwrap(), "0");
+    }
+
+    #[test]
+    fn a_bond_is_steered_by_the_queues_of_its_nics_and_not_by_its_own() {
+        let host = host();
+        host.put("sys/class/net/bond0/bonding/slaves", "eth1");
+        host.put("sys/class/net/bond0/queues/rx-0/rps_cpus", "0");
+        let nic = interface::read(&host, &"bond0".parse().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::begin(&folder.path().join("j"), &host).unwrap();
+        let steering = Steering::of(&nic).unwrap();
+        assert_eq!(steering.to_string(), "1 interrupt of eth1, below bond0");
+        steering.apply(&mut journal, 1).unwrap();
+        assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "0".into()));
+        Steering::software(&nic).unwrap().apply(&mut journal, 1).unwrap();
+        assert_eq!(host.read(RPS).unwrap(), "2");
+        let own = "sys/class/net/bond0/";
+        assert!(host.writes().iter().all(|(path, _)| !path.starts_with(own)), "{:?}", host.writes());
+    }
+
+    #[test]
+    fn a_macvlan_without_its_nic_is_refused_with_the_reason() {
+        let host = host();
+        host.put("sys/class/net/mv0/uevent", "DEVTYPE=macvlan");
+        host.put("sys/class/net/mv0/queues/rx-0/rps_cpus", "0");
+        let nic = interface::read(&host, &"mv0".parse().unwrap()).unwrap();
+        let error = Steering::of(&nic).unwrap_err().to_string();
+        assert!(error.contains("mv0 is a macvlan, and the interfaces below it are not visible"), "{error}");
     }
 
     #[test]

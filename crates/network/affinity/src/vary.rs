@@ -150,8 +150,23 @@ impl Knob {
         u64::from_str_radix(digits, 16).ok().filter(|_| is_mask)
     }
 
-    /// The settings and texts that give it `value` on `nic`.
+    /// The settings and texts that give it `value` on `nic`: of the physical interfaces below it, except the MTU.
     pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
+        if self == Self::Mtu {
+            return vec![(Setting::Mtu(nic.name.clone()), value.to_string())];
+        }
+        let mut all: Vec<(Setting, String)> = Vec::new();
+        for setting in nic.physical().into_iter().flat_map(|nic| self.of_one(nic, value)) {
+            // Settings of the whole host occur once.
+            if !all.contains(&setting) {
+                all.push(setting);
+            }
+        }
+        all
+    }
+
+    /// The settings of a physical interface.
+    fn of_one(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
         let interface = || -> Interface { nic.name.clone() };
         let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
         match self {
@@ -239,10 +254,11 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
             let (min, max) = (sizes.start(), sizes.end());
             Some(format!("{knob}={value}: {name} accepts packets of {min} to {max} bytes"))
         }
-        Knob::RxRing => {
+        Knob::RxRing => nic.physical().into_iter().find_map(|nic| {
+            let name = &nic.name;
             let max = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|max| value > max)?;
             Some(format!("{knob}={value}: a receive ring of {name} has at most {max} descriptors"))
-        }
+        }),
         _ => None,
     };
     variants.iter().flatten().find_map(is_beyond)

@@ -84,10 +84,10 @@ pub struct Flow {
     pub local: SocketAddr,
     /// Remote address.
     pub remote: SocketAddr,
-    /// Interface that it arrives on.
+    /// Watched interface that it arrives on.
     pub interface: Interface,
-    /// Receive queue by the driver's RSS hash; `None` if unknown.
-    pub queue: Option<u32>,
+    /// Physical interfaces that it may arrive on, each with the receive queue by the driver's RSS hash, if known.
+    pub arrives: Vec<(Interface, Option<u32>)>,
     /// Received bytes per second; `None` if the kernel does not report them.
     pub received: Option<f64>,
     /// Sent bytes per second; `None` if the kernel does not report them.
@@ -187,18 +187,29 @@ impl Watch {
             ..Default::default()
         };
         let before = self.last.as_ref().map(|last| &last.interrupts);
+        let mut physical: Vec<&Nic> = Vec::new();
+        for nic in nics.iter().flat_map(Nic::physical) {
+            if physical.iter().all(|known| known.name != nic.name) {
+                physical.push(nic);
+            }
+        }
         observation.queues =
-            queues::of(host, &nics, before.zip(Some(&now.interrupts)), &observation, &mut missing);
+            queues::of(host, &physical, before.zip(Some(&now.interrupts)), &observation, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
-        let spreads: HashMap<&Interface, RssTable> = nics
+        let spreads: HashMap<&Interface, RssTable> = physical
             .iter()
             .filter(|nic| nic.rx_queues.len() > 1)
             .filter_map(|nic| Some((&nic.name, host.rss_table(nic.name.name()).ok()?)))
             .collect();
         let mut busy = self.busy(&connections, at);
         for (_, flow) in &mut busy {
-            let rss_table = spreads.get(&flow.interface);
-            flow.queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
+            let nic = nics.iter().find(|nic| nic.name == flow.interface);
+            let arrival = |nic: &Nic| {
+                let rss_table = spreads.get(&nic.name);
+                let queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
+                (nic.name.clone(), queue)
+            };
+            flow.arrives = nic.iter().flat_map(|nic| nic.physical()).map(arrival).collect();
         }
         self.threads(host, &busy, &online, &mut observation, &mut missing);
         (observation.places, observation.missing) = (places, missing);
@@ -221,7 +232,7 @@ impl Watch {
                 local: socket.local,
                 remote: socket.remote,
                 interface: interface.clone(),
-                queue: None,
+                arrives: Vec::new(),
                 received: grown(received, socket.received),
                 sent: grown(sent, socket.sent),
                 thread: None,

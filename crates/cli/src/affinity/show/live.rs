@@ -197,6 +197,8 @@ mod tests {
         let name: longma_affinity::setting::Interface = "eth0".parse().unwrap();
         let nic = Nic {
             name: name.clone(),
+            kind: Default::default(),
+            lower: vec![],
             driver: Some("mlx4".into()),
             device: None,
             node: Some(0),
@@ -223,7 +225,7 @@ mod tests {
                 taken: None,
             }],
             flows: vec![Flow {
-                queue: None,
+                arrives: vec![],
                 local: "10.0.0.1:80".parse().unwrap(),
                 remote: "10.0.0.2:4000".parse().unwrap(),
                 interface: name,

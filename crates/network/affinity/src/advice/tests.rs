@@ -9,6 +9,8 @@ pub(super) fn nic(node: Option<u32>) -> Nic {
     let name = "eth0".parse().unwrap();
     Nic {
         name,
+        kind: Default::default(),
+        lower: vec![],
         driver: None,
         device: None,
         node,

@@ -15,6 +15,8 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
     let name = || "eth0".parse().unwrap();
     let nic = Nic {
         name: name(),
+        kind: Default::default(),
+        lower: vec![],
         driver: None,
         device: None,
         node: Some(0),

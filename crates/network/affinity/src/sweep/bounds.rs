@@ -50,10 +50,12 @@ pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
 /// Checks the numbers of a header.
 pub fn check_header(header: &Header) -> Result<(), String> {
     let nic = &header.nic;
-    let of_nic = match &header.steering {
-        Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. } => *interface == nic.name,
+    let lower = match &header.steering {
+        Steering::Stacked { lower, .. } => &lower[..],
+        _ => &[],
     };
-    if !of_nic {
+    let is_below = |steering: &Steering| nic.lower.iter().any(|nic| nic.name == *steering.interface());
+    if *header.steering.interface() != nic.name || !lower.iter().all(is_below) {
         return Err(format!("steering: it must name the interface {}", nic.name));
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -67,11 +69,13 @@ pub fn check_header(header: &Header) -> Result<(), String> {
         all.extend(cpus.map(|cpu| cpu_number("places: the CPU's number", *cpu)));
         all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MAX_NODES - 1.0));
     }
-    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MAX_MTU as f64)));
-    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MAX_GBPS * 1e3)));
-    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MAX_NODES - 1.0)));
-    for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
-        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MAX_QUEUES - 1.0)));
+    for nic in std::iter::once(nic).chain(&nic.lower) {
+        all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MAX_MTU as f64)));
+        all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MAX_GBPS * 1e3)));
+        all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MAX_NODES - 1.0)));
+        for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
+            all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MAX_QUEUES - 1.0)));
+        }
     }
     if let Load::Iperf(iperf) = &header.load {
         all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MAX_FLOWS.into()));

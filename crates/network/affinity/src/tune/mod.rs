@@ -12,7 +12,7 @@ pub mod plan;
 pub mod steady;
 
 use crate::journal::{Journal, JournalError};
-use crate::setting::Setting;
+use crate::setting::{Interface, Setting};
 use crate::watch::{Flow, Observation, Queue, Thread};
 use log::{Act, Decision};
 use longma_cpu_set::CpuSet;
@@ -333,16 +333,27 @@ impl Tuner {
     }
 }
 
-/// The queues that a flow may arrive on: the one it is hashed to, if known and unique; otherwise all queues of its
-/// interface.
-fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
-    let of_interface = (0..queues.len()).filter(|index| queues[*index].interface == flow.interface);
-    let all: Vec<usize> = of_interface.collect();
-    let hashed = all.iter().filter(|index| flow.queue.is_some() && queues[**index].number == flow.queue);
-    match hashed.collect::<Vec<_>>()[..] {
-        [only] => vec![*only],
-        _ => all,
+/// Indices of the queues by interface.
+fn by_interface(queues: &[Queue]) -> BTreeMap<&Interface, Vec<usize>> {
+    let mut all: BTreeMap<&Interface, Vec<usize>> = BTreeMap::new();
+    for (index, queue) in queues.iter().enumerate() {
+        all.entry(&queue.interface).or_default().push(index);
     }
+    all
+}
+
+/// The queues that a flow may arrive on: of each interface the one that it is hashed to, if known and unique; otherwise
+/// all queues of the interface.
+fn queues_of(flow: &Flow, queues: &[Queue], by_interface: &BTreeMap<&Interface, Vec<usize>>) -> Vec<usize> {
+    let of_interface = |(interface, number): &(Interface, Option<u32>)| {
+        let all = by_interface.get(interface).map_or(&[][..], |all| all);
+        let mut hashed = all.iter().filter(|index| number.is_some() && queues[**index].number == *number);
+        match (hashed.next(), hashed.next()) {
+            (Some(only), None) => vec![*only],
+            _ => all.to_vec(),
+        }
+    };
+    flow.arrives.iter().flat_map(of_interface).collect()
 }
 
 /// Which threads have flows that carry enough bytes to be moved.
@@ -361,11 +372,11 @@ fn busy(observation: &Observation, exclusions: &Exclusions) -> Vec<bool> {
 /// interface by their interrupt rates.
 fn links(observation: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-    let busy = busy(observation, exclusions);
+    let (busy, by_interface) = (busy(observation, exclusions), by_interface(&observation.queues));
     for flow in &observation.flows {
         let is_excluded = [flow.local, flow.remote].iter().any(|end| exclusions.ports.contains(&end.port()));
         let Some(thread) = flow.thread.filter(|thread| !is_excluded && busy[*thread]) else { continue };
-        let queues = queues_of(flow, &observation.queues);
+        let queues = queues_of(flow, &observation.queues, &by_interface);
         let all: f64 = queues.iter().filter_map(|index| observation.queues[*index].interrupts).sum();
         // Without rates, all flows count the same.
         let bytes = flow.known_bytes().unwrap_or(1.0);

@@ -292,17 +292,17 @@ fn observed(host: &FakeHost) -> Observation {
 #[test]
 fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
     let seen = observed(&with_two_queues(vec![0, 1]));
-    let queues: Vec<Option<u32>> = seen.flows.iter().map(|flow| flow.queue).collect();
+    let queues: Vec<Option<u32>> = seen.flows.iter().map(|flow| flow.arrives[0].1).collect();
     let rss_table = with_two_queues(vec![0, 1]).rss_table.unwrap();
     for flow in &seen.flows {
-        assert_eq!(flow.queue, rss_table.queue_of(flow.local, flow.remote), "{queues:?}");
+        assert_eq!(flow.arrives[0].1, rss_table.queue_of(flow.local, flow.remote), "{queues:?}");
     }
     assert_ne!(queues[0], queues[1], "by this key they are on different queues");
     let links = links(&seen, &Exclusions::default());
     assert_eq!(links.len(), 2, "{links:?}");
     for link in links {
         let flow = seen.flows.iter().find(|flow| flow.thread == Some(link.thread)).unwrap();
-        assert_eq!(seen.queues[link.queue].number, flow.queue);
+        assert_eq!(seen.queues[link.queue].number, flow.arrives[0].1);
         let bytes: f64 = seen.flows.iter().map(Flow::bytes).sum();
         assert!((link.weight - flow.bytes() / bytes).abs() < 1e-9, "{link:?}");
     }
@@ -372,7 +372,7 @@ fn sixteen_queues_are_spread_over_the_nics_node() {
         let head: String = (0..16).map(|cpu| format!(" CPU{cpu}")).collect();
         host.put("proc/interrupts", &format!("{head}\n{}", (0..16).map(line).collect::<Vec<_>>().join("\n")));
         let observation = watch.look(&host);
-        used.extend(observation.flows.iter().filter_map(|flow| flow.queue));
+        used.extend(observation.flows.iter().filter_map(|flow| flow.arrives[0].1));
         tuner.step(&observation, Some(&mut journal), Duration::from_secs(second)).unwrap();
     }
     let mut counts = BTreeMap::new();

@@ -22,7 +22,9 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
     };
     let is_iperf = matches!(load, Load::Iperf(_));
     let why = |knob: Knob| match knob {
-        Knob::Xps if nic.tx_queues.len() < 2 => Some(format!("{} has one transmit queue", nic.name)),
+        Knob::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {
+            Some(format!("{} has one transmit queue", nic.name))
+        }
         Knob::Gro | Knob::Lro | Knob::Tso | Knob::Gso if is_udp => {
             Some("iperf3's datagrams are neither merged nor segmented".into())
         }

@@ -31,7 +31,7 @@ pub fn interrupts(table: &str) -> Interrupts {
 /// The queues of the interfaces, with the interrupts since `counts.0`.
 pub fn of(
     host: &dyn Host,
-    nics: &[Nic],
+    nics: &[&Nic],
     counts: Option<(&Interrupts, &Interrupts)>,
     observation: &Observation,
     missing: &mut Vec<String>,
@@ -39,7 +39,15 @@ pub fn of(
     let usual =
         host.read("proc/irq/default_smp_affinity").ok().and_then(|text| CpuSet::from_mask(&text).ok());
     let mut queues = Vec::new();
-    for nic in nics {
+    for nic in nics.iter().copied() {
+        if nic.kind.is_layer() {
+            missing.push(format!(
+                "{} is {}, and the interfaces below it are not visible here: only its applications can be moved",
+                nic.name,
+                nic.kind.words()
+            ));
+            continue;
+        }
         let irqs: Vec<&Irq> = nic.irqs.iter().filter(|irq| irq.cpus.is_some()).collect();
         if irqs.is_empty() && nic.rx_queues.is_empty() {
             missing.push(format!(

@@ -159,3 +159,28 @@ fn a_manually_bound_interrupt_is_distinguished_from_a_driver_default() {
     host.put("proc/irq/50/affinity_hint", "2");
     assert_eq!(taken(), None);
 }
+
+#[test]
+fn a_bonds_flows_are_those_of_the_queues_below_it() {
+    let host = host();
+    host.put("sys/class/net/bond0/bonding/slaves", "eth0");
+    host.put("sys/class/net/bond0/queues/rx-0/rps_cpus", "0");
+    let eth0: Interface = "eth0".parse().unwrap();
+    let mut watch = Watch::new(vec!["bond0".parse().unwrap(), eth0.clone()]);
+    watch.look(&host);
+    host.put_sockets(vec![socket(1, 100, Some(1 << 40))]);
+    let observation = watch.look(&host);
+    assert_eq!(observation.queues.iter().map(|queue| &queue.interface).collect::<Vec<_>>(), [&eth0]);
+    assert_eq!(observation.queues[0].setting, Setting::Irq(50));
+    assert_eq!(observation.flows[0].arrives, [(eth0, None)]);
+    // Below a macvlan in a container, no queue is visible.
+    host.put("sys/class/net/mv0/uevent", "DEVTYPE=macvlan");
+    host.put("sys/class/net/mv0/queues/rx-0/rps_cpus", "0");
+    let observation = Watch::new(vec!["mv0".parse().unwrap()]).look(&host);
+    assert!(observation.queues.is_empty(), "{:?}", observation.queues);
+    assert!(
+        observation.missing.iter().any(|words| words.contains("mv0 is a macvlan")),
+        "{:?}",
+        observation.missing
+    );
+}
