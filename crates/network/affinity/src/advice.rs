@@ -30,13 +30,13 @@ pub struct Candidate {
     pub is_application_near: Option<bool>,
 }
 
-/// Among pairs whose median reaches this fraction of the highest one, the topology decides.
+/// Among pairs whose weighed median reaches this fraction of the highest one, the topology decides.
 const CLOSE_FRACTION: f64 = 0.99;
 
 /// Evaluation of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// The pair with the highest median.
+    /// The pair with the highest median, weighed by losses.
     pub best: PairResult,
     /// Pairs whose difference from it is not significant at 95 %.
     pub not_told_apart: Vec<Pair>,
@@ -71,14 +71,18 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
     let max_repeats = analysis.pairs.iter().map(|result| result.gbps.len()).max()?;
     let measured: Vec<&PairResult> =
         analysis.pairs.iter().filter(|result| 2 * result.gbps.len() > max_repeats).collect();
-    let best = measured.iter().max_by(|one, other| one.median_gbps.total_cmp(&other.median_gbps))?;
+    let best = measured
+        .iter()
+        .max_by(|one, other| one.median_weighed_gbps().total_cmp(&other.median_weighed_gbps()))?;
     // With a single run per pair the variance is unknown, so the highest median wins.
-    let alike =
-        |other: &&&PairResult| other.pair != best.pair && differ(&other.gbps, &best.gbps) == Some(false);
+    let alike = |other: &&&PairResult| {
+        other.pair != best.pair && differ(&other.weighed_gbps, &best.weighed_gbps) == Some(false)
+    };
     let alike: Vec<&PairResult> = measured.iter().filter(alike).copied().collect();
     let rank =
         |result: &&PairResult| ranking.iter().position(|of| of.pair == result.pair).unwrap_or(usize::MAX);
-    let close = alike.iter().copied().filter(|other| other.median_gbps >= CLOSE_FRACTION * best.median_gbps);
+    let least = CLOSE_FRACTION * best.median_weighed_gbps();
+    let close = alike.iter().copied().filter(|other| other.median_weighed_gbps() >= least);
     let choice = close.chain([*best]).min_by_key(rank)?.clone();
     Some(Measured {
         not_told_apart: alike.iter().map(|other| other.pair).collect(),

@@ -5,7 +5,7 @@
 //! Pairs with the same topology initially count as one arm.
 
 use super::Candidate;
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, PairResult};
 use crate::pairs::Pair;
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ impl<'a> Race<'a> {
 
     /// The best pairs of the first round, and more pairs of the leading kinds.
     fn spread(&self, analysis: &Analysis) -> Vec<Pair> {
-        let best = analysis.best().map_or(0.0, |best| best.median_gbps);
+        let best = analysis.best().map_or(0.0, PairResult::median_weighed_gbps);
         let leads = |of: &Kind| {
             let pairs = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);
             pairs.filter_map(|pair| rate(analysis, pair)).any(|gbps| gbps >= LEADS * best)
@@ -132,13 +132,13 @@ fn kind(candidate: &Candidate) -> Kind {
 }
 
 fn rate(analysis: &Analysis, pair: Pair) -> Option<f64> {
-    analysis.pairs.iter().find(|result| result.pair == pair).map(|result| result.median_gbps)
+    analysis.pairs.iter().find(|result| result.pair == pair).map(PairResult::median_weighed_gbps)
 }
 
 /// The pairs with the highest medians.
 fn finalists(analysis: &Analysis, count: usize) -> Vec<Pair> {
     let mut all: Vec<_> = analysis.pairs.iter().collect();
-    all.sort_by(|one, other| other.median_gbps.total_cmp(&one.median_gbps));
+    all.sort_by(|one, other| other.median_weighed_gbps().total_cmp(&one.median_weighed_gbps()));
     all.into_iter().take(count).map(|result| result.pair).collect()
 }
 

@@ -46,6 +46,9 @@ fn two_pairs(shared: &[f64], same: &[f64]) -> Analysis {
         gbps: gbps.into(),
         median_gbps: median(gbps).unwrap(),
         costs: Default::default(),
+        bottleneck: crate::analysis::Bottleneck { limit: Default::default(), evidence: String::new() },
+        loss: 0.0,
+        weighed_gbps: gbps.into(),
     };
     let shared = result(Pair { flow: 1, application: 2 }, Class::SharedCache, shared);
     let same = result(Pair { flow: 1, application: 1 }, Class::SameCpu, same);
@@ -72,4 +75,17 @@ fn a_cpuset_narrows_where_applications_may_run_and_not_where_packets_go() {
     let ranking = candidates(&places, &nic(Some(0)), &pairs_of(&all, &[0]));
     assert_eq!((ranking.len(), ranking[0].class), (12, Class::SharedCache));
     assert!(ranking.iter().all(|candidate| candidate.pair.application == 0));
+}
+
+/// A pair that drops most of what it is sent is not advised for its slightly higher rate.
+#[test]
+fn losses_weigh_against_a_pair() {
+    let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+    let ranking = candidates(&places, &nic(Some(0)), &all_pairs(&[1, 2]));
+    let mut analysis = two_pairs(&[9.0, 9.1, 8.9], &[10.0, 10.1, 9.9]);
+    assert_eq!(measured(&analysis, &ranking).unwrap().choice.class, Class::SameCpu);
+    let same = &mut analysis.pairs[0];
+    (same.loss, same.weighed_gbps) = (0.63, same.gbps.iter().map(|gbps| gbps * 0.37).collect());
+    let found = measured(&analysis, &ranking).unwrap();
+    assert_eq!((found.choice.class, found.best.class), (Class::SharedCache, Class::SharedCache));
 }

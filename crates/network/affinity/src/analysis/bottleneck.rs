@@ -1,15 +1,18 @@
-//! Identifies the bottleneck of a class of pairs from the counters, with the figures as evidence. If no resource is
-//! saturated, the result says so.
+//! Identifies the bottleneck of a pair or a class of pairs from the counters of each run, with the figures as evidence.
+//! If the counters show no saturated resource, or runs differ, the bottleneck is not known.
 
 use crate::counters::CpuShares;
+use crate::pairs::Pair;
 use crate::sweep::{Header, Sample};
+use crate::vary::Knob;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Utilization above which a CPU counts as saturated. Below 1, because tick-based accounting misses some time.
 const FULL: f64 = 0.9;
-/// Fraction of the link rate above which the link counts as saturated. Below 1, because headers and gaps carry no
-/// payload.
-const LINK_FULL: f64 = 0.9;
+/// Fraction of the link rate, with headers and gaps, above which the link counts as saturated. Below 1, because drivers
+/// update their counters at intervals.
+const LINK_FULL: f64 = 0.97;
 /// Steal time above which the hypervisor is the bottleneck, as a fraction.
 const STOLEN: f64 = 0.1;
 
@@ -17,7 +20,7 @@ const STOLEN: f64 = 0.1;
 pub(super) const OWN_LOAD: u64 = 5;
 
 /// The saturated resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The hypervisor gives CPU time to other guests.
@@ -34,7 +37,7 @@ pub enum Limit {
     SenderCpu,
     /// The link.
     Link,
-    /// No counted resource is saturated.
+    /// The counters show no saturated resource.
     #[default]
     Unknown,
 }
@@ -59,81 +62,121 @@ impl Limit {
             Self::ApplicationCpu => "the application's CPU",
             Self::SenderCpu => "the sender's CPU",
             Self::Link => "the link",
-            Self::Unknown => "not found",
+            Self::Unknown => "not known",
         }
     }
 }
 
 impl Bottleneck {
-    /// Determines the bottleneck of these runs.
+    /// Determines the bottleneck that more than half of these runs have.
     pub fn of(samples: &[&Sample], header: &Header) -> Self {
-        let flow = mean_shares(samples, |sample| Some(sample.pair.flow));
-        let application = mean_shares(samples, |sample| Some(sample.pair.application));
-        let sender = mean_shares(samples, |_| header.sender.as_ref()?.iter().next());
-        let (Some(flow), Some(application)) = (flow, application) else {
-            return Self {
-                limit: Limit::Unknown,
-                evidence: "the kernel does not report how CPUs spend their time".into(),
-            };
+        let mut by_limit: BTreeMap<Limit, Vec<&Sample>> = BTreeMap::new();
+        for sample in samples {
+            by_limit.entry(limit(sample, header)).or_default().push(sample);
+        }
+        let Some((limit, runs)) = by_limit.iter().max_by_key(|(_, runs)| runs.len()) else {
+            return Self { limit: Limit::Unknown, evidence: "there is no run".into() };
         };
-        let one_cpu = samples.iter().all(|sample| sample.pair.flow == sample.pair.application);
-        let rates: Vec<f64> = samples.iter().filter_map(|sample| sample.rate).map(|rate| rate.gbps).collect();
-        let gbps = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-        let link = header.nic.speed_mbps.map(|mbps| gbps * 1e3 / mbps as f64);
-        let steal = flow.steal.max(application.steal);
-        let sender_busy = sender.map_or(0.0, |shares| shares.busy());
-        // If the sender shares a CPU of the pair, its time is included in that CPU's, so mention both.
-        let sender_there = samples.iter().filter(|sample| {
-            let cpus = header.sender.as_ref();
-            cpus.is_some_and(|cpus| cpus.contains(sample.pair.flow) || cpus.contains(sample.pair.application))
-        });
-        let also = match sender_there.count() {
-            0 => String::new(),
-            some => format!("; the sender shares a CPU of the pair in {some} of {} runs", samples.len()),
-        };
-        let limited_by =
-            |limit: Limit, evidence: String| Self { limit, evidence: format!("{evidence}{also}") };
-        if steal > STOLEN {
-            return limited_by(Limit::Hypervisor, format!("{} of a CPU's time was stolen", percent(steal)));
+        if runs.len() * 2 <= samples.len() {
+            let each = by_limit.iter().map(|(limit, runs)| format!("{} in {}", limit.words(), runs.len()));
+            let each: Vec<String> = each.collect();
+            let evidence = format!("the {} runs differ: {}", samples.len(), each.join(", "));
+            return Self { limit: Limit::Unknown, evidence };
         }
-        let crowded = samples.iter().filter(|sample| sample.kernel.running_before > OWN_LOAD);
-        let crowd: Vec<u64> = crowded.map(|sample| sample.kernel.running_before).collect();
-        if crowd.len() * 2 > samples.len() && flow.busy().max(application.busy()) > FULL {
-            let mean = crowd.iter().sum::<u64>() / crowd.len() as u64;
-            let words = format!(
-                "{mean} programs were runnable, including the load; the flow's CPU: {}",
-                kinds(&flow)
-            );
-            return limited_by(Limit::OtherLoad, words);
+        let mut evidence = evidence(*limit, runs, header);
+        if runs.len() < samples.len() {
+            evidence.push_str(&format!("; in {} of {} runs", runs.len(), samples.len()));
         }
-        if let Some(link) = link.filter(|link| *link > LINK_FULL) {
-            return limited_by(Limit::Link, format!("{} of its rate is received", percent(link)));
-        }
-        if one_cpu && flow.busy() > FULL {
-            return limited_by(
-                Limit::SharedCpu,
-                format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)),
-            );
-        }
-        let rivals = [
-            (Limit::ApplicationCpu, application.busy(), kinds(&application)),
-            (Limit::FlowCpu, flow.busy(), kinds(&flow)),
-            (Limit::SenderCpu, sender_busy, sender.map(|shares| kinds(&shares)).unwrap_or_default()),
-        ];
-        let (limit, busy, words) =
-            rivals.into_iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
-        if busy > FULL {
-            return limited_by(limit, format!("it is {} busy: {words}", percent(busy)));
-        }
-        limited_by(
-            Limit::Unknown,
-            format!(
-                "no CPU is fully busy: flow {}, application {}",
-                percent(flow.busy()),
-                percent(application.busy())
-            ),
-        )
+        Self { limit: *limit, evidence }
     }
+}
+
+/// The bottleneck of a run.
+fn limit(sample: &Sample, header: &Header) -> Limit {
+    let Pair { flow, application } = sample.pair;
+    let shares = |cpu: u32| sample.kernel.cpus.get(&cpu);
+    let (Some(on_flow), Some(on_application)) = (shares(flow), shares(application)) else {
+        return Limit::Unknown;
+    };
+    if on_flow.steal.max(on_application.steal) > STOLEN {
+        return Limit::Hypervisor;
+    }
+    // A CPU that polls while it waits is busy at any rate.
+    let polls = is_busy_polling(sample);
+    let of_application = if polls { 0.0 } else { on_application.busy() };
+    let of_flow = if polls && flow == application { 0.0 } else { on_flow.busy() };
+    if sample.kernel.running_before > OWN_LOAD && of_flow.max(of_application) > FULL {
+        return Limit::OtherLoad;
+    }
+    if sample.kernel.link_share.is_some_and(|share| share > LINK_FULL) {
+        return Limit::Link;
+    }
+    if flow == application {
+        return if of_flow > FULL { Limit::SharedCpu } else { Limit::Unknown };
+    }
+    let of_sender = header.sender.as_ref().and_then(|cpus| shares(cpus.iter().next()?));
+    let rivals = [
+        (Limit::SenderCpu, of_sender.map_or(0.0, CpuShares::busy)),
+        (Limit::FlowCpu, of_flow),
+        (Limit::ApplicationCpu, of_application),
+    ];
+    let fullest = rivals.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    fullest.filter(|(_, busy)| *busy > FULL).map_or(Limit::Unknown, |(limit, _)| limit)
+}
+
+fn is_busy_polling(sample: &Sample) -> bool {
+    sample.kernel.is_busy_polling || sample.variant.get(&Knob::BusyPoll).is_some_and(|value| *value > 0)
+}
+
+/// The figures that show a limit of these runs, as means.
+fn evidence(limit: Limit, runs: &[&Sample], header: &Header) -> String {
+    let mean = |cpu: fn(&Pair) -> u32| mean_shares(runs, |sample| Some(cpu(&sample.pair)));
+    let (flow, application) = (mean(|pair| pair.flow), mean(|pair| pair.application));
+    let (Some(flow), Some(application)) = (flow, application) else {
+        return "the kernel does not report how CPUs spend their time".into();
+    };
+    let busy = |shares: &CpuShares| format!("it is {} busy: {}", percent(shares.busy()), kinds(shares));
+    let both = || format!("flow {}, application {}", percent(flow.busy()), percent(application.busy()));
+    let words = match limit {
+        Limit::Hypervisor => {
+            format!("{} of a CPU's time was stolen", percent(flow.steal.max(application.steal)))
+        }
+        Limit::OtherLoad => format!(
+            "{:.0} programs were runnable, including the load; the flow's CPU: {}",
+            mean_of(runs, |sample| sample.kernel.running_before as f64),
+            kinds(&flow)
+        ),
+        Limit::Link => {
+            let share = mean_of(runs, |sample| sample.kernel.link_share.unwrap_or(0.0));
+            format!("{} of its rate is used, with headers and gaps", percent(share))
+        }
+        Limit::SharedCpu | Limit::FlowCpu => busy(&flow),
+        Limit::ApplicationCpu => busy(&application),
+        Limit::SenderCpu => {
+            let sender = mean_shares(runs, |_| header.sender.as_ref()?.iter().next());
+            busy(&sender.unwrap_or_default())
+        }
+        Limit::Unknown if runs.iter().any(|sample| is_busy_polling(sample)) => {
+            format!("sockets poll while they wait, so the application's CPU is busy at any rate: {}", both())
+        }
+        Limit::Unknown => format!("no CPU is fully busy: {}", both()),
+    };
+    words + &beside_sender(runs, header)
+}
+
+/// Mentions a sender that shares a CPU of the pair, since its time is included in that CPU's.
+fn beside_sender(runs: &[&Sample], header: &Header) -> String {
+    let is_there = |cpu: u32| header.sender.as_ref().is_some_and(|cpus| cpus.contains(cpu));
+    let count =
+        runs.iter().filter(|sample| is_there(sample.pair.flow) || is_there(sample.pair.application)).count();
+    match count {
+        0 => String::new(),
+        some => format!("; the sender shares a CPU of the pair in {some} of {} runs", runs.len()),
+    }
+}
+
+fn mean_of(runs: &[&Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    runs.iter().map(|sample| value(sample)).sum::<f64>() / runs.len().max(1) as f64
 }
 
 fn percent(share: f64) -> String {

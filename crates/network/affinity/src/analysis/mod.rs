@@ -1,18 +1,19 @@
-//! Analyzes the results of a sweep: medians of pairs, means of classes with confidence intervals, costs per Gbit, and
-//! bottlenecks.
+//! Analyzes the results of a sweep: medians of pairs, means of classes with confidence intervals, costs and losses per
+//! Gbit, and bottlenecks.
 //!
 //! Source: Hanford et al. 2014 for the classes and the cost relative to throughput.
 
 mod bottleneck;
 mod interval;
+mod losses;
 
 pub use bottleneck::{Bottleneck, Limit};
 pub use interval::{Interval, differ, median};
 
 use crate::pairs::{Class, Pair};
-use crate::sweep::{Results, Sample};
+use crate::sweep::{Header, Results, Sample};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Costs per Gbit, on the CPUs of a pair unless stated otherwise. `None` if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -39,13 +40,23 @@ pub struct Costs {
     pub cache_references_k: Option<f64>,
     /// 10^3 misses of the last-level cache per Gbit.
     pub cache_misses_k: Option<f64>,
+    /// Lost datagrams in percent.
+    pub lost_percent: Option<f64>,
+    /// Retransmitted TCP segments per Gbit.
+    pub retransmits: Option<f64>,
+    /// Received packets per Gbit that the interfaces, their drivers, or a full backlog behind them dropped.
+    pub nic_drops: Option<f64>,
+    /// Packets per Gbit dropped at the full backlog of a CPU, any of the host.
+    pub backlog_drops: Option<f64>,
+    /// How often per Gbit a CPU of the host ended a softirq with packets left.
+    pub squeezes: Option<f64>,
 }
 
 /// A cost: display name, unit, and accessor.
 pub type Cost = (&'static str, &'static str, fn(&Costs) -> Option<f64>);
 
 /// All costs.
-pub const COSTS: [Cost; 11] = [
+pub const COSTS: [Cost; 16] = [
     ("core time", "ms/Gbit", |costs| costs.core_ms),
     ("softirq time", "ms/Gbit", |costs| costs.softirq_ms),
     ("context switches", "/Gbit", |costs| costs.switches),
@@ -57,6 +68,11 @@ pub const COSTS: [Cost; 11] = [
     ("L2 load misses", "k/Gbit", |costs| costs.second_misses_k),
     ("last-cache references", "k/Gbit", |costs| costs.cache_references_k),
     ("last-cache misses", "k/Gbit", |costs| costs.cache_misses_k),
+    ("datagrams lost", "%", |costs| costs.lost_percent),
+    ("retransmits", "/Gbit", |costs| costs.retransmits),
+    ("interface drops", "/Gbit", |costs| costs.nic_drops),
+    ("backlog drops", "/Gbit", |costs| costs.backlog_drops),
+    ("time squeezes", "/Gbit", |costs| costs.squeezes),
 ];
 
 /// Results of a pair.
@@ -70,8 +86,23 @@ pub struct PairResult {
     pub gbps: Vec<f64>,
     /// Median of the throughput.
     pub median_gbps: f64,
+    /// Median of the lost fraction of the data: datagrams, retransmitted segments, or dropped packets, whichever is
+    /// most.
+    pub loss: f64,
+    /// `gbps` of each run times the fraction that was not lost. Advice compares these, so that of two pairs that receive
+    /// alike, the one that loses less is better.
+    pub weighed_gbps: Vec<f64>,
     /// Costs, as medians over the runs.
     pub costs: Costs,
+    /// The limiting resource.
+    pub bottleneck: Bottleneck,
+}
+
+impl PairResult {
+    /// Median of the throughput, weighed by losses.
+    pub fn median_weighed_gbps(&self) -> f64 {
+        median(&self.weighed_gbps).unwrap_or(0.0)
+    }
 }
 
 /// Results of a class.
@@ -85,6 +116,8 @@ pub struct ClassResult {
     pub runs: usize,
     /// Throughput in Gb/s.
     pub gbps: Interval,
+    /// Median of the lost fractions of its pairs.
+    pub loss: f64,
     /// Whether the interval is over pairs. Otherwise it is over the runs of the only pair.
     pub over_pairs: bool,
     /// Costs, as medians over its pairs.
@@ -112,10 +145,15 @@ const DISTURBING_STEAL: f64 = 0.02;
 impl Analysis {
     /// Analyzes `results`.
     pub fn of(results: &Results) -> Self {
-        let good: Vec<&Sample> = results.samples.iter().filter(|sample| sample.rate.is_some()).collect();
+        let is_software = results.header.steering.is_software();
+        let rated = results.samples.iter().filter(|sample| sample.rate.is_some());
+        // A flow that ran elsewhere says nothing about its pair.
+        let (astray, good): (Vec<&Sample>, Vec<&Sample>) =
+            rated.partition(|sample| sample.astray(is_software).is_some());
         let mut by_pair: BTreeMap<Pair, Vec<&Sample>> = BTreeMap::new();
         good.iter().for_each(|sample| by_pair.entry(sample.pair).or_default().push(sample));
-        let pairs: Vec<PairResult> = by_pair.values().map(|samples| pair_result(samples)).collect();
+        let pairs: Vec<PairResult> =
+            by_pair.values().map(|samples| pair_result(samples, &results.header)).collect();
         let class_result = |class: Class| {
             let of_class: Vec<&PairResult> = pairs.iter().filter(|pair| pair.class == class).collect();
             let samples: Vec<&Sample> = good.iter().copied().filter(|sample| sample.class == class).collect();
@@ -129,19 +167,24 @@ impl Analysis {
                 pairs: of_class.len(),
                 runs: samples.len(),
                 gbps: Interval::of(&throughputs)?,
+                loss: median(&of_class.iter().map(|pair| pair.loss).collect::<Vec<_>>())?,
                 over_pairs,
                 costs: medians(&of_class.iter().map(|pair| pair.costs).collect::<Vec<_>>()),
                 bottleneck: Bottleneck::of(&samples, &results.header),
             })
         };
         let classes = Class::ALL.into_iter().filter_map(class_result).collect();
-        let failed = results.samples.len() - good.len();
-        Self { remarks: remarks(&good, failed), pairs, classes, failed }
+        let failed = results.samples.len() - good.len() - astray.len();
+        let mut remarks = remarks(&good, failed);
+        remarks.extend(strays(&astray, is_software));
+        Self { remarks, pairs, classes, failed }
     }
 
-    /// The pair with the highest median.
+    /// The pair with the highest median, weighed by losses.
     pub fn best(&self) -> Option<&PairResult> {
-        self.pairs.iter().max_by(|one, other| one.median_gbps.total_cmp(&other.median_gbps))
+        self.pairs
+            .iter()
+            .max_by(|one, other| one.median_weighed_gbps().total_cmp(&other.median_weighed_gbps()))
     }
 
     /// Costs that were counted for at least one pair.
@@ -153,19 +196,28 @@ impl Analysis {
 
 /// Returns the runs of the variant whose best pair has the highest throughput, or all runs if there are no variants.
 pub fn fastest(results: &Results) -> Results {
-    let best = |of: &Results| Analysis::of(of).best().map_or(0.0, |best| best.median_gbps);
+    let best = |of: &Results| Analysis::of(of).best().map_or(0.0, PairResult::median_weighed_gbps);
     let all = results.variants().into_iter().map(|variant| results.of(&variant));
     all.max_by(|one, other| best(one).total_cmp(&best(other))).unwrap_or_else(|| results.clone())
 }
 
-fn pair_result(samples: &[&Sample]) -> PairResult {
+fn pair_result(samples: &[&Sample], header: &Header) -> PairResult {
     let gbps: Vec<f64> = samples.iter().filter_map(|sample| sample.rate).map(|rate| rate.gbps).collect();
-    let costs: Vec<Costs> = samples.iter().map(|sample| costs(sample)).collect();
-    let (pair, class) = (samples[0].pair, samples[0].class);
-    PairResult { pair, class, median_gbps: median(&gbps).unwrap_or(0.0), gbps, costs: medians(&costs) }
+    let losses: Vec<f64> = samples.iter().map(|sample| losses::fraction(sample, header)).collect();
+    let costs: Vec<Costs> = samples.iter().map(|sample| costs(sample, header)).collect();
+    PairResult {
+        pair: samples[0].pair,
+        class: samples[0].class,
+        median_gbps: median(&gbps).unwrap_or(0.0),
+        loss: median(&losses).unwrap_or(0.0),
+        weighed_gbps: gbps.iter().zip(&losses).map(|(gbps, loss)| gbps * (1.0 - loss)).collect(),
+        gbps,
+        costs: medians(&costs),
+        bottleneck: Bottleneck::of(samples, header),
+    }
 }
 
-fn costs(sample: &Sample) -> Costs {
+fn costs(sample: &Sample, header: &Header) -> Costs {
     let (kernel, hardware) = (&sample.kernel, &sample.hardware);
     let gbit = sample.rate.map_or(0.0, |rate| rate.gbps) * kernel.seconds;
     if gbit <= 0.0 {
@@ -183,6 +235,9 @@ fn costs(sample: &Sample) -> Costs {
         sum.map(|sum| sum / scale / gbit)
     };
     let interrupts: Option<u64> = cpus.iter().map(|cpu| kernel.interrupts.get(cpu).copied()).sum();
+    let all = |counts: &BTreeMap<u32, u64>| {
+        (!counts.is_empty()).then(|| counts.values().map(|count| *count as f64).sum::<f64>() / gbit)
+    };
     Costs {
         core_ms: time(|shares| shares.busy()),
         softirq_ms: time(|shares| shares.softirq),
@@ -195,6 +250,11 @@ fn costs(sample: &Sample) -> Costs {
         second_misses_k: counted(|counts| counts.second_misses, 1e3),
         cache_references_k: counted(|counts| counts.cache_references, 1e3),
         cache_misses_k: counted(|counts| counts.cache_misses, 1e3),
+        lost_percent: sample.rate.and_then(|rate| rate.lost).map(|lost| lost * 100.0),
+        retransmits: losses::retransmits(sample, header),
+        nic_drops: kernel.nic_drops.map(|drops| drops as f64 / gbit),
+        backlog_drops: all(&kernel.backlog_drops),
+        squeezes: all(&kernel.squeezes),
     }
 }
 
@@ -212,7 +272,25 @@ fn medians(all: &[Costs]) -> Costs {
         second_misses_k: of(|costs| costs.second_misses_k),
         cache_references_k: of(|costs| costs.cache_references_k),
         cache_misses_k: of(|costs| costs.cache_misses_k),
+        lost_percent: of(|costs| costs.lost_percent),
+        retransmits: of(|costs| costs.retransmits),
+        nic_drops: of(|costs| costs.nic_drops),
+        backlog_drops: of(|costs| costs.backlog_drops),
+        squeezes: of(|costs| costs.squeezes),
     }
+}
+
+/// Names the runs whose flows were processed elsewhere, and where.
+fn strays(astray: &[&Sample], is_software: bool) -> Option<String> {
+    let first = astray.first()?;
+    let words = first.astray(is_software)?;
+    let pairs: BTreeSet<String> = astray.iter().map(|sample| format!("({})", sample.pair)).collect();
+    let (count, plural) = (astray.len(), if astray.len() == 1 { "" } else { "s" });
+    Some(format!(
+        "the flow{plural} of {count} run{plural} did not run where sent, so they are excluded: {}; of ({}): {words}",
+        pairs.into_iter().collect::<Vec<_>>().join(" "),
+        first.pair
+    ))
 }
 
 fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
@@ -231,6 +309,14 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
     note(loaded, "started while other programs were running (other load)");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
         remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
+    }
+    let unverified = good.iter().filter(|sample| !sample.shows_arrival()).count();
+    if unverified > 0 {
+        remarks.push(format!(
+            "{unverified} of {} runs do not show where the flow ran: the kernel's counters of packets are not readable, \
+             or too few packets were counted",
+            good.len()
+        ));
     }
     if failed > 0 {
         remarks.push(match failed {

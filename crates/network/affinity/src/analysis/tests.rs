@@ -164,8 +164,63 @@ fn costs_are_sums_over_the_pairs_cpus_per_received_gbit() {
 fn a_limit_that_no_counter_shows_is_not_named_and_a_full_link_is() {
     let quiet = Analysis::of(&results(|_| 5.0, |_| (0.3, 0.3)));
     assert!(quiet.classes.iter().all(|class| class.bottleneck.limit == Limit::Unknown));
-    let full = Analysis::of(&results(|_| 38.0, |_| (0.99, 0.3)));
+    let mut full = results(|_| 38.0, |_| (0.99, 0.3));
+    full.samples.iter_mut().for_each(|sample| sample.kernel.link_share = Some(0.99));
+    let full = Analysis::of(&full);
     assert!(full.classes.iter().all(|class| class.bottleneck.limit == Limit::Link));
+    assert!(full.pairs.iter().all(|pair| pair.bottleneck.limit == Limit::Link));
+}
+
+/// As between veths, which report 10 Gb/s.
+#[test]
+fn a_nominal_rate_without_a_counted_link_limits_nothing() {
+    let mut results = results(|_| 38.0, |_| (0.5, 0.3));
+    results.header.nic.speed_mbps = Some(10_000);
+    let analysis = Analysis::of(&results);
+    assert!(analysis.classes.iter().all(|class| class.bottleneck.limit == Limit::Unknown));
+    assert_eq!(Limit::Unknown.words(), "not known");
+}
+
+#[test]
+fn runs_with_different_limits_have_none_in_common() {
+    let mut results = results(|_| 38.0, |_| (0.5, 0.3));
+    results.samples.retain(|sample| sample.pair == Pair { flow: 0, application: 1 });
+    // Their mean, 97.3 %, would count as full.
+    for (sample, share) in results.samples.iter_mut().zip([0.96, 1.0, 0.96]) {
+        sample.kernel.link_share = Some(share);
+    }
+    let of_pair = |results: &Results| Analysis::of(results).pairs[0].bottleneck.clone();
+    let found = of_pair(&results);
+    assert_eq!(found.limit, Limit::Unknown, "{found:?}");
+    assert!(found.evidence.ends_with("in 2 of 3 runs"), "{found:?}");
+    results.samples[0].kernel.cpus.get_mut(&1).unwrap().system = 0.95;
+    let found = of_pair(&results);
+    assert_eq!(found.limit, Limit::Unknown, "{found:?}");
+    let each = ["the application's CPU in 1", "the link in 1", "not known in 1"];
+    assert!(each.iter().all(|words| found.evidence.contains(words)), "{found:?}");
+}
+
+#[test]
+fn a_polling_application_is_not_the_limit_because_its_cpu_is_busy() {
+    let mut results = results(|_| 5.0, |_| (0.3, 0.69));
+    results.samples.iter_mut().for_each(|sample| {
+        sample.kernel.cpus.get_mut(&sample.pair.application).unwrap().user = 0.3;
+        sample.variant = [(crate::vary::Knob::BusyPoll, 50)].into();
+    });
+    let limits = |results: &Results| {
+        let analysis = Analysis::of(results);
+        analysis.classes.into_iter().map(|class| class.bottleneck).collect::<Vec<_>>()
+    };
+    let polling = limits(&results);
+    assert!(polling.iter().all(|found| found.limit == Limit::Unknown), "{polling:?}");
+    assert!(polling[0].evidence.contains("poll while they wait"), "{polling:?}");
+    // By the host's setting, too.
+    for sample in &mut results.samples {
+        (sample.variant, sample.kernel.is_busy_polling) = (Default::default(), true);
+    }
+    assert!(limits(&results).iter().all(|found| found.limit == Limit::Unknown));
+    results.samples.iter_mut().for_each(|sample| sample.kernel.is_busy_polling = false);
+    assert!(limits(&results).iter().all(|found| found.limit != Limit::Unknown));
 }
 
 #[test]
@@ -202,4 +257,64 @@ fn no_results_are_an_empty_analysis() {
     results.samples.clear();
     let analysis = Analysis::of(&results);
     assert!(analysis.pairs.is_empty() && analysis.classes.is_empty() && analysis.best().is_none());
+}
+
+#[test]
+fn losses_stand_beside_the_rate_and_lower_the_net_rate() {
+    let mut results = results(|_| 8.0, |_| (0.5, 0.5));
+    results.header.load = Load::Iperf(crate::load::Iperf {
+        server: "a".into(),
+        port: 1,
+        zero_copy: false,
+        reverse: true,
+        udp: true,
+        flows: 1,
+    });
+    for sample in &mut results.samples {
+        let is_lossy = sample.class == Class::SameCpu;
+        sample.rate.as_mut().unwrap().lost = Some(if is_lossy { 0.63 } else { 0.0 });
+        sample.kernel.backlog_drops = BTreeMap::from([(sample.pair.flow, if is_lossy { 80_000 } else { 0 })]);
+        sample.kernel.squeezes = BTreeMap::from([(0, 160), (1, 0)]);
+        sample.kernel.nic_drops = Some(0);
+    }
+    let analysis = Analysis::of(&results);
+    let (same, shared) = (of(&analysis, Class::SameCpu), of(&analysis, Class::SharedCache));
+    assert_eq!((same.loss, shared.loss), (0.63, 0.0));
+    assert_eq!((same.costs.lost_percent, shared.costs.lost_percent), (Some(63.0), Some(0.0)));
+    assert!(same.costs.backlog_drops.unwrap() > 9000.0 && shared.costs.backlog_drops == Some(0.0));
+    assert!(shared.costs.squeezes.unwrap() > 15.0 && shared.costs.nic_drops == Some(0.0));
+    let pair = analysis.pairs.iter().find(|pair| pair.class == Class::SameCpu).unwrap();
+    assert!((pair.weighed_gbps[0] - 0.37 * pair.gbps[0]).abs() < 1e-9, "{pair:?}");
+    assert!(analysis.best().unwrap().class != Class::SameCpu);
+}
+
+/// With segments of 9000 bytes, a Gbit has 13951 of them.
+#[test]
+fn retransmits_and_drops_are_fractions_of_the_packets() {
+    let mut results = results(|_| 10.0, |_| (0.5, 0.5));
+    for sample in &mut results.samples {
+        sample.rate = Some(Rate { gbps: 10.0, retransmits: Some(1395), ..Rate::default() });
+    }
+    let loss = |results: &Results| Analysis::of(results).pairs[0].loss;
+    assert!((loss(&results) - 0.01).abs() < 1e-4, "{}", loss(&results));
+    assert!((Analysis::of(&results).pairs[0].costs.retransmits.unwrap() - 139.5).abs() < 1e-9);
+    // More was dropped than was sent again.
+    results.samples.iter_mut().for_each(|sample| sample.kernel.nic_drops = Some(139_508));
+    assert!((loss(&results) - 0.5).abs() < 1e-3, "{}", loss(&results));
+}
+
+#[test]
+fn runs_whose_flow_ran_elsewhere_are_excluded_and_named() {
+    let mut results = results(|_| 10.0, |_| (0.5, 0.5));
+    for sample in &mut results.samples {
+        // Whatever the pair, everything was processed on CPU 2.
+        sample.kernel.packets = BTreeMap::from([(0, 5), (2, 90_000)]);
+    }
+    let analysis = Analysis::of(&results);
+    assert!(!analysis.pairs.is_empty() && analysis.pairs.iter().all(|pair| pair.pair.flow == 2));
+    assert_eq!(analysis.failed, 0);
+    let remark = analysis.remarks.iter().find(|remark| remark.contains("did not run where sent")).unwrap();
+    assert!(remark.contains("396 runs") && remark.contains("(0,1)"), "{remark}");
+    assert!(remark.contains("CPU 2 had 100 % of the packets"), "{remark}");
+    assert!(!remark.contains("(2,1)"), "{remark}");
 }

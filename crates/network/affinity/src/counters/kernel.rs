@@ -1,11 +1,14 @@
-//! Kernel counters of each CPU (time by kind, interrupts, received packets) and of the host (context switches, runnable
-//! programs).
+//! Kernel counters of each CPU (time by kind, interrupts, received packets), of the host (context switches, runnable
+//! programs) and of an interface (interrupts of its queues, dropped packets).
 //!
-//! Source: Linux Documentation/filesystems/proc.rst (/proc/stat, /proc/interrupts, /proc/softirqs, /proc/loadavg).
+//! Source: Linux Documentation/filesystems/proc.rst (/proc/stat, /proc/interrupts, /proc/softirqs, /proc/loadavg),
+//! net/core/net-procfs.c (softnet_seq_show), Documentation/networking/statistics.rst.
 
 use crate::host::Host;
+use crate::interface::Nic;
+use crate::setting::Interface;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// A reading of the kernel's counters.
@@ -16,9 +19,34 @@ pub struct Reading {
     times: BTreeMap<u32, [u64; 8]>,
     interrupts: BTreeMap<u32, u64>,
     received: BTreeMap<u32, u64>,
+    /// Columns of /proc/net/softnet_stat by CPU: processed, dropped, time_squeeze. They wrap at 2^32.
+    softnet: BTreeMap<u32, [u32; 3]>,
+    /// Interrupts of the interface's queues by CPU.
+    of_queues: BTreeMap<u32, u64>,
+    /// Packets that the physical interfaces dropped, if they report it.
+    dropped: Option<u64>,
+    /// Bytes on the wire, received and sent, of each physical interface with a device.
+    wire: BTreeMap<Interface, Wire>,
+    is_busy_polling: bool,
     switches: u64,
     running: u64,
 }
+
+/// What passed the link of an interface.
+#[derive(Clone, Copy, Debug)]
+struct Wire {
+    /// Nominal rate of the link in bytes per second.
+    rate: f64,
+    /// Bytes received and sent, with headers, checksums and gaps.
+    bytes: [u64; 2],
+}
+
+/// Bytes of preamble, checksum and gap of an Ethernet frame (IEEE 802.3), which interfaces do not count.
+const FRAME_OVERHEAD: u64 = 24;
+
+/// Counters of received packets that were dropped: after, in, and before the driver. The first includes drops at a full
+/// backlog.
+const DROPS: [&str; 3] = ["rx_dropped", "rx_missed_errors", "rx_fifo_errors"];
 
 /// How a CPU spent an interval, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +76,30 @@ pub struct KernelCounts {
     pub interrupts: BTreeMap<u32, u64>,
     /// NET_RX softirqs of each CPU.
     pub receptions: BTreeMap<u32, u64>,
+    /// Packets that the protocols of each CPU processed. Merged ones count as one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub packets: BTreeMap<u32, u64>,
+    /// Packets dropped because the backlog of each CPU was full.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backlog_drops: BTreeMap<u32, u64>,
+    /// How often each CPU ended a softirq with packets left, because its time or budget was spent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub squeezes: BTreeMap<u32, u64>,
+    /// Interrupts of the interface's receive queues by CPU.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queue_interrupts: BTreeMap<u32, u64>,
+    /// Received packets that the physical interfaces, their drivers, or a full backlog behind them dropped; `None` if
+    /// not reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic_drops: Option<u64>,
+    /// Fraction of the link's nominal rate that passed, in the busier direction of the busiest physical interface, with
+    /// headers and gaps; `None` for interfaces without a device, whose nominal rate limits nothing, and without a known
+    /// rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_share: Option<f64>,
+    /// Whether the host's sockets poll their queues while they wait (`net.core.busy_read`, `net.core.busy_poll`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_busy_polling: bool,
     /// Context switches of the whole host.
     pub context_switches: u64,
     /// Programs that were runnable at the start of the interval. More than the load's own indicate other load.
@@ -62,8 +114,17 @@ impl CpuShares {
 }
 
 impl Reading {
-    /// Reads the counters. Counters that the host does not show are zero.
+    /// Reads the counters of the host. Counters that it does not show are zero.
     pub fn now(host: &dyn Host) -> Self {
+        Self::with(host, &[])
+    }
+
+    /// Reads the counters of the host and of an interface.
+    pub fn of(host: &dyn Host, nic: &Nic) -> Self {
+        Self::with(host, &nic.physical())
+    }
+
+    fn with(host: &dyn Host, nics: &[&Nic]) -> Self {
         let stat = host.read("proc/stat").unwrap_or_default();
         let mut times = BTreeMap::new();
         let (mut switches, mut running) = (0, 0);
@@ -81,9 +142,48 @@ impl Reading {
                 }
             }
         }
-        let interrupts = by_cpu(&host.read("proc/interrupts").unwrap_or_default(), |_| true);
+        let table = host.read("proc/interrupts").unwrap_or_default();
+        let interrupts = by_cpu(&table, |_| true);
+        let irqs: BTreeSet<u32> = nics.iter().flat_map(|nic| nic.irqs.iter().map(|irq| irq.number)).collect();
+        let is_of_queue = |name: &str| name.parse().is_ok_and(|number| irqs.contains(&number));
+        let of_queues = if irqs.is_empty() { BTreeMap::new() } else { by_cpu(&table, is_of_queue) };
+        let online: Vec<u32> = times.keys().copied().collect();
+        let softnet = softnet(&host.read("proc/net/softnet_stat").unwrap_or_default(), &online);
+        let counter = |nic: &&Nic, name: &str| {
+            host.read(&format!("sys/class/net/{}/statistics/{name}", nic.name)).ok()?.parse::<u64>().ok()
+        };
+        let wire = |nic: &&Nic| {
+            let rate = nic.device.as_ref().and(nic.speed_mbps)? as f64 * 1e6 / 8.0;
+            let way = |way: &str| {
+                let packets = counter(nic, &format!("{way}_packets"))?;
+                Some(
+                    counter(nic, &format!("{way}_bytes"))?
+                        .saturating_add(packets.saturating_mul(FRAME_OVERHEAD)),
+                )
+            };
+            Some((nic.name.clone(), Wire { rate, bytes: [way("rx")?, way("tx")?] }))
+        };
+        let wire = nics.iter().filter_map(wire).collect();
+        let polls = |name: &str| {
+            let text = host.read(&format!("proc/sys/net/core/{name}")).unwrap_or_default();
+            text.parse::<u64>().is_ok_and(|microseconds| microseconds > 0)
+        };
+        let drops = nics.iter().flat_map(|nic| DROPS.map(|name| counter(nic, name)));
+        let dropped = drops.flatten().reduce(|sum, drops| sum.saturating_add(drops));
         let received = by_cpu(&host.read("proc/softirqs").unwrap_or_default(), |name| name == "NET_RX");
-        Self { at: Instant::now(), times, interrupts, received, switches, running }
+        Self {
+            at: Instant::now(),
+            times,
+            interrupts,
+            received,
+            softnet,
+            of_queues,
+            dropped,
+            wire,
+            is_busy_polling: polls("busy_read") || polls("busy_poll"),
+            switches,
+            running,
+        }
     }
 
     /// The counts from this reading to `later`.
@@ -93,6 +193,13 @@ impl Reading {
                 (*cpu, count.saturating_sub(before.get(cpu).copied().unwrap_or(*count)))
             };
             after.iter().map(growth).collect()
+        };
+        let column = |column: usize| {
+            let growth = |(cpu, after): (&u32, &[u32; 3])| {
+                let before = self.softnet.get(cpu)?[column];
+                Some((*cpu, u64::from(after[column].wrapping_sub(before))))
+            };
+            later.softnet.iter().filter_map(growth).collect()
         };
         let shares = |(cpu, after): (&u32, &[u64; 8])| {
             let before = self.times.get(cpu)?;
@@ -106,15 +213,40 @@ impl Reading {
             let (system, irq, softirq, steal) = (part(system), part(irq), part(softirq), part(steal));
             Some((*cpu, CpuShares { user, system, irq, softirq, steal, idle }))
         };
+        let seconds = later.at.duration_since(self.at).as_secs_f64();
+        let passed = |(name, after): (&Interface, &Wire)| {
+            let before = self.wire.get(name)?;
+            let grown = (0..2).map(|way| after.bytes[way].saturating_sub(before.bytes[way]));
+            grown.max().map(|bytes| bytes as f64 / seconds / after.rate)
+        };
+        let shares_of_links = later.wire.iter().filter_map(passed);
         KernelCounts {
-            seconds: later.at.duration_since(self.at).as_secs_f64(),
+            seconds,
             cpus: later.times.iter().filter_map(shares).collect(),
             interrupts: grown(&self.interrupts, &later.interrupts),
             receptions: grown(&self.received, &later.received),
+            packets: column(0),
+            backlog_drops: column(1),
+            squeezes: column(2),
+            queue_interrupts: grown(&self.of_queues, &later.of_queues),
+            nic_drops: later.dropped.zip(self.dropped).map(|(after, before)| after.saturating_sub(before)),
+            link_share: shares_of_links.filter(|share| share.is_finite()).reduce(f64::max),
+            is_busy_polling: later.is_busy_polling,
             context_switches: later.switches.saturating_sub(self.switches),
             running_before: self.running,
         }
     }
+}
+
+/// Parses /proc/net/softnet_stat, a line of hexadecimal numbers for each online CPU. Linux 5.10 and later number them.
+fn softnet(text: &str, online: &[u32]) -> BTreeMap<u32, [u32; 3]> {
+    let line = |(at, line): (usize, &str)| {
+        let words = line.split_whitespace().map(|word| u32::from_str_radix(word, 16));
+        let words: Vec<u32> = words.collect::<Result<_, _>>().ok()?;
+        let cpu = words.get(12).or(online.get(at)).copied()?;
+        Some((cpu, [*words.first()?, *words.get(1)?, *words.get(2)?]))
+    };
+    text.lines().enumerate().filter_map(line).collect()
 }
 
 /// Sums, by CPU, of the lines of a table whose header names the CPUs. Lines with fewer columns are counts of the whole
@@ -174,6 +306,66 @@ mod tests {
         assert_eq!(counts.interrupts, BTreeMap::from([(0, 20), (2, 10)]));
         assert_eq!(counts.receptions, BTreeMap::from([(0, 50), (2, 0)]));
         assert_eq!((counts.context_switches, counts.running_before), (500, 3));
+    }
+
+    #[test]
+    fn packets_drops_and_squeezes_are_counted_by_cpu_across_the_wrap_of_their_counters() {
+        let host = host();
+        let line = |packets: &str, drops: u32, squeezes: u32, cpu: &str| {
+            format!("{packets} {drops:08x} {squeezes:08x} 0 0 0 0 0 0 0 0 0 {cpu}")
+        };
+        let net = "sys/class/net/eth0";
+        for (path, text) in [("queues/rx-0/rps_cpus", "0"), ("statistics/rx_missed_errors", "10")] {
+            host.put(&format!("{net}/{path}"), text);
+        }
+        host.put("proc/interrupts", "  CPU0 CPU2\n 24: 5 6 PCI eth0-rx-0\n 25: 9 9 PCI eth1-rx-0");
+        host.put("proc/irq/24/smp_affinity_list", "0");
+        host.put("proc/net/softnet_stat", &[line("fffffff0", 1, 2, "0"), line("5", 0, 0, "2")].join("\n"));
+        let nic = crate::interface::read(&host, &"eth0".parse().unwrap()).unwrap();
+        let before = Reading::of(&host, &nic);
+        host.put("proc/interrupts", "  CPU0 CPU2\n 24: 5 36 PCI eth0-rx-0\n 25: 99 99 PCI eth1-rx-0");
+        host.put("proc/net/softnet_stat", &[line("10", 4, 7, "0"), line("6", 0, 0, "2")].join("\n"));
+        host.put(&format!("{net}/statistics/rx_missed_errors"), "17");
+        let counts = before.until(&Reading::of(&host, &nic));
+        assert_eq!(counts.packets, BTreeMap::from([(0, 32), (2, 1)]));
+        assert_eq!((counts.backlog_drops[&0], counts.squeezes[&0], counts.nic_drops), (3, 5, Some(7)));
+        assert_eq!(counts.queue_interrupts, BTreeMap::from([(0, 0), (2, 30)]));
+        // Older kernels list the online CPUs without their numbers.
+        host.put("proc/net/softnet_stat", "1 2 3 0 0 0 0 0 0\n4 5 6 0 0 0 0 0 0");
+        let before = Reading::of(&host, &nic);
+        host.put("proc/net/softnet_stat", "2 2 3 0 0 0 0 0 0\n7 5 6 0 0 0 0 0 0");
+        assert_eq!(before.until(&Reading::of(&host, &nic)).packets, BTreeMap::from([(0, 1), (2, 3)]));
+    }
+
+    #[test]
+    fn a_links_share_includes_overheads_and_needs_a_device() {
+        let host = host();
+        let net = "sys/class/net/eth0";
+        let statistics = |packets: u64| {
+            for (file, count) in [("rx_bytes", 1226 * packets), ("rx_packets", packets)] {
+                host.put(&format!("{net}/statistics/{file}"), &count.to_string());
+            }
+            ["tx_bytes", "tx_packets"]
+                .iter()
+                .for_each(|file| host.put(&format!("{net}/statistics/{file}"), "7"));
+        };
+        host.put(&format!("{net}/speed"), "10000");
+        let counts = |packets: u64| {
+            let nic = crate::interface::read(&host, &"eth0".parse().unwrap()).unwrap();
+            statistics(0);
+            let before = Reading::of(&host, &nic);
+            statistics(packets);
+            before.until(&Reading::of(&host, &nic))
+        };
+        // A veth reports 10 Gb/s too, and carries more.
+        assert_eq!(counts(1_000_000).link_share, None);
+        host.put(&format!("{net}/device"), "-> ../../0000:03:00.0");
+        let counted = counts(1_000_000);
+        let seconds_of_link = counted.link_share.unwrap() * counted.seconds;
+        assert!((seconds_of_link - 1.0).abs() < 1e-9, "{seconds_of_link}");
+        assert!(!counted.is_busy_polling);
+        host.put("proc/sys/net/core/busy_read", "50");
+        assert!(counts(1).is_busy_polling);
     }
 
     #[test]

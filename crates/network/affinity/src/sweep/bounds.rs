@@ -20,6 +20,8 @@ const MAX_NODES: f64 = 1024.0;
 const MAX_QUEUES: f64 = 65_536.0;
 /// The last second of the year 9999, in seconds since 1970.
 const MAX_TIMESTAMP: f64 = 253_402_300_799.0;
+/// Upper bound of the share of a link's rate, if the driver reports its rate wrong.
+const MAX_LINK_SHARE: f64 = 1e9;
 /// Tolerance for sums of fractions above 1.
 const ROUNDING: f64 = 1e-6;
 /// Maximum length of a run in seconds.
@@ -128,7 +130,16 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
         all.extend(rate.retransmits.map(|value| count("rate.retransmits", value)));
     }
     all.extend(sample.migrations.map(|value| count("migrations", value)));
-    for (name, counts) in [("interrupts", &kernel.interrupts), ("receptions", &kernel.receptions)] {
+    all.extend(kernel.link_share.map(|share| ("kernel.link_share".into(), share, 0.0, MAX_LINK_SHARE)));
+    all.extend(kernel.nic_drops.map(|value| count("kernel.nic_drops", value)));
+    for (name, counts) in [
+        ("interrupts", &kernel.interrupts),
+        ("receptions", &kernel.receptions),
+        ("packets", &kernel.packets),
+        ("backlog_drops", &kernel.backlog_drops),
+        ("squeezes", &kernel.squeezes),
+        ("queue_interrupts", &kernel.queue_interrupts),
+    ] {
         all.extend(counts.keys().map(|cpu| cpu_number(&format!("kernel.{name}: the CPU's number"), *cpu)));
         all.extend(counts.iter().map(|(cpu, value)| count(&format!("kernel.{name}.{cpu}"), *value)));
     }

@@ -3,9 +3,11 @@
 //!
 //! Source: Hanford et al. 2014: interrupts to core f, iperf3 on core a, run under a counter tool, repeat.
 
+mod astray;
 mod bounds;
 mod record;
 
+pub use astray::{Astray, Evidence};
 use longma_random::SplitMix64;
 pub use record::{Header, ResultError, ResultFile, Results, Sample};
 
@@ -386,11 +388,11 @@ fn measure_run(
     let mut cpus = vec![sample.pair.flow];
     cpus.extend(Some(sample.pair.application).filter(|application| *application != sample.pair.flow));
     let hardware: Vec<Hardware> = cpus.iter().filter_map(|cpu| Hardware::begin(*cpu).ok()).collect();
-    let before = Reading::now(setup.host);
+    let before = Reading::of(setup.host, &setup.header.nic);
     let migrations = moved(setup.host, child.id());
     let is_complete = child.runs_until(length.mul_f64(COUNTED_FRACTION.1), setup.stop);
     let ran = child.age();
-    let after = Reading::now(setup.host);
+    let after = Reading::of(setup.host, &setup.header.nic);
     if is_complete {
         sample.kernel = before.until(&after);
         sample.hardware = hardware.into_iter().map(|counters| (counters.cpu(), counters.end())).collect();

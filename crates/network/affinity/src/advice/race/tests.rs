@@ -27,6 +27,9 @@ impl Measurement {
             gbps: gbps.clone(),
             median_gbps: median(gbps).unwrap(),
             costs: Default::default(),
+            bottleneck: crate::analysis::Bottleneck { limit: Default::default(), evidence: String::new() },
+            loss: 0.0,
+            weighed_gbps: gbps.clone(),
         };
         let pairs = self.0.iter().map(result).collect();
         Analysis { pairs, classes: vec![], failed: 0, remarks: vec![] }
