@@ -221,6 +221,16 @@ pub enum RestoreOutcome {
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
+    /// It was not changed here, but may have been inherited from a process that has ended: the same CPUs, in a process
+    /// that started later. It was left alone.
+    LeftBehind {
+        /// Its CPUs.
+        found: String,
+        /// The ended process.
+        of: u32,
+        /// Original CPUs of that process.
+        was: String,
+    },
     /// Its file or interface was not found. An interface may be in another network namespace, so the journal keeps the
     /// entry.
     Gone {
@@ -235,9 +245,9 @@ pub enum RestoreOutcome {
 }
 
 impl RestoreOutcome {
-    /// Returns whether the setting has its original value or no longer exists.
+    /// Returns whether the setting has its original value, no longer exists, or may never have been changed.
     fn is_good(&self) -> bool {
-        matches!(self, Self::Restored | Self::AsBefore | Self::Ended)
+        matches!(self, Self::Restored | Self::AsBefore | Self::Ended | Self::LeftBehind { .. })
     }
 
     /// Returns whether the setting still has to be restored.
@@ -271,6 +281,16 @@ pub struct Journal<'a> {
     indexes: BTreeMap<Interface, Option<u32>>,
     /// Locks on the devices whose settings were changed.
     keepers: BTreeMap<String, Option<File>>,
+    /// Processes that may have inherited the affinity of one that has ended.
+    left_behind: BTreeMap<Setting, LeftBehind>,
+}
+
+/// The ended process that another may have inherited its affinity from.
+#[derive(Clone, Debug)]
+struct LeftBehind {
+    of: u32,
+    found: String,
+    was: String,
 }
 
 impl<'a> Journal<'a> {
@@ -301,7 +321,14 @@ impl<'a> Journal<'a> {
     }
 
     fn over(host: &'a dyn Host, log: Log, changes: Vec<Change>) -> Self {
-        Self { host, log, changes, indexes: BTreeMap::new(), keepers: BTreeMap::new() }
+        Self {
+            host,
+            log,
+            changes,
+            indexes: BTreeMap::new(),
+            keepers: BTreeMap::new(),
+            left_behind: BTreeMap::new(),
+        }
     }
 
     /// Restores what a killed process left in the journal at `path`; `None` if there is nothing to restore. With
@@ -336,7 +363,7 @@ impl<'a> Journal<'a> {
         if let Some(renamed) = self.renamed(setting, index) {
             return Err(renamed);
         }
-        self.keep(setting)?;
+        self.keep(setting.keeper())?;
         let found = setting.read(self.host).map_err(refused)?;
         let source = setting.source(self.host);
         let known = self.changes.iter().position(|change| change.setting == *setting);
@@ -416,9 +443,17 @@ impl<'a> Journal<'a> {
         Some(JournalError::Renamed { interface: interface.clone(), index, now, setting: setting.clone() })
     }
 
-    /// Locks the setting's device against other processes, even those with another journal.
-    fn keep(&mut self, setting: &Setting) -> Result<(), JournalError> {
-        let Some(keeper) = setting.keeper().filter(|keeper| !self.keepers.contains_key(keeper)) else {
+    /// Locks an interface against other processes, even those with another journal, until this journal is dropped.
+    ///
+    /// # Errors
+    /// If another process has locked it.
+    pub fn claim(&mut self, interface: &Interface) -> Result<(), JournalError> {
+        self.keep(Setting::Mtu(interface.clone()).keeper())
+    }
+
+    /// Locks a setting's device against other processes.
+    fn keep(&mut self, keeper: Option<String>) -> Result<(), JournalError> {
+        let Some(keeper) = keeper.filter(|keeper| !self.keepers.contains_key(keeper)) else {
             return Ok(());
         };
         match self.host.hold(&keeper) {
@@ -473,6 +508,11 @@ impl<'a> Journal<'a> {
             restored.settings.push((change.setting.clone(), fate.clone()));
             if fate.is_pending() {
                 left.push(change);
+            }
+        }
+        for (setting, LeftBehind { of, found, was }) in std::mem::take(&mut self.left_behind) {
+            if setting.read(self.host).is_ok_and(|now| setting.means_same(&now, &found)) {
+                restored.settings.push((setting, RestoreOutcome::LeftBehind { found, of, was }));
             }
         }
         // Settings that could not be restored stay in the journal, and the drop handler tries them once more.

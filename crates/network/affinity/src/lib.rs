@@ -22,6 +22,7 @@ pub mod owners;
 pub mod packet_size;
 pub mod pairs;
 pub mod preflight;
+pub mod recording;
 pub mod rss_table;
 pub mod setting;
 pub mod sockets;

@@ -43,7 +43,7 @@ pub struct Finding {
 }
 
 /// Programs that change interrupt affinity.
-const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
+pub(crate) const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
 /// Acceptable load by other programs, as a fraction of all CPUs.
 const MAX_LOAD: f64 = 0.1;
 /// Acceptable steal time, as a fraction.
@@ -68,14 +68,17 @@ impl Findings {
 }
 
 /// Checks the host and, if given, one interface. `idle` is a pair of readings around an interval without load from this
-/// program.
+/// program; `None` for a recorded host.
 pub fn check(
     host: &dyn Host,
     interface: Option<&Interface>,
     idle: Option<(&Reading, &Reading)>,
 ) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
-    rights(&mut findings);
+    // For a recorded host, the rights, programs and counters of this system are irrelevant.
+    if idle.is_some() {
+        rights(&mut findings);
+    }
     namespace(host, &mut findings);
     processors(host, &mut findings);
     movers(host, &mut findings);
@@ -83,10 +86,9 @@ pub fn check(
     scheduler(host, &mut findings);
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
-        // For a recorded tree, the capabilities of this system are irrelevant.
         prerequisites::look(host, &mut findings);
+        counters(host, &mut findings);
     }
-    counters(host, &mut findings);
     if let Some(name) = interface {
         match interface::read(host, name) {
             Some(nic) => {

@@ -11,6 +11,10 @@ use longma_cpu_set::{CpuSet, MAX_CPU};
 pub struct Stat {
     /// Name.
     pub name: String,
+    /// Process group: the number of the process that leads it, which may have ended.
+    pub group: u32,
+    /// Session, likewise.
+    pub session: u32,
     /// CPU time in ticks.
     pub ticks: u64,
     /// Start time in ticks since boot.
@@ -36,6 +40,8 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
         name: head.split_once('(')?.1.into(),
+        group: number(5).and_then(|group| u32::try_from(group).ok()).unwrap_or(0),
+        session: number(6).and_then(|session| u32::try_from(session).ok()).unwrap_or(0),
         ticks: number(14)? + number(15)?,
         started: number(22)?,
         cpu: u32::try_from(number(39)?).ok().filter(|cpu| *cpu < MAX_CPU)?,

@@ -14,7 +14,7 @@ use crate::sockets::{self, Socket};
 use crate::threads;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -33,7 +33,7 @@ const NEARLY_ALL: f64 = 0.9;
 const TICKS: f64 = 100.0;
 
 /// Result of an observation.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observation {
     /// Topology of the online CPUs.
     #[serde(skip)]
@@ -55,7 +55,7 @@ pub struct Observation {
 }
 
 /// A queue of an interface: its interrupt, or its packets if they are steered in software.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
     /// Its interface.
     pub interface: Interface,
@@ -78,7 +78,7 @@ pub struct Queue {
 }
 
 /// A busy connection.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Local address.
     pub local: SocketAddr,
@@ -97,7 +97,7 @@ pub struct Flow {
 }
 
 /// A thread that uses flows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
     /// Process ID.
     pub process: u32,

@@ -46,7 +46,7 @@ fn two_pairs(shared: &[f64], same: &[f64]) -> Analysis {
         gbps: gbps.into(),
         median_gbps: median(gbps).unwrap(),
         costs: Default::default(),
-        bottleneck: crate::analysis::Bottleneck { limit: Default::default(), evidence: String::new() },
+        bottleneck: Default::default(),
         loss: 0.0,
         weighed_gbps: gbps.into(),
     };

@@ -43,7 +43,7 @@ pub enum Limit {
 }
 
 /// The bottleneck of some runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// The saturated resource.
     pub limit: Limit,

@@ -1,9 +1,11 @@
 //! Handles threads that inherited the affinity of a thread bound by the journal: adds them to the journal, so that they
-//! are restored too, and drops them when they end.
+//! are restored too, and drops them when they end. A server that ends leaves processes behind, which have no parent any
+//! more: those of the group or session that it led are its own; others with its CPUs may be, and are only named.
 //!
-//! Source: sched_setaffinity(2): a child of fork or clone inherits its parent's affinity.
+//! Source: sched_setaffinity(2): a child of fork or clone inherits its parent's affinity; credentials(7): the number of
+//! a process is not reused while its group or session has members.
 
-use super::{Change, Journal, JournalError, Line};
+use super::{Change, Journal, JournalError, LeftBehind, Line};
 use crate::setting::Setting;
 use crate::threads;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -37,7 +39,9 @@ impl Journal<'_> {
             }
         }
         let mut visited: BTreeSet<u32> = processes.keys().copied().collect();
-        let mut queue: Vec<(u32, InheritedValues)> = processes.into_iter().collect();
+        let orphans = self.orphans(&processes);
+        visited.extend(orphans.iter().map(|(process, _)| *process));
+        let mut queue: Vec<(u32, InheritedValues)> = processes.into_iter().chain(orphans).collect();
         let (mut alive, mut inherited) = (HashSet::new(), Vec::new());
         while let Some((process, heritage)) = queue.pop() {
             for thread in threads::of_process(self.host, process) {
@@ -53,6 +57,7 @@ impl Journal<'_> {
                 children.filter(|child| visited.insert(*child)).map(|child| (child, heritage.clone())),
             );
         }
+        self.left_behind.retain(|setting, _| !alive.contains(setting));
         let is_there = |change: &Change| {
             !matches!(change.setting, Setting::Thread { .. }) || alive.contains(&change.setting)
         };
@@ -65,6 +70,47 @@ impl Journal<'_> {
             self.log.renew(&self.changes)?;
         }
         Ok(())
+    }
+
+    /// The processes in a group or session that an ended process of `bound` led. Notes others that may be its children.
+    fn orphans(&mut self, bound: &BTreeMap<u32, InheritedValues>) -> Vec<(u32, InheritedValues)> {
+        let has_ended = |process: &u32| threads::of_process(self.host, *process).is_empty();
+        let ended: BTreeMap<u32, &InheritedValues> = bound
+            .iter()
+            .filter(|(process, _)| has_ended(process))
+            .map(|(process, of)| (*process, of))
+            .collect();
+        let mut orphans = Vec::new();
+        if ended.is_empty() {
+            return orphans;
+        }
+        let all = self.host.names("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+        for process in all.filter(|process| !bound.contains_key(process)) {
+            let Some(stat) = threads::stat(self.host, process, process) else { continue };
+            let led = [stat.group, stat.session].into_iter().find_map(|leader| ended.get_key_value(&leader));
+            if let Some((_, heritage)) = led {
+                orphans.push((process, (*heritage).clone()));
+                continue;
+            }
+            let setting = Setting::Thread { process, thread: process, started: stat.started };
+            for (of, heritage) in &ended {
+                let is_later = self.started(*of).is_some_and(|first| first <= stat.started);
+                let line = self.line_for(setting.clone(), process, heritage).filter(|_| is_later);
+                if let Some(Line { before: was, becomes: found, .. }) = line {
+                    self.left_behind.insert(setting.clone(), LeftBehind { of: *of, found, was });
+                }
+            }
+        }
+        orphans
+    }
+
+    /// When the first bound thread of a process started.
+    fn started(&self, of: u32) -> Option<u64> {
+        let starts = self.changes.iter().filter_map(|change| match change.setting {
+            Setting::Thread { process, started, .. } if process == of => Some(started),
+            _ => None,
+        });
+        starts.min()
     }
 
     /// Returns whether a process ID was reused since a thread of the original process started at `started`: the new

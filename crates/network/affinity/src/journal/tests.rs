@@ -359,6 +359,58 @@ fn ended_threads_are_removed_from_the_journal_which_stays_small() {
     );
 }
 
+/// A server that was bound to CPU 1 has ended. Its children have another parent.
+#[test]
+fn processes_that_an_ended_server_left_behind_are_restored_or_named() {
+    let (host, (_folder, path)) = (host(), folder());
+    let spawn = |process: u32, (group, session): (u32, u32), started: u64, cpus: &str| {
+        let field = |field: u32| match field {
+            5 => u64::from(group),
+            6 => u64::from(session),
+            22 => started,
+            _ => 1,
+        };
+        let fields: Vec<String> = (4..=52).map(|number| field(number).to_string()).collect();
+        host.put(
+            &format!("proc/{process}/task/{process}/stat"),
+            &format!("{process} (x) S {}", fields.join(" ")),
+        );
+        host.put_thread(process, cpus.parse().unwrap());
+    };
+    spawn(7, (7, 3), 900, "0-1");
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&Setting::Thread { process: 7, thread: 7, started: 900 }, "1").unwrap();
+    spawn(20, (7, 3), 950, "1");
+    spawn(21, (21, 7), 950, "1");
+    // In a session of its own.
+    spawn(22, (22, 22), 950, "1");
+    // Older than the server, and with other CPUs.
+    spawn(23, (23, 23), 800, "1");
+    spawn(24, (24, 24), 950, "0");
+    host.remove("proc/7/task/7/stat");
+    let restored = journal.restore().unwrap();
+    assert!(restored.is_whole(), "{restored:?}");
+    let now = [20, 21, 22, 23, 24].map(|process| host.thread_cpus(process).unwrap().to_string());
+    assert_eq!(now, ["0-1", "0-1", "1", "1", "0"]);
+    let named: Vec<_> = restored
+        .settings
+        .iter()
+        .filter(|(_, outcome)| matches!(outcome, RestoreOutcome::LeftBehind { .. }))
+        .collect();
+    let expected = RestoreOutcome::LeftBehind { found: "1".into(), of: 7, was: "0-1".into() };
+    assert_eq!(named, [&(Setting::Thread { process: 22, thread: 22, started: 950 }, expected)]);
+}
+
+#[test]
+fn an_interface_is_claimed_before_any_of_its_settings_is_changed() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    host.kept.insert("sys/class/net/eth0".into());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    let message = journal.claim(&"eth0".parse().unwrap()).unwrap_err().to_string();
+    assert!(message.contains("another longma") && message.contains("/sys/class/net/eth0"), "{message}");
+    assert!(journal.claim(&"eth1".parse().unwrap()).is_ok());
+}
+
 /// After SIGKILL a driver may be reloaded: the interrupt number is then free, reused by another device with the CPU
 /// that was set here, or assigned to the same device again.
 #[test]

@@ -9,6 +9,7 @@ pub mod log;
 pub mod model;
 mod placement;
 pub mod plan;
+pub mod service;
 pub mod steady;
 
 use crate::journal::{Journal, JournalError};

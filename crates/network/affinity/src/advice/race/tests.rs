@@ -27,7 +27,7 @@ impl Measurement {
             gbps: gbps.clone(),
             median_gbps: median(gbps).unwrap(),
             costs: Default::default(),
-            bottleneck: crate::analysis::Bottleneck { limit: Default::default(), evidence: String::new() },
+            bottleneck: Default::default(),
             loss: 0.0,
             weighed_gbps: gbps.clone(),
         };

@@ -1,0 +1,176 @@
+//! Records a host: runs everything that reads one over a host that notes what is read.
+
+use super::{FORMAT, Facts, Recording, redaction};
+use crate::advice::Abilities;
+use crate::counters::Reading;
+use crate::ethtool::DriverFact;
+use crate::host::Host;
+use crate::identity::Identity;
+use crate::interface;
+use crate::preflight;
+use crate::rss_table::RssTable;
+use crate::setting::Interface;
+use crate::sockets::Socket;
+use crate::watch::Watch;
+use longma_cpu_set::CpuSet;
+use longma_topology::CpuLocation;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, PoisonError};
+
+/// Texts that only people need.
+const FOR_PEOPLE: [&str; 2] = ["proc/sys/kernel/osrelease", "proc/cpuinfo"];
+
+/// Writes a recording of `host` as a tar file. `pause` waits for the interval over which rates are observed.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), to: impl Write) -> io::Result<()> {
+    of(host, pause).pack(to)
+}
+
+/// Makes a recording.
+pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
+    let recorder = Recorder { host, seen: Mutex::default() };
+    let names = interface::names(&recorder);
+    for name in &names {
+        preflight::check(&recorder, Some(name), None);
+        if let Some(nic) = interface::read(&recorder, name) {
+            Reading::of(&recorder, &nic);
+            for nic in nic.physical() {
+                Abilities::of(&recorder, nic);
+                // A failed query is recorded by leaving it out.
+                let _ = recorder.packet_sizes(nic.name.name());
+            }
+        }
+    }
+    FOR_PEOPLE.iter().for_each(|path| drop(recorder.read(path)));
+    // Not through the recorder: only the result is recorded.
+    let mut watch = Watch::new(names);
+    watch.look(host);
+    pause();
+    let observation = redaction::anonymised(watch.look(host));
+    let mut recording = recorder.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let facts = &mut recording.facts;
+    (facts.affinity_recording, facts.places, facts.observation) = (FORMAT, host.places(), observation);
+    recording
+}
+
+/// Passes all queries on and notes the answers.
+struct Recorder<'a> {
+    host: &'a dyn Host,
+    seen: Mutex<Recording>,
+}
+
+impl Recorder<'_> {
+    fn note(&self, note: impl FnOnce(&mut Recording)) {
+        note(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn facts(&self, interface: &str, note: impl FnOnce(&mut Facts, Interface)) {
+        if let Ok(interface) = interface.parse() {
+            self.note(|seen| note(&mut seen.facts, interface));
+        }
+    }
+}
+
+impl Host for Recorder<'_> {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let found = self.host.read(path)?;
+        if let Some(text) = redaction::text(path, &found) {
+            self.note(|seen| drop(seen.files.insert(path.into(), text)));
+        }
+        Ok(found)
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let found = self.host.names(path);
+        if redaction::is_kept(path) && !found.is_empty() {
+            let kept = found.iter().filter(|name| redaction::is_kept(&format!("{path}/{name}"))).cloned();
+            self.note(|seen| seen.facts.names.entry(path.into()).or_default().extend(kept));
+        }
+        found
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        let found = self.host.link(path)?;
+        if redaction::is_kept(path) {
+            let last = found.rsplit('/').next().unwrap_or_default();
+            self.note(|seen| drop(seen.facts.links.insert(path.into(), last.into())));
+        }
+        Some(found)
+    }
+
+    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+        let value = self.host.driver(interface, fact)?;
+        self.facts(interface, |facts, name| facts.drivers.push((name, fact, value)));
+        Ok(value)
+    }
+
+    fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
+        let table = self.host.rss_table(interface)?;
+        self.facts(interface, |facts, name| facts.has_rss_table.extend([name]));
+        Ok(table)
+    }
+
+    fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>> {
+        let sizes = self.host.packet_sizes(interface)?;
+        let range = (*sizes.start(), *sizes.end());
+        self.facts(interface, |facts, name| facts.packet_sizes.extend([(name, range)]));
+        Ok(sizes)
+    }
+
+    fn write(&self, path: &str, _text: &str) -> io::Result<()> {
+        self.may_write(path)
+    }
+
+    fn may_write(&self, _path: &str) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn set_driver(&self, _interface: &str, _fact: DriverFact, _value: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sockets(&self) -> io::Result<Vec<Socket>> {
+        self.host.sockets()
+    }
+
+    fn addresses(&self, interface: &str) -> Vec<IpAddr> {
+        self.host.addresses(interface)
+    }
+
+    fn thread_cpus(&self, thread: u32) -> io::Result<CpuSet> {
+        self.host.thread_cpus(thread)
+    }
+
+    fn bind_thread(&self, _thread: u32, _cpus: &CpuSet) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn places(&self) -> Vec<CpuLocation> {
+        self.host.places()
+    }
+
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
+    fn index_of(&self, interface: &str) -> io::Result<u32> {
+        self.host.index_of(interface)
+    }
+
+    fn name_of(&self, index: u32) -> io::Result<String> {
+        self.host.name_of(index)
+    }
+
+    fn foreign_sysfs(&self) -> Option<String> {
+        self.host.foreign_sysfs()
+    }
+
+    fn hold(&self, _path: &str) -> io::Result<Option<File>> {
+        Ok(None)
+    }
+}

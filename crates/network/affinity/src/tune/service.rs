@@ -1,0 +1,131 @@
+//! A systemd unit that runs the tuner, and restores all settings however it ends.
+//!
+//! Source: systemd.service(5) (`ExecStopPost=`: also after an unexpected exit), systemd.syntax(7) (quoting).
+
+use longma_text::{display_path, is_control_or_invisible};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Name of the unit.
+pub const NAME: &str = "longma-affinity.service";
+/// Folder of the host's own units.
+pub const FOLDER: &str = "/etc/systemd/system";
+/// First line of the unit, by which a later installation recognizes it.
+const MARK: &str = "# Written by `longma affinity tune --install`.";
+
+/// Why the unit is not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A word cannot be part of a unit.
+    #[error("`{}` has characters that a systemd unit cannot have", longma_text::sanitize(.0))]
+    Word(String),
+    /// A file of someone else is in its place.
+    #[error("{} was not written by this command: move it away, or edit it by hand", display_path(.0))]
+    Other(PathBuf),
+    /// The file cannot be written.
+    #[error("{}: {error}", display_path(path))]
+    File {
+        /// Path of the unit.
+        path: PathBuf,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+}
+
+/// Writes the unit to `folder`, and returns its path. `options` are those of `tune`, without the journal.
+///
+/// # Errors
+/// If a word cannot be quoted, another file is in its place, or it cannot be written.
+pub fn install(
+    folder: &Path,
+    program: &Path,
+    options: &[String],
+    journal: &Path,
+) -> Result<PathBuf, InstallError> {
+    let text = unit(program, options, journal)?;
+    let path = folder.join(NAME);
+    let failed = |error| InstallError::File { path: path.clone(), error };
+    match std::fs::read_to_string(&path) {
+        Ok(found) if !found.starts_with(MARK) => return Err(InstallError::Other(path)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let mut file = std::fs::File::create(&path).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    Ok(path)
+}
+
+/// The options of `tune` for its unit, from the words of a command line after `tune`: without the installation and the
+/// journal.
+pub fn options(words: impl IntoIterator<Item = String>) -> Vec<String> {
+    let (mut kept, mut is_value) = (Vec::new(), false);
+    for word in words {
+        let is_option = |name: &str| word == name || word.starts_with(&format!("{name}="));
+        if std::mem::take(&mut is_value) {
+            continue;
+        }
+        is_value = word == "--journal";
+        if !is_option("--journal") && !is_option("--install") {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
+/// The text of the unit.
+fn unit(program: &Path, options: &[String], journal: &Path) -> Result<String, InstallError> {
+    let program = quoted(&program.to_string_lossy())?;
+    let journal = quoted(&journal.to_string_lossy())?;
+    let options: Vec<String> = options.iter().map(|word| quoted(word)).collect::<Result<_, _>>()?;
+    let options = options.iter().map(|word| format!(" {word}")).collect::<String>();
+    Ok(format!(
+        "{MARK}\n[Unit]\nDescription=Keeps network flows and their applications on nearby CPUs\nAfter=network.target\n\n\
+         [Service]\nExecStart={program} affinity tune --journal {journal}{options}\n\
+         ExecStopPost={program} affinity restore --journal {journal}\nRestart=on-failure\nRestartSec=5\n\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    ))
+}
+
+/// Quotes a word, so that systemd expands nothing in it.
+fn quoted(word: &str) -> Result<String, InstallError> {
+    if word.chars().any(|letter| is_control_or_invisible(letter) || letter == char::REPLACEMENT_CHARACTER) {
+        return Err(InstallError::Word(word.into()));
+    }
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./,:=@+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return Ok(word.into());
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    Ok(format!("\"{escaped}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_restores_settings_after_any_end_with_the_same_journal() {
+        let words =
+            ["--interface", "eth0", "--install=/x", "--journal", "/tmp/j", "--exclude-process", "a b%$\""];
+        let options = options(words.map(String::from));
+        let text = unit(Path::new("/usr/bin/longma"), &options, Path::new("/run/my journal")).unwrap();
+        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        assert_eq!(
+            line("ExecStart="),
+            r#"/usr/bin/longma affinity tune --journal "/run/my journal" --interface eth0 --exclude-process "a b%%$$\"""#
+        );
+        assert_eq!(line("ExecStopPost="), r#"/usr/bin/longma affinity restore --journal "/run/my journal""#);
+        assert!(unit(Path::new("/x"), &["a\nExecStart=/bin/evil".into()], Path::new("/j")).is_err());
+    }
+
+    #[test]
+    fn a_unit_replaces_only_its_own_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let install = || install(folder.path(), Path::new("/l"), &[], Path::new("/j"));
+        let path = install().unwrap();
+        assert_eq!(install().unwrap(), path);
+        std::fs::write(&path, "[Unit]").unwrap();
+        assert!(matches!(install(), Err(InstallError::Other(_))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[Unit]");
+    }
+}
