@@ -316,6 +316,8 @@ fn invalid_cpus_and_ports_are_rejected() {
     let refused = |more: &[&str]| AFFINITY.failure(&[&tune[..], more].concat());
     assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which does not exist or is offline"));
     assert!(refused(&["--exclude-port", "0"]).contains("1..=65535"));
+    let fraction = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "0.5"]);
+    assert!(fraction.contains("give a whole number of seconds from 1 to 31536000"), "{fraction}");
     assert!(refused(&["--exclude-irq", "99999999"]).contains("no such interrupt"));
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");

@@ -62,7 +62,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
 ];
 
 /// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
-const OF_ADVICE: [(&str, &str, &str); 17] = [
+const OF_ADVICE: [(&str, &str, &str); 18] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),
     ("--connect", "x", "ct"),
@@ -78,6 +78,7 @@ const OF_ADVICE: [(&str, &str, &str); 17] = [
     ("--repeats", "5", "lco"),
     ("--seconds", "1", "lco"),
     ("--journal", "/nowhere/j", "lco"),
+    ("--tree", "/nowhere/r.tar", "t"),
     ("--format", "json", "lcort"),
     ("--candidates=3", "--format=json", "lcort"),
 ];

@@ -300,3 +300,151 @@ fn a_thousand_flows_cost_little_cpu_time() {
     // A build without optimization takes several times as long.
     assert!(percent < if cfg!(debug_assertions) { 5.0 } else { 0.5 }, "{why}");
 }
+
+#[test]
+fn a_second_tuner_of_an_interface_is_refused_before_it_changes_anything() {
+    if !can_tune() {
+        return;
+    }
+    let network = Network::bare("2");
+    let first = tune(&network, &[]);
+    let journal = network.path("other");
+    let words = ["tune", "--interface", "in0", "--for", "1", "--journal", journal.to_str().unwrap()];
+    let second = network.longma(&words).output().unwrap();
+    let complaint = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("another longma") && complaint.contains("/sys/class/net/in0"), "{complaint}");
+    signal(&first, libc::SIGTERM);
+    assert_eq!(ended(first).0, Some(0));
+    assert!(network.longma(&words).output().unwrap().status.success());
+}
+
+/// Runs the unit's commands as systemd does: the second one after the first one is killed.
+#[test]
+fn the_installed_unit_restores_after_sigkill_and_starts_again() {
+    if !can_tune() {
+        return;
+    }
+    let network = Network::bare("u");
+    let folder = network.path("");
+    let install = format!("--install={}", folder.display());
+    let installed =
+        network.longma(&["tune", "--interface", "in0", &install, "--min-rate", "50"]).output().unwrap();
+    let told = text(&installed.stdout) + &text(&installed.stderr);
+    assert!(told.contains("systemctl enable --now longma-affinity.service"), "{told}");
+    let unit = std::fs::read_to_string(network.path("longma-affinity.service")).unwrap();
+    let command = |key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[1], "affinity", "{unit}");
+        network.longma(&words[2..])
+    };
+    let _sender = Sender::new(&network.names[1], 7041);
+    let (before, reader) = (network.settings(), Reader::new(&network, 7041, ""));
+    let free = reader.cpus();
+    for _ in 0..2 {
+        let mut service = command("ExecStart=").stdout(Stdio::null()).spawn().unwrap();
+        wait("flow and reader are not kept apart", || {
+            assert!(service.try_wait().unwrap().is_none(), "it does not start");
+            are_apart(&network, &reader)
+        });
+        signal(&service, libc::SIGKILL);
+        service.wait().unwrap();
+        let restored = command("ExecStopPost=").output().unwrap();
+        assert!(restored.status.success(), "{}", text(&restored.stderr));
+        assert_eq!((network.settings(), reader.cpus()), (before.clone(), free));
+    }
+}
+
+/// The receiver's address is on a bridge, whose port is the veth.
+fn bridged(name: &str) -> Network {
+    let network = Network::bare(name);
+    let script = "ip link add br0 type bridge && ip addr flush dev in0 && ip link set in0 master br0 && \
+        ip addr add 198.18.1.2/30 dev br0 && ip link set br0 up";
+    let output = network.in_receiver(script);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    network
+}
+
+#[test]
+fn a_bridge_is_swept_by_the_queues_of_its_port_and_a_flow_that_went_elsewhere_is_noticed() {
+    if !can_tune() {
+        return;
+    }
+    let network = bridged("b");
+    let _sender = Sender::new(&network.names[1], 7051);
+    let load = "timeout {seconds} cat < /dev/tcp/198.18.1.1/7051 > /dev/null; echo 1 Gbit/s";
+    let sweep = |file: &str| {
+        let file = network.path(file);
+        let words =
+            ["sweep", "--interface", "br0", "--pair", "0,0", "--seconds", "2", "--repeats", "1", "--output"];
+        let mut command = network.longma(&words);
+        command.arg(&file).args(["--", "bash", "-c", load]);
+        let output = command.output().unwrap();
+        (text(&output.stdout) + &text(&output.stderr), std::fs::read_to_string(file).unwrap())
+    };
+    let (report, results) = sweep("1.jsonl");
+    assert!(report.contains("RPS of in0, 1 queue, below br0"), "{report}");
+    assert!(results.contains(r#""stacked""#) && !report.contains("did not run where sent"), "{report}");
+    // The bridge sends all packets to CPU 1, whatever its port does.
+    let steer = "echo 2 > /sys/class/net/br0/queues/rx-0/rps_cpus";
+    assert!(network.in_receiver(steer).status.success());
+    let (report, _) = sweep("2.jsonl");
+    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("did not run where sent") && words.contains("CPU 1 had"), "{report}");
+    assert!(words.contains("No run has a result"), "{report}");
+}
+
+#[test]
+fn a_bridges_flows_are_tuned_at_its_port() {
+    if !can_tune() {
+        return;
+    }
+    let network = bridged("bt");
+    let _sender = Sender::new(&network.names[1], 7061);
+    let reader = Reader::new(&network, 7061, "");
+    let mut command = network.longma(&["tune", "--interface", "br0"]);
+    let tuner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait("flow and reader are not kept apart", || are_apart(&network, &reader));
+    signal(&tuner, libc::SIGTERM);
+    assert_eq!(ended(tuner).0, Some(0));
+    assert_eq!(network.rps(), 0);
+}
+
+#[test]
+fn a_recorded_host_is_checked_advised_and_tuned_elsewhere() {
+    if !can_tune() {
+        return;
+    }
+    let network = Network::bare("rec");
+    let _sender = Sender::new(&network.names[1], 7071);
+    let _reader = Reader::new(&network, 7071, "");
+    let file = network.path("host.tar");
+    let path = file.to_str().unwrap();
+    // The reader needs a moment to connect.
+    wait("there is no flow", || {
+        let _ = std::fs::remove_file(&file);
+        let recorded = network.longma(&["record", path, "--seconds", "1"]).output().unwrap();
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+        String::from_utf8_lossy(&std::fs::read(&file).unwrap()).contains("program-1")
+    });
+    let bytes = std::fs::read(&file).unwrap();
+    let mac = text(&network.in_receiver("cat /sys/class/net/in0/address").stdout);
+    for secret in ["198.18.1.1", "198.18.1.2", mac.trim()] {
+        assert!(!String::from_utf8_lossy(&bytes).contains(secret), "{secret}");
+    }
+    let again = network.longma(&["record", path]).output().unwrap();
+    assert!(text(&again.stderr).contains("remove it, or name another file"), "{}", text(&again.stderr));
+    let asked = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+        let output = command.arg("affinity").args(words).args(["--tree", path]).output().unwrap();
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    assert!(asked(&["check", "--interface", "in0"]).contains("RPS of in0, 1 queue"));
+    let advice = asked(&["advise", "--interface", "in0"]);
+    assert!(advice.contains("From topology, not measured, for in0"), "{advice}");
+    let decisions = asked(&["tune", "--dry-run", "--interface", "in0"]);
+    assert!(decisions.contains("would move"), "{decisions}");
+    assert!(asked(&["tune"]).contains("add --dry-run"));
+    assert!(asked(&["tune", "--dry-run", "--interface", "in9"]).contains("there is no interface in9"));
+}

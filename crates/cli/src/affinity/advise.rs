@@ -3,9 +3,10 @@
 
 use super::check::wrapped;
 use super::option_scope::{self, Method};
+use super::record::TreeOption;
 use super::sweep::{LoadOptions, Testbed, measure, processor};
 use super::terminal::{self, print, print_json};
-use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
+use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, report, width};
 use longma_affinity::advice::{
     Abilities, Candidate, Commands, Measured, Race, Spread, candidates, commands, measured,
 };
@@ -45,8 +46,10 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: Option<u32>,
     /// Length of a run [default: 1].
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| super::seconds(text, 600))]
     seconds: Option<u32>,
+    #[command(flatten)]
+    tree: TreeOption,
     #[command(flatten)]
     journal: JournalOption,
     /// Output format.
@@ -73,6 +76,7 @@ impl Arguments {
             ("--repeats", self.repeats.is_some(), measured),
             ("--seconds", self.seconds.is_some(), measured),
             ("--journal", self.journal.is_given(), measured),
+            ("--tree", self.tree.is_given(), &[Method::Topology]),
         ];
         option_scope::check(method, &[&self.what.options()[..], &more].concat())
     }
@@ -97,20 +101,22 @@ struct Advice {
 
 impl Advice {
     /// Where the queues go around a pair.
-    fn spread(&self, pair: Pair) -> Spread {
+    fn spread(&self, host: &dyn Host, pair: Pair) -> Spread {
         // The driver of another machine cannot be asked.
-        let abilities = match self.other_machine {
-            None => Abilities::of(&Tree::live(), &self.nic),
+        let abilities = |nic: &Nic| match self.other_machine {
+            None => Abilities::of(host, nic),
             Some(_) => Abilities::default(),
         };
-        let is_software = matches!(self.steering, Steering::Rps { .. });
-        Spread::of(&self.places, &[(&self.nic, abilities)], pair, self.allowed.as_ref(), is_software)
+        let nics: Vec<_> = self.nic.physical().into_iter().map(|nic| (nic, abilities(nic))).collect();
+        Spread::of(&self.places, &nics, pair, self.allowed.as_ref(), self.steering.is_software())
     }
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
     arguments.check_options()?;
-    let Some(advice) = advice(arguments)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let (recording, live) = (arguments.tree.open()?, Tree::live());
+    let host: &dyn Host = recording.as_ref().map_or(&live as &dyn Host, |recording| recording);
+    let Some(advice) = advice(arguments, host)? else { return Ok(ExitCode::from(INTERRUPTED)) };
     let first = advice.ranking.first().map(|candidate| candidate.pair);
     let pair = advice
         .measured
@@ -118,8 +124,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map(|measured| measured.choice.pair)
         .or(first)
         .ok_or("there is no CPU to choose")?;
-    let spread = advice.spread(pair);
-    let commands = commands(&[&advice.nic], &spread);
+    let spread = advice.spread(host, pair);
+    let commands = commands(&advice.nic.physical(), &spread);
     if arguments.format == Format::Json {
         return print_json(&json!({
             "pair": pair, "variant": advice.variant, "measured": advice.measured, "queues": spread, "commands": commands,
@@ -130,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&text(&advice, &spread, &commands))
 }
 
-fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
+fn advice(arguments: &Arguments, host: &dyn Host) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
         terminal::warn_truncated(path, results.is_cut);
@@ -142,11 +148,11 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
                 if is_from_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
             )
             .into()),
-            None => Ok(Some(advice_from_results(&results))),
+            None => Ok(Some(advice_from_results(&results)?)),
         };
     }
     if arguments.what.method().is_none() {
-        return advice_from_topology(arguments).map(Some);
+        return advice_from_topology(arguments, host).map(Some);
     }
     let stop = interruption()?;
     let (max_candidates, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
@@ -173,7 +179,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         )
         .into());
     }
-    Ok(Some(Advice { ranking, ..advice_from_results(&results) }))
+    Ok(Some(Advice { ranking, ..advice_from_results(&results)? }))
 }
 
 /// Runs all rounds. Returns `None` if interrupted.
@@ -226,32 +232,35 @@ fn other_machine(header: &Header) -> Option<String> {
     (!is_here).then(|| format!("{}, {} CPUs", header.processor, header.places.len()))
 }
 
-fn advice_from_results(results: &Results) -> Advice {
+fn advice_from_results(results: &Results) -> Result<Advice, String> {
     // If settings were varied, take the variant with the fastest pair.
     let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(&header.places, &header.nic, &all_pairs(&cpus));
+    let analysis = Analysis::of(results);
+    if analysis.pairs.is_empty() {
+        return Err(format!("no run says anything about its pair: {}", analysis.remarks.join("; ")));
+    }
     let (nic, steering) =
         target_interface(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
-    Advice {
+    Ok(Advice {
         is_from_lab: is_from_lab(header),
         other_machine: other_machine(header),
         places: header.places.clone(),
         allowed: None,
         nic,
         steering,
-        measured: measured(&Analysis::of(results), &ranking),
+        measured: measured(&analysis, &ranking),
         variant: results.samples.first().map(|sample| sample.variant.clone()).unwrap_or_default(),
         ranking,
-    }
+    })
 }
 
-fn advice_from_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
-    let host = Tree::live();
-    let name = chosen(&host, arguments.what.interface.as_ref())?;
-    let nic = interface::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
-    let (places, allowed) = (host.places(), allowed(&host));
+fn advice_from_topology(arguments: &Arguments, host: &dyn Host) -> Result<Advice, Box<dyn Error>> {
+    let name = chosen(host, arguments.what.interface.as_ref())?;
+    let nic = interface::read(host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
+    let (places, allowed) = (host.places(), allowed(host));
     let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
     let flows: Vec<u32> = places.iter().map(|place| place.cpu).collect();
     let applications: Vec<u32> = flows.iter().copied().filter(usable).collect();
@@ -290,18 +299,22 @@ fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
         let (best, choice) = (&measured.best, &measured.choice);
         let _ = write!(
             words,
-            "Measured{}: flow on CPU {}, application on CPU {}: {:.2} Gb/s ({}).",
+            "Measured{}: flow on CPU {}, application on CPU {}: {:.2} Gb/s, {} lost ({}).",
             if advice.is_from_lab { " in the lab" } else { "" },
             choice.pair.flow,
             choice.pair.application,
             choice.median_gbps,
+            report::percent(choice.loss),
             choice.class.meaning()
         );
         if choice.pair != best.pair {
             let _ = write!(
                 words,
-                " {} reached {:.2} Gb/s, which is not a significant difference at 95 %, and topology favours {}.",
-                best.pair, best.median_gbps, choice.pair
+                " {} reached {:.2} Gb/s, {} lost, which is not a significant difference at 95 %, and topology favours {}.",
+                best.pair,
+                best.median_gbps,
+                report::percent(best.loss),
+                choice.pair
             );
         }
         let ties: Vec<String> = measured.not_told_apart.iter().map(|pair| format!("({pair})")).collect();
@@ -347,6 +360,13 @@ fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
     let mut text = wrapped("", &words, width());
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));
+    }
+    if let Some(layers) = advice.nic.layers() {
+        text.push_str(&wrapped(
+            "",
+            &format!("{layers}: the commands set the queues of those below."),
+            width(),
+        ));
     }
     let _ = write!(text, "\nTo apply it now, as root:\n{}", indented_lines(&commands.now));
     let _ = write!(

@@ -1,11 +1,12 @@
 //! `longma affinity check`: prints conditions that would disturb a sweep, with advice, from
 //! `longma_affinity::preflight`.
 
+use super::record::TreeOption;
 use super::terminal::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
-use longma_affinity::host::Tree;
+use longma_affinity::host::{Host, Tree};
 use longma_affinity::preflight::{Finding, Weight, check};
 use longma_affinity::setting::Interface;
 use serde_json::json;
@@ -19,8 +20,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<Interface>,
     /// Check a recorded tree of another host, with its proc and sys directories.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "tree")]
     root: Option<PathBuf>,
+    #[command(flatten)]
+    tree: TreeOption,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -30,22 +33,24 @@ pub struct Arguments {
 const WATCHED: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    let host = arguments.root.as_ref().map_or_else(Tree::live, Tree::recorded);
-    let name = chosen(&host, arguments.interface.as_ref()).ok();
-    let findings = match &arguments.root {
-        Some(_) => check(&host, name.as_ref(), None),
-        None => {
-            let before = Reading::now(&host);
-            std::thread::sleep(WATCHED);
-            check(&host, name.as_ref(), Some((&before, &Reading::now(&host))))
-        }
+    let recording = arguments.tree.open()?;
+    let tree = arguments.root.as_ref().map_or_else(Tree::live, Tree::recorded);
+    let host: &dyn Host = recording.as_ref().map_or(&tree as &dyn Host, |recording| recording);
+    let chosen = chosen(host, arguments.interface.as_ref());
+    let name = chosen.as_ref().ok();
+    let findings = if recording.is_some() || arguments.root.is_some() {
+        check(host, name, None)
+    } else {
+        let before = Reading::now(host);
+        std::thread::sleep(WATCHED);
+        check(host, name, Some((&before, &Reading::now(host))))
     };
     if arguments.format == Format::Json {
         print_json(&json!(findings))?;
     } else {
         let mut text = text(&findings, width());
-        if name.is_none() {
-            text.push_str("No interface was checked: name one with --interface.\n");
+        if let Err(why) = &chosen {
+            text.push_str(&wrapped("", &format!("No interface was checked: {why}."), width()));
         }
         print(&text)?;
     }

@@ -7,6 +7,7 @@ mod matrix;
 mod modelled;
 mod option_scope;
 mod page;
+mod record;
 mod report;
 mod restore;
 mod show;
@@ -60,6 +61,8 @@ enum AffinityCommand {
     Why(why::Arguments),
     /// Restore settings that a killed sweep or `tune` left changed.
     Restore(restore::Arguments),
+    /// Write what `check`, `advise` and `tune --dry-run` read of this host to a file, for their option --tree elsewhere.
+    Record(record::Arguments),
     /// Show the CPUs with their load and the interface's queues and interrupts.
     Show(show::Arguments),
 }
@@ -173,6 +176,7 @@ pub fn run(args: Args) -> Outcome {
         AffinityCommand::Tune(arguments) => tune::run(&arguments),
         AffinityCommand::Why(arguments) => why::run(&arguments),
         AffinityCommand::Restore(arguments) => restore::run(&arguments),
+        AffinityCommand::Record(arguments) => record::run(&arguments),
         AffinityCommand::Show(arguments) => show::run(&arguments),
     };
     outcome.map_err(|error| sanitize_lines(&error.to_string()).into())
@@ -199,6 +203,11 @@ fn cpus(list: &str) -> Result<CpuSet, String> {
     if cpus.is_empty() { Err("name at least one CPU".into()) } else { Ok(cpus) }
 }
 
+fn seconds(text: &str, most: u32) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
+    seconds.ok_or_else(|| format!("give a whole number of seconds from 1 to {most}"))
+}
+
 fn pair(text: &str) -> Result<Pair, String> {
     let numbers = text
         .split_once(',')
@@ -218,12 +227,18 @@ fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, Strin
         longma_affinity::interface::read(host, name)
             .is_some_and(|nic| nic.driver.is_some() && nic.state == "up")
     };
+    let listed = |names: &[&Interface]| names.iter().map(|name| name.name()).collect::<Vec<_>>().join(", ");
     match &all.iter().filter(has_device).collect::<Vec<_>>()[..] {
         [only] => Ok((*only).clone()),
-        _ => {
-            let names: Vec<&str> = all.iter().map(|name| name.name()).collect();
-            Err(format!("name an interface with --interface: {}", names.join(", ")))
-        }
+        [] if all.is_empty() => Err("there is no network interface except the loopback".into()),
+        [] => Err(format!(
+            "no interface is up and has a device: name one with --interface NAME; there are {}",
+            listed(&all.iter().collect::<Vec<_>>())
+        )),
+        several => Err(format!(
+            "several interfaces are up: name one with --interface NAME, such as {}",
+            listed(several)
+        )),
     }
 }
 

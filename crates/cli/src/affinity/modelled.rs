@@ -13,7 +13,7 @@ use longma_text::{display_path, sanitize};
 use longma_topology::{CpuLocation, Machine};
 use longma_workloads::pairs::results_file::{self, ResultsFile};
 use longma_workloads::pairs::{
-    COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
+    COSTS, Measured, Nic, STAGES, Sweep, busier, idle, limit, measure, missing_resource, nic, over_seeds,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +22,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// Busy fraction from which a core or link counts as saturated.
-const FULL: f64 = 0.9;
 
 /// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
@@ -219,7 +216,7 @@ fn text(
     text += "\nClasses by the sockets of flow, application and NIC: means, 95 % intervals\n";
     text += &sides(nic, places, measured, width);
     text += "\nBottlenecks, by the cores' CPI stacks\n";
-    text += &limits(nic, mtu, measured, width);
+    text += &limits(sweep, nic, mtu, measured, width);
     if sweep.machine != PUBLISHED {
         return Ok(text);
     }
@@ -261,6 +258,9 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
         class: one.class,
         gbps: vec![one.gbps],
         median_gbps: one.gbps,
+        loss: 0.0,
+        weighed_gbps: Vec::new(),
+        bottleneck: Default::default(),
         costs: Costs::default(),
     };
     measured.iter().map(result).collect()
@@ -407,32 +407,32 @@ fn seeds(runs: &[Measured], width: usize) -> String {
     fitted(&headings, 1, &rows, width)
 }
 
-/// The saturated resource of each class, and the main component of the busier core's CPI stack.
-fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
-    let goodput = nic.goodput(mtu);
+/// What limits the runs of each class, and the main component of the busier core's CPI stack.
+fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
+    let polls = sweep.settings.iter().any(|offload| offload.name == "busy_us" && offload.value > 0);
+    let most = |all: &mut dyn Iterator<Item = String>| {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        all.for_each(|one| *counts.entry(one).or_default() += 1);
+        counts.into_iter().max_by_key(|(_, times)| *times).unwrap_or_default()
+    };
     let mut text = String::new();
     for class in Class::ALL {
         let of = of_class(measured, class);
         let Some(gbps) = mean_of(&of, |one| one.gbps) else { continue };
-        let busy =
-            [0, 1].map(|core| mean_of(&of, |one| one.busy[core].0).map_or(0.0, |interval| interval.mean));
-        let (core, whose) =
-            if busy[0] > busy[1] { (0, "the flow's core") } else { (1, "the application's core") };
-        let what = match (gbps.mean >= FULL * goodput, busy[core] >= FULL) {
-            (_, true) => format!("{whose} is saturated"),
-            (true, false) => "the link is saturated".into(),
-            (false, false) => "nothing is saturated: limited by latencies and windows".into(),
+        let (what, times) = most(&mut of.iter().map(|one| limit(one, nic.goodput(mtu), polls).to_string()));
+        let what = match times {
+            all if all == of.len() => what,
+            some if some * 2 > of.len() => format!("{what} in {some} of {} runs", of.len()),
+            _ => "not known: its runs differ".into(),
         };
-        let causes: std::collections::BTreeMap<&str, usize> =
-            of.iter().fold(Default::default(), |mut causes, one| {
-                *causes.entry(&*one.busy[core].1).or_default() += 1;
-                causes
-            });
-        let goodput = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
+        let (core, _) = most(&mut of.iter().map(|one| busier(one).0.to_string()));
+        let (core, whose) = if core == "0" { (0, "the flow's core") } else { (1, "the application's core") };
+        let busy = mean_of(&of, |one| one.busy[core].0).map_or(0.0, |interval| interval.mean);
+        let (cause, _) = most(&mut of.iter().map(|one| one.busy[core].1.clone()));
         let words = format!(
-            "{what}: {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{goodput}`",
+            "{what}; mean {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{cause}`",
             gbps.mean,
-            busy[core] * 100.0
+            busy * 100.0
         );
         text += &wrapped(&format!("{:14}", class.word()), &words, width);
     }

@@ -1,6 +1,6 @@
 //! Writes the HTML page of a sweep: the matrix of throughputs and a heat map per cost, drawn by `longma-lab`.
 
-use super::report::setting;
+use super::report::{percent, setting};
 use longma_affinity::analysis::{Analysis, PairResult, fastest};
 use longma_affinity::sweep::Results;
 use longma_affinity::vary::words;
@@ -77,10 +77,11 @@ fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[
         let limit = &class.bottleneck;
         let _ = write!(
             about,
-            " Class `{}` ({}): {:.2}{half} Gb/s; limited by {}: {}.",
+            " Class `{}` ({}): {:.2}{half} Gb/s, {} lost; limited by {}: {}.",
             class.class.word(),
             class.class.meaning(),
             class.gbps.mean,
+            percent(class.loss),
             limit.limit.words(),
             limit.evidence
         );
@@ -163,8 +164,8 @@ mod tests {
         let page = page(&made_up(&pairs(12)), Path::new("x.jsonl")).unwrap();
         assert_eq!(page.matches("<figure class=\"chart circles\"").count(), 1);
         assert_eq!(page.matches("<circle class=\"mark disc").count(), 144);
-        // The test results have three costs: core time, softirq time and context switches.
-        assert_eq!(page.matches("class=\"mark cell\"").count(), 3 * 144);
+        // The test results have four costs: core time, softirq time, context switches and retransmits.
+        assert_eq!(page.matches("class=\"mark cell\"").count(), 4 * 144);
         assert!(page.contains("shared-cache") && page.contains("limited by"));
     }
 }

@@ -104,13 +104,16 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
         text.push_str(&wrapped("", &line, width));
     }
     let Some(best) = analysis.best() else {
-        return text + "\nNo run has a result.\n";
+        return text + "\nNo run has a result.\n" + &notes(analysis, width);
     };
     let (pair, runs) = (best.pair, best.gbps.len());
     let plural = if runs == 1 { "" } else { "s" };
     let words = format!(
-        "Throughput by pair, medians of {runs} run{plural}; best: flow on CPU {}, application on CPU {}: {:.2} Gb/s",
-        pair.flow, pair.application, best.median_gbps
+        "Throughput by pair, medians of {runs} run{plural}; best: flow on CPU {}, application on CPU {}: {:.2} Gb/s, {} lost",
+        pair.flow,
+        pair.application,
+        best.median_gbps,
+        percent(best.loss)
     );
     text.push_str(&format!("\n{}\n", wrapped("", &words, width)));
     text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
@@ -122,12 +125,26 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
         text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
     }
     text.push('\n');
-    text.push_str(&wrapped("", "Costs per Gb/s on the CPUs of the pair, medians", width));
+    text.push_str(&wrapped(
+        "",
+        "Costs, medians: of the CPUs of the pair; squeezes and backlog drops of the host",
+        width,
+    ));
     text.push_str(&costs(analysis, width));
-    for remark in &analysis.remarks {
-        text.push_str(&wrapped("note: ", remark, width));
+    text + &notes(analysis, width)
+}
+
+fn notes(analysis: &Analysis, width: usize) -> String {
+    analysis.remarks.iter().map(|remark| wrapped("note: ", remark, width)).collect()
+}
+
+/// A lost fraction in percent.
+pub fn percent(loss: f64) -> String {
+    match loss * 100.0 {
+        none if none <= 0.0 => "0 %".into(),
+        little if little < 0.01 => "<0.01 %".into(),
+        some => format!("{some:.2} %"),
     }
-    text
 }
 
 fn classes(classes: &[ClassResult]) -> Vec<Vec<String>> {
@@ -140,12 +157,14 @@ fn classes(classes: &[ClassResult]) -> Vec<Vec<String>> {
             format!("{:>4}", class.runs),
             format!("{:>7.2}", class.gbps.mean),
             format!("{half:>6}"),
+            format!("{:>7}", percent(class.loss)),
             over.into(),
             class.class.meaning().into(),
         ]
     };
-    let head =
-        ["CLASS", "PAIRS", "RUNS", "   Gb/s", "± 95 %", "OVER", "WHAT IT IS"].map(String::from).to_vec();
+    let head = ["CLASS", "PAIRS", "RUNS", "   Gb/s", "± 95 %", "   LOST", "OVER", "WHAT IT IS"]
+        .map(String::from)
+        .to_vec();
     std::iter::once(head).chain(classes.iter().map(row)).collect()
 }
 

@@ -59,6 +59,10 @@ pub fn text(restored: &Restored) -> String {
                 "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface moved to another \
                  network namespace, first restore the setting there by hand. `longma affinity restore --forget-gone` removes it from the journal\n"
             )),
+            RestoreOutcome::LeftBehind { found, of, was } => text.push_str(&format!(
+                "{setting}: left unchanged: it has the CPUs `{found}`, which process {of} was given before it ended; if that \
+                 process started it, bind it to CPUs {was} (`taskset --all-tasks --cpu-list --pid`)\n"
+            )),
             RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
             }

@@ -25,7 +25,7 @@ pub struct Arguments {
     #[arg(long)]
     once: bool,
     /// Length of an observation.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = |text: &str| super::seconds(text, 3600))]
     seconds: u32,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
@@ -55,6 +55,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (rx, tx) = (rate(sent.0, now.0), rate(sent.1, now.1));
     let queues: Vec<(u32, String)> =
         nic.rx_queues.iter().filter_map(|queue| Some((*queue, rps(&host, &nic, *queue)?))).collect();
+    let physical = nic.physical();
     if arguments.format == Format::Json {
         let queues: Vec<_> =
             queues.iter().map(|(queue, cpus)| json!({ "queue": queue, "rps_cpus": cpus })).collect();
@@ -71,9 +72,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let percent =
             |share: Option<f64>| share.map_or("  ? %".into(), |share| format!("{:>3.0} %", share * 100.0));
         let received = counts.receptions.get(&place.cpu).map(|count| *count as f64 / counts.seconds);
-        let mut takes: Vec<String> = nic
-            .irqs
+        let mut takes: Vec<String> = physical
             .iter()
+            .flat_map(|nic| &nic.irqs)
             .filter(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.contains(place.cpu)))
             .map(|irq| format!("irq {}", irq.number))
             .collect();
@@ -101,7 +102,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let queues = format!("queues: {} receive, {} transmit", nic.rx_queues.len(), nic.tx_queues.len());
     let words =
         format!("{name} ({driver}), NUMA node {node}, {queues}; {} Gb/s in, {} Gb/s out", gbps(rx), gbps(tx));
-    print(&format!("{}\n{}", wrapped("", &words, width()), listed(&rows, width())))
+    let layers = nic.layers().map_or(String::new(), |layers| wrapped("", &layers, width()));
+    print(&format!("{}{layers}\n{}", wrapped("", &words, width()), listed(&rows, width())))
 }
 
 /// The CPUs that RPS distributes a queue's packets to, as a list.

@@ -135,7 +135,7 @@ struct RunOptions {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
     /// Length of a run [default: 2].
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| super::seconds(text, 3600))]
     seconds: Option<u32>,
     /// Seed of the random order of the runs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]

@@ -1,6 +1,7 @@
 //! `longma affinity tune`: a daemon that keeps flows and their applications on nearby CPUs. `longma_affinity::tune`
 //! makes the decisions.
 
+use super::record::TreeOption;
 use super::terminal::{self, print, print_json_line};
 use super::why::line;
 use super::{
@@ -9,13 +10,15 @@ use super::{
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
 use longma_affinity::journal::{Journal, Restored};
+use longma_affinity::recording::{Recording, dry_run};
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
-use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause};
+use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause, service};
 use longma_affinity::watch::Watch;
 use longma_cpu_set::CpuSet;
 use longma_text::display_path;
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,9 +48,15 @@ pub struct Arguments {
     /// Leave flows alone whose thread receives and sends less than this many megabits (10^6 bits) per second in sum.
     #[arg(long, value_name = "MBIT", default_value_t = 100.0, value_parser = rate)]
     min_rate: f64,
+    /// Write a systemd unit that runs `tune` with these options, and `restore` however it ends, to this folder.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true,
+        default_missing_value = service::FOLDER, conflicts_with_all = ["dry_run", "seconds", "tree"])]
+    install: Option<PathBuf>,
     /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
-    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    seconds: Option<u64>,
+    #[arg(long = "for", value_name = "SECONDS", value_parser = |text: &str| super::seconds(text, 31_536_000))]
+    seconds: Option<u32>,
+    #[command(flatten)]
+    tree: TreeOption,
     #[command(flatten)]
     state: StateOption,
     #[command(flatten)]
@@ -55,6 +64,18 @@ pub struct Arguments {
     /// Output format; `json` prints one line per decision.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+impl Arguments {
+    fn exclusions(&self) -> Exclusions {
+        Exclusions {
+            cpus: self.cpus.clone(),
+            irqs: self.irqs.iter().copied().collect(),
+            processes: self.processes.iter().cloned().collect(),
+            ports: self.ports.iter().copied().collect(),
+            min_bytes: self.min_rate * 1e6 / 8.0,
+        }
+    }
 }
 
 /// A rate in megabits per second.
@@ -67,6 +88,9 @@ fn rate(text: &str) -> Result<f64, String> {
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(recording) = arguments.tree.open()? {
+        return replay(arguments, &recording);
+    }
     let stop = interruption()?;
     let host = Tree::live();
     let interfaces = watched(&host, &arguments.interfaces)?;
@@ -83,10 +107,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if !arguments.dry_run && !rustix::process::geteuid().is_root() {
         return Err("not root: cannot move interrupts and other users' threads; run with sudo, or add --dry-run to see the decisions for your own programs".into());
     }
+    if let Some(folder) = &arguments.install {
+        return install(arguments, folder);
+    }
     let mut journal = match arguments.dry_run {
         true => None,
         false => Some(arguments.journal.begin(&host)?),
     };
+    if let Some(journal) = &mut journal {
+        let nics = interfaces.iter().filter_map(|name| interfaces::read(&host, name));
+        for nic in nics.collect::<Vec<_>>().iter().flat_map(|nic| nic.physical()) {
+            journal.claim(&nic.name)?;
+        }
+    }
     let log = arguments.state.open()?;
     let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, max_connections: 0 };
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
@@ -99,6 +132,44 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Installs the unit, once the options are known to be right for this host.
+fn install(arguments: &Arguments, folder: &Path) -> Outcome {
+    let words = std::env::args_os().skip_while(|word| word != "tune").skip(1);
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let journal = std::path::absolute(arguments.journal.path())?;
+    let path = service::install(folder, &std::env::current_exe()?, &service::options(words), &journal)?;
+    let unit = service::NAME;
+    print(&format!(
+        "{} is written. To start it now and at each boot: systemctl daemon-reload && systemctl enable --now {unit}\n",
+        display_path(&path)
+    ))
+}
+
+/// Prints the decisions on a recorded host.
+fn replay(arguments: &Arguments, recording: &Recording) -> Outcome {
+    if !arguments.dry_run {
+        return Err("a recorded host cannot be changed: add --dry-run".into());
+    }
+    if !arguments.interfaces.is_empty() {
+        watched(recording, &arguments.interfaces)?;
+    }
+    let decisions = dry_run(recording, &arguments.interfaces, arguments.exclusions())?;
+    for decision in &decisions {
+        show(arguments.format, decision)?;
+    }
+    if decisions.is_empty() && arguments.format == Format::Table {
+        print("No flow would be moved.\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(format: Format, decision: &Decision) -> Outcome {
+    match format {
+        Format::Json => print_json_line(&serde_json::to_value(decision)?),
+        Format::Table => print(&line(decision, super::width())),
+    }
 }
 
 /// Describes what was restored, as the first part of a sentence.
@@ -140,8 +211,9 @@ impl Session<'_> {
         let mode = if self.arguments.dry_run { ", dry run" } else { "" };
         let words = format!("watching {}{mode}{}", names.join(", "), self.left_alone());
         self.report(&Decision::new(Act::Begun, "longma", words))?;
-        let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
-        let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
+        let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.arguments.exclusions()));
+        let limit =
+            self.arguments.seconds.map_or(Duration::MAX, |seconds| Duration::from_secs(seconds.into()));
         // The first observation has no rates, so it permits no decision.
         self.max_connections = watch.look(host).connections;
         let mut next = CONFIRM_INTERVAL;
@@ -186,16 +258,6 @@ impl Session<'_> {
         format!("; left alone: {}", words.join(", "))
     }
 
-    fn exclusions(&self) -> Exclusions {
-        Exclusions {
-            cpus: self.arguments.cpus.clone(),
-            irqs: self.arguments.irqs.iter().copied().collect(),
-            processes: self.arguments.processes.iter().cloned().collect(),
-            ports: self.arguments.ports.iter().copied().collect(),
-            min_bytes: self.arguments.min_rate * 1e6 / 8.0,
-        }
-    }
-
     /// Prints a decision and writes it to the log. A failed write to the log, for example on a full disk, does not end
     /// the daemon.
     fn report(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
@@ -203,11 +265,7 @@ impl Session<'_> {
             let path = self.arguments.state.path();
             terminal::warn(&format!("the log of decisions {}: {error}", display_path(&path)));
         }
-        match self.arguments.format {
-            Format::Json => print_json_line(&serde_json::to_value(decision)?),
-            Format::Table => print(&line(decision, super::width())),
-        }?;
-        Ok(())
+        show(self.arguments.format, decision).map(drop)
     }
 
     /// The daemon's own CPU time.

@@ -5,12 +5,14 @@
 //! Source: Hanford et al. 2014 for the pairs and the costs. The book's chapter lists what the model omits.
 
 mod idle;
+mod limits;
 mod pinning;
 pub mod results_file;
 mod run;
 mod stages;
 
 pub use idle::{idle, missing_resource};
+pub use limits::{busier, limit};
 use longma_locks::IgnorePoison;
 use longma_random::mix;
 pub use stages::STAGES;

@@ -113,6 +113,11 @@ pub fn check(
     findings.0
 }
 
+/// Reads what [`check`] reads of an interface.
+pub(crate) fn visit(host: &dyn Host, nic: &Nic) {
+    look_at(host, nic, &mut Findings(Vec::new()));
+}
+
 /// Reports only problems.
 fn namespace(host: &dyn Host, findings: &mut Findings) {
     if let Some(what) = host.foreign_sysfs() {

@@ -1,7 +1,7 @@
 //! A host in a tar file: what `check`, `advise` and a dry run of `tune` read, so that another person can run them
 //! elsewhere.
 //!
-//! The file holds the texts that were read, below `proc/` and `sys/`, and the rest in `recording.json`. It holds no
+//! The file holds the texts that were read, below proc and sys, and the rest in `recording.json`. It holds no
 //! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see [`LEFT_OUT`].
 
 mod archive;

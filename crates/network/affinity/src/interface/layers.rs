@@ -2,7 +2,7 @@
 //! host, at the queues of the physical interfaces below. Of the interfaces above them, only a bridge's RPS moves packets,
 //! those that the bridge delivers to the host.
 //!
-//! Source: Linux Documentation/ABI/testing/sysfs-class-net (`lower_*`, `bonding/slaves`, `brif`), proc(5)
+//! Source: Linux Documentation/ABI/testing/sysfs-class-net (lower_*, bonding, brif), proc(5)
 //! (/proc/net/vlan), Documentation/networking/{bonding,bridge,team}.rst, net_failover.rst; net/core/dev.c
 //! (netif_receive_skb: RPS acts once, on the device of the receive queue; bridges call it again).
 

@@ -13,12 +13,13 @@ use crate::setting::Interface;
 use crate::sockets::Socket;
 use crate::watch::Watch;
 use longma_cpu_set::CpuSet;
+use longma_locks::IgnorePoison;
 use longma_topology::CpuLocation;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Texts that only people need.
 const FOR_PEOPLE: [&str; 2] = ["proc/sys/kernel/osrelease", "proc/cpuinfo"];
@@ -35,9 +36,10 @@ pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), to: impl Write) -> io::R
 pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
     let recorder = Recorder { host, seen: Mutex::default() };
     let names = interface::names(&recorder);
+    preflight::check(&recorder, None, None);
     for name in &names {
-        preflight::check(&recorder, Some(name), None);
         if let Some(nic) = interface::read(&recorder, name) {
+            preflight::visit(&recorder, &nic);
             Reading::of(&recorder, &nic);
             for nic in nic.physical() {
                 Abilities::of(&recorder, nic);
@@ -52,7 +54,7 @@ pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
     watch.look(host);
     pause();
     let observation = redaction::anonymised(watch.look(host));
-    let mut recording = recorder.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut recording = recorder.seen.into_inner().ignore_poison();
     let facts = &mut recording.facts;
     (facts.affinity_recording, facts.places, facts.observation) = (FORMAT, host.places(), observation);
     recording
@@ -66,7 +68,7 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     fn note(&self, note: impl FnOnce(&mut Recording)) {
-        note(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        note(&mut self.seen.lock().ignore_poison());
     }
 
     fn facts(&self, interface: &str, note: impl FnOnce(&mut Facts, Interface)) {
