@@ -83,6 +83,22 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
 }
 
 #[test]
+fn a_backup_is_a_map_that_can_be_used_like_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    printed(here, FORMAT);
+    printed(here, "put drive river map");
+    assert_eq!(printed(here, "backup drive copy"), "copy: 1 keys\n");
+    printed(here, "put drive river other");
+    assert_eq!(printed(here, "get copy river"), "map");
+    assert!(printed(here, "check copy").ends_with("sound\n"));
+    printed(here, "put copy lake map");
+    let complaint = refused(here, "backup drive copy");
+    assert!(complaint.contains("copy") && complaint.contains("exists"), "{complaint}");
+    assert_eq!(printed(here, "get copy lake"), "map");
+}
+
+#[test]
 fn invalid_requests_are_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

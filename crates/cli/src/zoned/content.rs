@@ -1,4 +1,4 @@
-//! `longma zoned get`, `put`, `delete`, `scan` and `load`.
+//! `longma zoned get`, `put`, `delete`, `scan`, `backup` and `load`.
 
 use super::device::DeviceOptions;
 use super::text::TextFormat;
@@ -48,6 +48,15 @@ pub struct DeleteArguments {
     key: String,
     #[command(flatten)]
     text: TextFormat,
+}
+
+/// Arguments of `longma zoned backup`.
+#[derive(clap::Args)]
+pub struct BackupArguments {
+    #[command(flatten)]
+    device: DeviceOptions,
+    /// The new file. An existing file is not replaced.
+    file: PathBuf,
 }
 
 /// Arguments of `longma zoned scan`.
@@ -144,6 +153,13 @@ pub fn delete(arguments: &DeleteArguments) -> Outcome {
         eprintln!("longma: there is no key {}", arguments.key);
     }
     Ok(if existed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Copies the map to a new file.
+pub fn backup(arguments: &BackupArguments) -> Outcome {
+    let keys = arguments.device.map_to_read()?.backup(&arguments.file)?;
+    print(&format!("{}: {keys} keys\n", arguments.file.display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints keys and values in order.

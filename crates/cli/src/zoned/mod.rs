@@ -50,6 +50,8 @@ enum ZonedCommand {
     Delete(content::DeleteArguments),
     /// Print keys and values in order.
     Scan(content::ScanArguments),
+    /// Copy the map to a new file, which is a map of its own.
+    Backup(content::BackupArguments),
     /// Load keys and values from a file. A kill loses at most the last batch; a power cut may lose all lines until the
     /// command has ended.
     Load(content::LoadArguments),
@@ -77,6 +79,7 @@ pub fn run(args: Args) -> Outcome {
         ZonedCommand::Put(arguments) => content::put(&arguments),
         ZonedCommand::Delete(arguments) => content::delete(&arguments),
         ZonedCommand::Scan(arguments) => content::scan(&arguments),
+        ZonedCommand::Backup(arguments) => content::backup(&arguments),
         ZonedCommand::Load(arguments) => content::load(&arguments),
     }
 }
