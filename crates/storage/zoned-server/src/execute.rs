@@ -1,0 +1,231 @@
+//! Executes commands that read or change the map, on the map itself, a snapshot or a transaction.
+
+use crate::command::{Command, Condition, Range};
+use crate::output::Output;
+use crate::pattern::Pattern;
+use longma_zoned::{KeyBounds, Result, Snapshot, Store, Transaction, ZonedDevice};
+use std::ops::Bound;
+
+/// A version of the map.
+pub(crate) trait View {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Whether a key is present.
+    fn contains_key(&self, key: &[u8]) -> Result<bool>;
+
+    /// Calls `visit` for the records of a range in order, until it returns false.
+    fn visit(
+        &self,
+        range: impl KeyBounds,
+        reverse: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()>;
+}
+
+impl<D: ZonedDevice> View for Snapshot<D> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Snapshot::get(self, key)
+    }
+
+    fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        Snapshot::contains_key(self, key)
+    }
+
+    fn visit(
+        &self,
+        range: impl KeyBounds,
+        reverse: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut rows = self.range(range);
+        while let Some((key, value)) = if reverse { rows.next_back_row()? } else { rows.next_row()? } {
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: ZonedDevice> View for Transaction<D> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Transaction::get(self, key)
+    }
+
+    fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        Transaction::contains_key(self, key)
+    }
+
+    fn visit(
+        &self,
+        range: impl KeyBounds,
+        reverse: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut rows = self.range(range);
+        while let Some(row) = if reverse { rows.next_back() } else { rows.next() } {
+            let (key, value) = row?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Executes a command that reads the map. A read of a single key takes no snapshot.
+pub(crate) fn read_store<D: ZonedDevice>(
+    store: &Store<D>,
+    command: &Command,
+    output: &mut Output,
+) -> Result<()> {
+    match command {
+        Command::Get(key) => output.optional(store.get(key)?.as_deref()),
+        _ => read(&store.snapshot(), command, output)?,
+    }
+    Ok(())
+}
+
+/// Executes a command that reads.
+pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> Result<()> {
+    match command {
+        Command::Get(key) => output.optional(view.get(key)?.as_deref()),
+        Command::Exists(keys) => {
+            let mut present = 0;
+            for key in keys {
+                present += u64::from(view.contains_key(key)?);
+            }
+            output.integer(present);
+        }
+        Command::GetMany(keys) => {
+            output.array(keys.len());
+            for key in keys {
+                output.optional(view.get(key)?.as_deref());
+                if output.overflow().is_some() {
+                    break;
+                }
+            }
+        }
+        Command::Range(range) => records(view, range, output)?,
+        Command::Ping(None) => output.simple("PONG"),
+        Command::Ping(Some(message)) | Command::Echo(message) => output.bulk(message),
+        _ => output.error("ERR this command cannot be part of a transaction"),
+    }
+    Ok(())
+}
+
+/// Whether a range cannot have keys, which iterators need not be asked.
+fn is_empty(range: &Range) -> bool {
+    match (&range.start, &range.end) {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
+            start >= end
+        }
+        _ => false,
+    }
+}
+
+/// Keys and values in turn.
+fn records(view: &impl View, range: &Range, output: &mut Output) -> Result<()> {
+    // The number of records comes before them.
+    let (mut count, mut body) = (0, output.nested());
+    if !is_empty(range) {
+        let bounds = (range.start.as_ref().map(Vec::as_slice), range.end.as_ref().map(Vec::as_slice));
+        view.visit(bounds, range.reverse, |key, value| {
+            body.bulk(key);
+            body.bulk(value);
+            count += 1;
+            count < range.count && body.overflow().is_none()
+        })?;
+    }
+    output.array(2 * count as usize);
+    output.append(body);
+    Ok(())
+}
+
+/// Executes a command that changes the map. Returns whether it has changed anything.
+pub(crate) fn write<D: ZonedDevice>(
+    transaction: &mut Transaction<D>,
+    command: &Command,
+    output: &mut Output,
+) -> Result<bool> {
+    match command {
+        Command::Set { key, value, condition } => {
+            let is_met = match condition {
+                Condition::Always => true,
+                Condition::IfAbsent => !transaction.contains_key(key)?,
+                Condition::IfPresent => transaction.contains_key(key)?,
+            };
+            if is_met {
+                transaction.put(key, value);
+                output.simple("OK");
+            } else {
+                output.null();
+            }
+            Ok(is_met)
+        }
+        Command::SetMany(pairs) => {
+            pairs.iter().for_each(|(key, value)| transaction.put(key, value));
+            output.simple("OK");
+            Ok(true)
+        }
+        Command::Delete(keys) => {
+            let mut deleted = 0;
+            for key in keys {
+                if transaction.contains_key(key)? {
+                    transaction.delete(key);
+                    deleted += 1;
+                }
+            }
+            output.integer(deleted);
+            Ok(deleted > 0)
+        }
+        _ => read(transaction, command, output).map(|()| false),
+    }
+}
+
+/// A part of a scan: the keys found, and the last key examined if there are more.
+pub(crate) struct ScanPart {
+    pub keys: Vec<Vec<u8>>,
+    pub last: Option<Vec<u8>>,
+}
+
+/// Examines `count` keys after `after`, and returns those that match.
+pub(crate) fn scan(
+    view: &impl View,
+    after: Option<&[u8]>,
+    pattern: Option<&Pattern>,
+    count: u64,
+) -> Result<ScanPart> {
+    let prefix = pattern.map(Pattern::prefix).unwrap_or_default();
+    let start = match after {
+        Some(key) if *key >= *prefix => Bound::Excluded(key),
+        _ => Bound::Included(&prefix[..]),
+    };
+    let (mut part, mut examined, mut bytes) = (ScanPart { keys: Vec::new(), last: None }, 0, 0);
+    let mut last = None;
+    view.visit((start, Bound::Unbounded), false, |key, _| {
+        if !key.starts_with(&prefix) {
+            return false;
+        }
+        if examined == count || bytes > SCAN_BYTES {
+            part.last = last.take();
+            return false;
+        }
+        examined += 1;
+        if pattern.is_none_or(|pattern| pattern.matches(key)) {
+            bytes += key.len() + crate::request::WORD_BYTES;
+            part.keys.push(key.to_vec());
+        }
+        // Copied only where the next call may need it.
+        if examined == count || bytes > SCAN_BYTES {
+            last = Some(key.to_vec());
+        }
+        true
+    })?;
+    Ok(part)
+}
+
+/// A part of a scan ends when its keys take this much memory, bytes.
+const SCAN_BYTES: usize = 1 << 20;

@@ -1,0 +1,55 @@
+//! Serves a map of `longma-zoned` to clients of the Redis protocol (RESP2).
+//!
+//! Each client has a thread. Reads go to the map at once; the changes of all clients are committed together by one thread,
+//! and acknowledged when they are durable. No client can make the server use more memory than [`Limits`] permit.
+//!
+//! Source: Redis documentation, "Redis serialization protocol specification" and the pages of the commands.
+
+/// The commands: their table, and requests parsed into them.
+mod command;
+/// Group commit of all clients' changes.
+mod commit;
+/// The loop that serves one client.
+mod connection;
+/// Positions of unfinished scans.
+mod cursors;
+mod error;
+/// Commands on a version of the map.
+mod execute;
+mod limits;
+/// Encoded replies.
+mod output;
+/// Patterns of SCAN.
+mod pattern;
+/// The connected clients.
+mod peers;
+/// Requests read from pieces.
+mod request;
+/// Password and certificate.
+mod security;
+mod server;
+/// What one client has authenticated, watched and queued.
+mod session;
+/// What all clients share.
+mod shared;
+/// Connections, plain or encrypted.
+mod stream;
+/// Watched keys.
+mod watch;
+
+/// The reader of requests, exposed for fuzzing. Not part of the public interface.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::request::{RequestError, RequestReader, Words};
+}
+
+pub use error::ServerError;
+pub use limits::Limits;
+pub use rustls::ServerConfig;
+pub use security::{Password, tls_config};
+pub use server::{Server, Settings};
+
+/// Compiles and runs the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,126 @@
+//! What a client may use, and the account of the memory that all clients' buffers take together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Memory that each client may use without an entry in the account, bytes: its read buffer and short requests.
+pub(crate) const FREE_BYTES: usize = 64 << 10;
+
+/// What clients may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connected clients.
+    pub clients: usize,
+    /// Length of a command, and of the commands of a transaction together, bytes. A word counts as 32 bytes and its
+    /// length.
+    pub command_bytes: usize,
+    /// Length of a reply, bytes. A client that leaves this much unread is not served until it reads.
+    pub reply_bytes: usize,
+    /// Commands of a transaction, watched keys, and pipelined changes that are committed together, each.
+    pub pipeline: usize,
+    /// Memory of all clients' commands and replies, beyond 64 KiB of each for each client, bytes.
+    pub buffer_bytes: usize,
+    /// Time in which a client has to send or read 64 KiB, or the rest of a command or reply. It is disconnected after
+    /// that.
+    pub stall: Duration,
+    /// Time in which a client has to complete the TLS handshake and authenticate.
+    pub login: Duration,
+}
+
+impl Default for Limits {
+    /// 1000 clients, commands and replies of 16 MiB, 1000 pipelined changes, 256 MiB of buffers, 30 s for 64 KiB, 10 s to
+    /// authenticate.
+    fn default() -> Self {
+        Self {
+            clients: 1000,
+            command_bytes: 16 << 20,
+            reply_bytes: 16 << 20,
+            pipeline: 1000,
+            buffer_bytes: 256 << 20,
+            stall: Duration::from_secs(30),
+            login: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The memory of all clients' buffers.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    free: AtomicUsize,
+}
+
+impl Budget {
+    pub fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(bytes) })
+    }
+
+    /// The bytes that are not taken.
+    pub fn free(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
+    }
+}
+
+/// A client's share of the budget.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    taken: usize,
+}
+
+impl Share {
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), taken: 0 }
+    }
+
+    /// An empty share of the same budget.
+    pub fn sibling(&self) -> Self {
+        Self::new(&self.budget)
+    }
+
+    /// Makes the share suffice for `bytes`, or smaller. Returns false, and changes nothing, if the budget is exhausted.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        let needed = bytes.saturating_sub(FREE_BYTES);
+        if needed > self.taken {
+            let more = needed - self.taken;
+            let taken = self
+                .budget
+                .free
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(more));
+            if taken.is_err() {
+                return false;
+            }
+        } else {
+            self.budget.free.fetch_add(self.taken - needed, Ordering::Relaxed);
+        }
+        self.taken = needed;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_exceed_the_budget_and_are_returned() {
+        let budget = Budget::new(100);
+        let (mut one, mut other) = (Share::new(&budget), Share::new(&budget));
+        assert!(one.resize(FREE_BYTES) && other.resize(10));
+        assert_eq!(budget.free(), 100);
+        assert!(one.resize(FREE_BYTES + 60));
+        assert!(!other.resize(FREE_BYTES + 41));
+        assert!(other.resize(FREE_BYTES + 40));
+        assert_eq!(budget.free(), 0);
+        drop(one);
+        assert_eq!(budget.free(), 60);
+        assert!(other.resize(0));
+        assert_eq!(budget.free(), 100);
+    }
+}

@@ -1,0 +1,240 @@
+//! A client's replies that are not sent yet, within its limits.
+//!
+//! Source: Redis serialization protocol specification (RESP2).
+
+use crate::limits::{Budget, Share};
+use std::io::Write as _;
+use std::sync::Arc;
+
+/// Memory that an empty buffer keeps, bytes.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// The encoded replies. A reply that does not fit is incomplete: [`Output::overflow`] gives the reason, and the owner
+/// replaces it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    /// The part of `bytes` that is sent.
+    sent: usize,
+    /// Where the current reply begins.
+    reply: usize,
+    longest: usize,
+    share: Share,
+    overflow: Option<String>,
+}
+
+impl Output {
+    /// An empty buffer for replies of at most `longest` bytes each.
+    pub fn new(budget: &Arc<Budget>, longest: usize) -> Self {
+        Self { bytes: Vec::new(), sent: 0, reply: 0, longest, share: Share::new(budget), overflow: None }
+    }
+
+    /// What is not sent yet.
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Removes the first `count` unsent bytes. Called between two replies.
+    pub fn mark_sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+            self.share.resize(self.bytes.capacity());
+        } else if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        self.reply = self.bytes.len();
+    }
+
+    /// Begins a reply. Returns its place, for [`Output::take_back`].
+    pub fn begin(&mut self) -> usize {
+        self.reply = self.bytes.len();
+        self.reply
+    }
+
+    /// Removes everything from `place` on.
+    pub fn take_back(&mut self, place: usize) {
+        self.bytes.truncate(place);
+        self.overflow = None;
+        self.reply = place;
+    }
+
+    /// Why the current reply is incomplete, if it is.
+    pub fn overflow(&self) -> Option<&str> {
+        self.overflow.as_deref()
+    }
+
+    /// Whether `more` bytes fit; makes room for them.
+    fn has_room(&mut self, more: usize) -> bool {
+        if self.overflow.is_some() {
+            return false;
+        }
+        if self.bytes.len() - self.reply + more > self.longest {
+            let longest = self.longest;
+            self.overflow = Some(format!("the reply is longer than {longest} bytes: ask for less at a time"));
+            return false;
+        }
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let capacity = needed.max(2 * self.bytes.capacity());
+            if !self.share.resize(capacity) {
+                self.overflow = Some("the buffers of all clients together are full: try again later".into());
+                return false;
+            }
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        true
+    }
+
+    fn line(&mut self, kind: char, text: &str) {
+        if self.has_room(text.len() + 3) {
+            // Writing to a vector does not fail.
+            let _ = write!(self.bytes, "{kind}{text}\r\n");
+        }
+    }
+
+    fn number_line(&mut self, kind: char, number: usize) {
+        if self.has_room(24) {
+            let _ = write!(self.bytes, "{kind}{number}\r\n");
+        }
+    }
+
+    /// A short text, without line breaks.
+    pub fn simple(&mut self, text: &'static str) {
+        self.line('+', text);
+    }
+
+    /// An error. `text` begins with the code of the error, such as `ERR`. It is sent even if the limits are reached.
+    pub fn error(&mut self, text: &str) {
+        let place = self.begin();
+        self.take_back(place);
+        let text = longma_text::sanitize(text);
+        let _ = write!(self.bytes, "-{text}\r\n");
+    }
+
+    /// A number.
+    pub fn integer(&mut self, number: u64) {
+        if self.has_room(24) {
+            let _ = write!(self.bytes, ":{number}\r\n");
+        }
+    }
+
+    /// A number that may be negative.
+    pub fn signed(&mut self, number: i32) {
+        if self.has_room(24) {
+            let _ = write!(self.bytes, ":{number}\r\n");
+        }
+    }
+
+    /// A byte string.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.has_room(bytes.len() + 26) {
+            self.number_line('$', bytes.len());
+            self.bytes.extend_from_slice(bytes);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// An absent byte string.
+    pub fn null(&mut self) {
+        self.line('$', "-1");
+    }
+
+    /// An absent array.
+    pub fn null_array(&mut self) {
+        self.line('*', "-1");
+    }
+
+    /// The beginning of an array of `count` elements, which follow.
+    pub fn array(&mut self, count: usize) {
+        self.number_line('*', count);
+    }
+
+    /// An empty buffer with the same limits, for a part of a reply that is not last.
+    pub fn nested(&self) -> Self {
+        Self {
+            share: self.share.sibling(),
+            bytes: Vec::new(),
+            sent: 0,
+            reply: 0,
+            longest: self.longest,
+            overflow: None,
+        }
+    }
+
+    /// Appends a part of the current reply.
+    pub fn append(&mut self, part: Self) {
+        if let Some(reason) = part.overflow {
+            self.overflow.get_or_insert(reason);
+        } else if self.has_room(part.bytes.len()) {
+            self.bytes.extend_from_slice(&part.bytes);
+        }
+    }
+
+    /// A byte string, or null.
+    pub fn optional(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::FREE_BYTES;
+
+    #[test]
+    fn replies_are_encoded_as_the_protocol_says() {
+        let mut output = Output::new(&Budget::new(0), 1000);
+        output.simple("OK");
+        output.integer(7);
+        output.array(2);
+        output.bulk(b"a\r\n");
+        output.optional(None);
+        output.null_array();
+        output.error("ERR a\r\nb");
+        assert_eq!(
+            output.unsent(),
+            "+OK\r\n:7\r\n*2\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n-ERR a\u{fffd}\u{fffd}b\r\n".as_bytes()
+        );
+        output.mark_sent(5);
+        assert!(output.unsent().starts_with(b":7"));
+    }
+
+    #[test]
+    fn sent_replies_take_no_memory() {
+        let mut output = Output::new(&Budget::new(0), 1000);
+        for number in 0..100_000 {
+            output.integer(number);
+            output.mark_sent(output.unsent().len().min(3));
+            assert!(output.bytes.capacity() <= 4000, "{number}");
+            if number % 100 == 99 {
+                output.mark_sent(output.unsent().len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_beyond_a_limit_is_replaced() {
+        let budget = Budget::new(FREE_BYTES);
+        for (longest, reason) in [(1000, "longer than 1000"), (usize::MAX / 2, "buffers of all clients")] {
+            let mut output = Output::new(&budget, longest);
+            output.simple("OK");
+            let place = output.begin();
+            for _ in 0..100 {
+                output.bulk(&[1; 4000]);
+            }
+            assert!(output.overflow().unwrap().contains(reason));
+            output.take_back(place);
+            output.error("ERR");
+            assert_eq!(output.unsent(), b"+OK\r\n-ERR\r\n");
+            output.mark_sent(11);
+            assert_eq!(budget.free(), FREE_BYTES);
+        }
+    }
+}
