@@ -98,6 +98,39 @@ fn a_backup_is_a_map_that_can_be_used_like_the_original() {
     assert_eq!(printed(here, "get copy lake"), "map");
 }
 
+#[cfg(feature = "zoned-server")]
+#[test]
+fn a_served_map_keeps_what_clients_put_until_sigterm() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    printed(here, FORMAT);
+    let complaint = refused(here, "serve drive --listen 0.0.0.0:0");
+    assert!(complaint.contains("set a password"), "{complaint}");
+    let complaint = refused(here, "serve drive --password-file nothing");
+    assert!(complaint.contains("nothing"), "{complaint}");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_longma"))
+        .args(["zoned", "serve", "drive", "--listen", "127.0.0.1:0"])
+        .current_dir(here)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("serving 0 keys on ").unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"*3\r\n$3\r\nSET\r\n$5\r\nriver\r\n$3\r\nmap\r\n").unwrap();
+    let mut reply = [0; 5];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n");
+    assert!(refused(here, "get drive river").contains("in use"));
+    let id = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert_eq!(printed(here, "get drive river"), "map");
+    assert!(printed(here, "check drive").contains("0 batches in the journal"));
+}
+
 #[test]
 fn invalid_requests_are_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();

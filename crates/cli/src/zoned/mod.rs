@@ -5,6 +5,8 @@ mod content;
 mod device;
 mod format;
 mod inspect;
+#[cfg(feature = "zoned-server")]
+mod serve;
 mod soak;
 mod text;
 
@@ -55,6 +57,9 @@ enum ZonedCommand {
     /// Load keys and values from a file. A kill loses at most the last batch; a power cut may lose all lines until the
     /// command has ended.
     Load(content::LoadArguments),
+    /// Serve a map to clients of the Redis protocol.
+    #[cfg(feature = "zoned-server")]
+    Serve(Box<serve::Arguments>),
 }
 
 /// Output format.
@@ -81,6 +86,8 @@ pub fn run(args: Args) -> Outcome {
         ZonedCommand::Scan(arguments) => content::scan(&arguments),
         ZonedCommand::Backup(arguments) => content::backup(&arguments),
         ZonedCommand::Load(arguments) => content::load(&arguments),
+        #[cfg(feature = "zoned-server")]
+        ZonedCommand::Serve(arguments) => serve::run(&arguments),
     }
 }
 

@@ -191,7 +191,7 @@ pub(crate) struct ScanPart {
     pub last: Option<Vec<u8>>,
 }
 
-/// Examines `count` keys after `after`, and returns those that match.
+/// Examines `count` keys after `after`, at most [`SCAN_KEYS`], and returns those that match.
 pub(crate) fn scan(
     view: &impl View,
     after: Option<&[u8]>,
@@ -203,6 +203,7 @@ pub(crate) fn scan(
         Some(key) if *key >= *prefix => Bound::Excluded(key),
         _ => Bound::Included(&prefix[..]),
     };
+    let count = count.min(SCAN_KEYS);
     let (mut part, mut examined, mut bytes) = (ScanPart { keys: Vec::new(), last: None }, 0, 0);
     let mut last = None;
     view.visit((start, Bound::Unbounded), false, |key, _| {
@@ -227,5 +228,7 @@ pub(crate) fn scan(
     Ok(part)
 }
 
+/// A part of a scan examines at most this many keys, so that it ends soon.
+const SCAN_KEYS: u64 = 100_000;
 /// A part of a scan ends when its keys take this much memory, bytes.
 const SCAN_BYTES: usize = 1 << 20;
