@@ -368,6 +368,9 @@ def foreign_domains_are_left_alone(bed):
     until("it is listed", lambda: "foreign-vm" in bed.output_of("hosts"))
     seen = bed.json("hosts")[0]["foreign"]
     must(seen == ["foreign-vm"], f"{seen}")
+    uses = lambda: bed.json("hosts")[0]["foreign_domains"]
+    until("its memory is counted", lambda: [sum(d["memory_mib"].values()) for d in uses() if d["running"]] == [128])
+    must(uses()[0]["vcpus"] == 1 and uses()[0]["cpus"] == "", f"{uses()}")
 
 
 def domains_of_another_database_are_left_alone(bed):

@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed, mib, percent, print_line, word};
+use longma_placement::foreign::ForeignDomain;
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{
@@ -121,6 +122,21 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
+/// Describes what a domain that the service does not manage uses.
+fn foreign_line(domain: &ForeignDomain) -> String {
+    if !domain.running {
+        return format!("{}: shut off", domain.name);
+    }
+    let cpus = match domain.cpus.is_empty() {
+        true => "any CPU, also dedicated ones".to_string(),
+        false => format!("CPUs {}, which are not dedicated to others", domain.cpus),
+    };
+    let pages = domain.huge_page_kib.map(|kib| format!(" in pages of {kib} KiB")).unwrap_or_default();
+    let memory = domain.memory_mib.iter().map(|(node, amount)| format!("{} on node {node}", mib(*amount)));
+    let memory = memory.collect::<Vec<_>>().join(", ");
+    format!("{}: {} virtual CPUs on {cpus}; {memory}{pages}", domain.name, domain.vcpus)
+}
+
 /// Fetches all hosts, page by page.
 fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
@@ -153,6 +169,7 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
         if !host.foreign.is_empty() {
             page.line(&format!("{}: domains not created by longma: {}", host.name, host.foreign.join(", ")));
         }
+        host.foreign_domains.iter().for_each(|domain| page.line(&format!("  {}", foreign_line(domain))));
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.name)));
     }
     page.print()

@@ -4,6 +4,7 @@
 
 pub use crate::problem_kind::ProblemKind;
 use longma_placement::audit::Finding;
+use longma_placement::foreign::ForeignDomain;
 use longma_placement::host::{Host, NodeLoad};
 use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
@@ -71,6 +72,9 @@ pub struct HostView {
     pub distances: Vec<Vec<u32>>,
     /// Domains on it that do not belong to this service.
     pub foreign: Vec<String>,
+    /// The CPUs and memory of these domains, which virtual machines do not get.
+    #[serde(default)]
+    pub foreign_domains: Vec<ForeignDomain>,
     /// Problems in its agent's last report.
     pub problems: Vec<String>,
 }
@@ -270,6 +274,9 @@ pub struct AgentReport {
     /// Domains that do not belong to this service.
     #[serde(default)]
     pub foreign: Vec<String>,
+    /// The CPUs and memory of these domains.
+    #[serde(default)]
+    pub foreign_domains: Vec<ForeignDomain>,
     /// Results of orders.
     #[serde(default)]
     pub done: Vec<OrderDone>,
@@ -301,10 +308,12 @@ impl AgentReport {
         let findings = self.findings.iter_mut().flatten();
         let of_findings = findings.flat_map(|f| [&mut f.domain, &mut f.intended, &mut f.actual]);
         let others = self.problems.iter_mut().chain(&mut self.foreign);
+        let others = others.chain(self.foreign_domains.iter_mut().map(|domain| &mut domain.name));
         let orders = self.done.iter_mut().filter_map(|done| done.problem.as_mut());
         of_findings.chain(others).chain(orders).for_each(|text| *text = plain(text));
         self.problems.truncate(MAX_TEXTS);
         self.foreign.truncate(MAX_TEXTS);
+        self.foreign_domains.truncate(MAX_TEXTS);
         self.findings.iter_mut().for_each(|findings| findings.truncate(MAX_TEXTS));
     }
 }

@@ -225,7 +225,8 @@ pub fn audit(
     let all = hypervisor.survey()?;
     let own = |domain: &str, vm: &Vm| {
         let (_, actual) = all.iter().find(|(listed, _)| listed.name == domain)?;
-        actual.as_ref().filter(|actual| !actual.is_of_other_than(&database, Some(vm.created_at)))
+        let actual = actual.as_ref().filter(|actual| actual.vm.is_some())?;
+        Some(actual).filter(|actual| !actual.is_of_other_than(&database, Some(vm.created_at)))
     };
     let mut found = Vec::new();
     for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {

@@ -119,8 +119,15 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
     }
     let known: Vec<u32> = nodes.iter().map(|n| n.id).collect();
     let devices = devices(root, &known)?;
-    let host =
-        Host { name: name.into(), nodes, distances, devices, reserved: CpuSet::new(), gone: CpuSet::new() };
+    let host = Host {
+        name: name.into(),
+        nodes,
+        distances,
+        devices,
+        reserved: CpuSet::new(),
+        gone: CpuSet::new(),
+        foreign: Default::default(),
+    };
     host.check()?;
     Ok(host)
 }

@@ -117,7 +117,12 @@ impl FakeHypervisor {
     /// Adds a domain that belongs to no virtual machine.
     pub fn add_foreign(&self, name: &str) {
         let foreign = Actual { running: true, ..Actual::default() };
-        self.state().domains.insert(name.into(), (foreign, Vec::new()));
+        self.put_foreign(name, foreign);
+    }
+
+    /// Adds or replaces a domain with this state.
+    pub fn put_foreign(&self, name: &str, actual: Actual) {
+        self.state().domains.insert(name.into(), (actual, Vec::new()));
     }
 
     fn change<T>(
@@ -210,6 +215,7 @@ impl Hypervisor for FakeHypervisor {
                 pins: domain.pins.clone(),
                 bound: domain.placement.bound.clone(),
                 size_mib: Some(domain.placement.memory_mib().0),
+                huge_page_kib: domain.request.huge_page_kib,
                 ..Actual::default()
             };
             let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();

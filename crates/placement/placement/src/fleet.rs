@@ -72,6 +72,7 @@ fn dual_socket() -> Host {
         devices: Vec::new(),
         reserved: Default::default(),
         gone: Default::default(),
+        foreign: Default::default(),
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::cpus::CpuSet;
 use longma_topology::Machine;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Maximum number of NUMA nodes of a host.
 pub const MAX_NODES: usize = 64;
@@ -40,6 +41,45 @@ pub struct Host {
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub gone: CpuSet,
+    /// CPUs in use by domains that the service does not manage. Their memory is not part of `nodes`.
+    #[serde(default, skip_serializing_if = "ForeignUse::is_empty")]
+    pub foreign: ForeignUse,
+}
+
+/// CPUs in use by domains that the service does not manage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct ForeignUse {
+    /// CPUs that such domains are pinned to. They may be shared, but are not dedicated to a virtual machine.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub cpus: CpuSet,
+    /// Number of their virtual CPUs by node number. They count against the overcommit ratio.
+    pub vcpus: BTreeMap<u32, u32>,
+}
+
+impl ForeignUse {
+    /// Returns whether no such domain uses CPUs.
+    pub fn is_empty(&self) -> bool {
+        self.cpus.is_empty() && self.vcpus.is_empty()
+    }
+
+    /// Number of CPUs of a node that its foreign virtual CPUs take up if `percent` of them share a hundred CPUs.
+    pub fn node_cpus(&self, node: u32, percent: u32) -> u32 {
+        foreign_cpus(self.vcpus.get(&node).copied().unwrap_or(0), percent)
+    }
+}
+
+/// Number of CPUs that `vcpus` foreign virtual CPUs take up, rounded down: half a CPU must not make a small host useless.
+pub(crate) fn foreign_cpus(vcpus: u32, percent: u32) -> u32 {
+    let cpus = u64::from(vcpus) * 100 / u64::from(percent.max(1));
+    u32::try_from(cpus).unwrap_or(u32::MAX)
+}
+
+/// Number of CPUs that carry `vcpus` virtual CPUs if `percent` of them may share a hundred CPUs.
+pub(crate) fn cpus_for(vcpus: u32, percent: u32) -> u32 {
+    let cpus = (u64::from(vcpus) * 100).div_ceil(u64::from(percent.max(1)));
+    u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
 /// One NUMA node.
@@ -172,6 +212,7 @@ impl Host {
             devices: Vec::new(),
             reserved: CpuSet::new(),
             gone: CpuSet::new(),
+            foreign: ForeignUse::default(),
         };
         host.check()?;
         Ok(host)

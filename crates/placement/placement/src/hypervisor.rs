@@ -111,6 +111,9 @@ pub struct Actual {
     /// Memory that the domain was defined with, MiB; `None` if the hypervisor does not report it.
     #[serde(default)]
     pub size_mib: Option<u64>,
+    /// Page size of its memory, KiB; `None` for ordinary pages.
+    #[serde(default)]
+    pub huge_page_kib: Option<u32>,
     /// Nodes that its memory is bound to.
     pub bound: Vec<u32>,
     /// Resident memory in MiB by node; empty if the domain is not running.
@@ -202,15 +205,16 @@ pub trait Hypervisor: Send {
     /// If the hypervisor is unreachable.
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
 
-    /// Lists all domains, with the state of those that belong to virtual machines. Equivalent to [`Hypervisor::list`]
-    /// and [`Hypervisor::inspect`], but an implementation with slow calls can batch them.
+    /// Lists all domains with their state. Equivalent to [`Hypervisor::list`] and [`Hypervisor::inspect`], but an
+    /// implementation with slow calls can batch them. The state is `None` if a domain has disappeared, or belongs to no
+    /// virtual machine and cannot be described.
     ///
     /// # Errors
     /// If the hypervisor is unreachable.
     fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
         let mut all = Vec::new();
         for listed in self.list()? {
-            let actual = if listed.vm.is_some() { self.inspect(&listed.name)? } else { None };
+            let actual = self.inspect(&listed.name)?;
             all.push((listed, actual));
         }
         Ok(all)

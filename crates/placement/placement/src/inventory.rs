@@ -1,7 +1,7 @@
 //! In-memory record of what is reserved on each host. A placement is taken or given back as a whole, and a host is
 //! never oversubscribed. `store` holds the durable copy.
 
-use crate::host::{Host, HostError, MAX_POOLS, NodeLoad};
+use crate::host::{Host, HostError, MAX_POOLS, NodeLoad, cpus_for, foreign_cpus};
 use crate::placement::Placement;
 use crate::shape::{Bits, Shape};
 use rustc_hash::FxHashMap;
@@ -45,6 +45,8 @@ pub(crate) struct NodeState {
     pub free_cores: u16,
     /// Virtual CPUs that share the remaining CPUs.
     pub shared: u32,
+    /// Virtual CPUs of domains of others, which share them too.
+    pub foreign_vcpus: u32,
     pub used_mib: [u32; MAX_POOLS],
     /// CPU and memory load in steps of 1/32. The coarse steps keep small fluctuations from invalidating cached
     /// decisions.
@@ -129,12 +131,29 @@ impl NodeState {
     fn new(shape: &crate::shape::NodeShape) -> Self {
         let taken = shape.reserved.or(shape.gone);
         let (free_cpus, free_cores) = (shape.cpus.len() as u16 - taken.count(), shape.usable_cores);
-        Self { taken, free_cpus, free_cores, shared: 0, used_mib: [0; MAX_POOLS], load: [0; 2] }
+        let foreign_vcpus = shape.foreign_vcpus;
+        Self {
+            taken,
+            free_cpus,
+            free_cores,
+            shared: 0,
+            foreign_vcpus,
+            used_mib: [0; MAX_POOLS],
+            load: [0; 2],
+        }
     }
 
     /// Number of shared virtual CPUs that the node may carry after `exclusive` more CPUs are dedicated.
     pub fn capacity(&self, exclusive: u32, percent: u32) -> u32 {
-        u32::from(self.free_cpus).saturating_sub(exclusive) * percent / 100
+        let foreign = foreign_cpus(self.foreign_vcpus, percent);
+        u32::from(self.free_cpus).saturating_sub(exclusive).saturating_sub(foreign) * percent / 100
+    }
+
+    /// Number of CPUs that can still be dedicated, so that the others carry the shared virtual CPUs.
+    pub fn spare_cpus(&self, shape: &crate::shape::NodeShape, percent: u32) -> u32 {
+        let kept = cpus_for(self.shared, percent).saturating_add(foreign_cpus(self.foreign_vcpus, percent));
+        let not_pinned = shape.cpus.len() as u32 - u32::from(self.taken.or(shape.foreign).count());
+        u32::from(self.free_cpus).saturating_sub(kept).min(not_pinned)
     }
 }
 
@@ -377,7 +396,8 @@ fn cpu_place(shape: &Shape, node: u32, cpu: u32) -> Result<(usize, usize), Strin
 
 fn core_is_free(host: &HostState, node: usize, at: usize) -> Option<bool> {
     let core = host.shape.nodes[node].cores.iter().find(|c| (c.0..c.0 + c.1).contains(&(at as u16)))?;
-    Some(host.nodes[node].taken.none_of(core.0.into(), core.1.into()))
+    let occupied = host.nodes[node].taken.or(host.shape.nodes[node].foreign);
+    Some(occupied.none_of(core.0.into(), core.1.into()))
 }
 
 fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<(), String> {

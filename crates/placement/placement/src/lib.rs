@@ -11,6 +11,7 @@ pub mod collect;
 pub mod defragment;
 pub mod fake;
 pub mod fleet;
+pub mod foreign;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;

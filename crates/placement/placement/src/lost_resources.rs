@@ -5,7 +5,7 @@
 //! Source: Linux Documentation/core-api/cpu_hotplug.rst: threads bound to a CPU that goes offline run elsewhere.
 
 use crate::cpus::CpuSet;
-use crate::host::{Host, Node, Pool};
+use crate::host::{Host, Node, Pool, cpus_for};
 use crate::placement::{Placement, Tally};
 
 /// A host's description with the resources that are lost but still reserved.
@@ -36,6 +36,7 @@ pub fn retain_reserved(
     retained.keep_nodes(known, &tally);
     retained.keep_own_cpus(known, &tally);
     retained.keep_shared_cpus(known, &tally, overcommit_percent);
+    retained.limit_foreign(&tally, overcommit_percent);
     retained.keep_memory(&tally);
     retained.keep_devices(known, &tally);
     retained
@@ -179,6 +180,27 @@ impl RetainedHost {
             add_cpu(node, known, cpu);
         }
         true
+    }
+
+    /// Counts fewer virtual CPUs of foreign domains on nodes that are too full for all of them.
+    fn limit_foreign(&mut self, tally: &Tally, percent: u32) {
+        let nodes: Vec<u32> = self.host.foreign.vcpus.keys().copied().collect();
+        for id in nodes {
+            let Some(node) = self.host.nodes.iter().find(|n| n.id == id) else { continue };
+            let usable = node.cpus().difference(&self.host.reserved).len() as u32;
+            let exclusive = tally.exclusive.iter().filter(|(node, _)| *node == id).count() as u32;
+            let shared = tally.shared.get(&id).copied().unwrap_or(0);
+            let left = usable.saturating_sub(exclusive).saturating_sub(cpus_for(shared, percent));
+            let fitting = (u64::from(left) * u64::from(percent) / 100) as u32;
+            if let Some(foreign) = self.host.foreign.vcpus.get_mut(&id).filter(|foreign| **foreign > fitting)
+            {
+                self.lost.push(format!(
+                    "node {id} has CPUs for {fitting} more virtual CPUs, but domains that the service does not manage \
+                        have {foreign}"
+                ));
+                *foreign = fitting;
+            }
+        }
     }
 
     fn keep_memory(&mut self, tally: &Tally) {

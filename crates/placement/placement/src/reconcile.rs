@@ -3,6 +3,7 @@
 
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
 use crate::cpus::CpuSet;
+use crate::foreign::ForeignDomain;
 use crate::host::Host;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, PAUSED_BY_USER, domain_name};
 use crate::placement::Placement;
@@ -208,11 +209,15 @@ impl Agent<'_> {
 
     /// State of a virtual machine's domain, even if it belongs to another database.
     fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
-        let found = match self.touched.contains(domain) {
-            true => self.hypervisor.inspect(domain)?,
-            false => self.seen.get(domain).and_then(|found| found.1.clone()),
-        };
-        Ok(found.filter(|actual| actual.vm.is_some()))
+        Ok(self.observe(domain)?.filter(|actual| actual.vm.is_some()))
+    }
+
+    /// State of a domain, even if it belongs to no virtual machine.
+    fn observe(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
+        match self.touched.contains(domain) {
+            true => self.hypervisor.inspect(domain),
+            false => Ok(self.seen.get(domain).and_then(|found| found.1.clone())),
+        }
     }
 
     /// State of a domain of this database; `None` if no domain has this name or it belongs to another owner.
@@ -411,7 +416,16 @@ impl Agent<'_> {
         }
         let domains: BTreeSet<String> = self.seen.keys().chain(&self.touched).cloned().collect();
         for domain in domains {
-            let Some(actual) = self.inspect_any(&domain)?.filter(|a| a.running) else { continue };
+            let Some(actual) = self.observe(&domain)?.filter(|a| a.running) else { continue };
+            if actual.vm.is_none() {
+                // Unpinned threads of a foreign domain can run anywhere; no placement avoids them.
+                if ForeignDomain::of(&domain, &actual, self.host).cpus.intersects(&own) {
+                    return Ok(Some(format!(
+                        "{domain}, which the service does not manage, is pinned to them"
+                    )));
+                }
+                continue;
+            }
             if actual.vm == Some(id) && domain == domain_name(id) && !self.is_of_other(&actual) {
                 continue;
             }

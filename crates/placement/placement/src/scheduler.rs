@@ -46,6 +46,9 @@ pub enum Strategy {
     FirstFit,
     /// For comparison: the host with the least free resources, and its first nodes.
     BestFit,
+    /// For comparison: on all hosts, the fullest nodes that still hold the virtual nodes without borrowed memory; if there
+    /// are none, the fullest that hold them with it. An administrator who places by hand chooses like this.
+    BestNode,
     /// For comparison: the host with the most free resources by Nova's CPU and RAM weighers, and its first nodes.
     Spread,
 }
@@ -255,8 +258,7 @@ impl Scheduler {
     /// If the request is invalid or fits on no host.
     pub fn decide(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         request.check().map_err(NoPlacement::Invalid)?;
-        let demands = Demand::of(request, self.policy.overhead);
-        let found = demands.iter().find_map(|demand| self.find(request, demand));
+        let found = self.demands(request).iter().find_map(|demand| self.find(request, demand));
         found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
@@ -290,10 +292,19 @@ impl Scheduler {
         let state = &self.inventory.hosts[at];
         let allowed = nodes.iter().filter_map(|id| state.shape.node(*id)).fold(0, |mask, n| mask | 1 << n);
         let allowed = allowed & mask;
-        Demand::of(request, self.policy.overhead).iter().find_map(|demand| {
+        self.demands(request).iter().find_map(|demand| {
             let fit = fit(&self.rules(), state, demand, allowed)?;
             assign::assign(state, request, demand, fit.nodes())
         })
+    }
+
+    /// The demands to try for `request`, in order. The comparison strategies do not try to avoid borrowed memory.
+    fn demands(&self, request: &Request) -> Vec<Demand> {
+        let mut demands = Demand::of(request, self.policy.overhead);
+        if self.policy.strategy != Strategy::Numa {
+            demands.retain(|demand| demand.memory == request.memory);
+        }
+        demands
     }
 
     fn rules(&self) -> Rules<'_> {

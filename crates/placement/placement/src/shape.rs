@@ -47,9 +47,13 @@ pub(crate) struct NodeShape {
     pub reserved: Bits,
     /// CPUs that are offline or removed but still reserved by a placement. They are not allocated again.
     pub gone: Bits,
+    /// CPUs that domains of others are pinned to. They are not dedicated to a virtual machine.
+    pub foreign: Bits,
+    /// Number of virtual CPUs of these domains.
+    pub foreign_vcpus: u32,
     /// Number of CPUs that are not reserved for the host.
     pub usable: u16,
-    /// Number of cores of which no thread is reserved, offline or removed.
+    /// Number of cores of which every thread can be dedicated.
     pub usable_cores: u16,
     /// Largest number of threads of any core.
     pub threads: u16,
@@ -116,9 +120,9 @@ fn node_shape(host: &Host, node: &crate::host::Node) -> NodeShape {
         cpus.iter().enumerate().for_each(|(at, cpu)| bits.set(at, set.contains(*cpu)));
         bits
     };
-    let (reserved, gone) = (bits(&host.reserved), bits(&host.gone));
+    let (reserved, gone, foreign) = (bits(&host.reserved), bits(&host.gone), bits(&host.foreign.cpus));
     let usable = cpus.iter().filter(|c| !host.reserved.contains(**c)).count() as u16;
-    let whole = |c: &&(u16, u16)| [reserved, gone].iter().all(|b| b.none_of(c.0.into(), c.1.into()));
+    let whole = |c: &&(u16, u16)| [reserved, gone, foreign].iter().all(|b| b.none_of(c.0.into(), c.1.into()));
     let usable_cores = cores.iter().filter(whole).count() as u16;
     let threads = cores.iter().map(|c| c.1).max().unwrap_or(1);
     NodeShape {
@@ -127,6 +131,8 @@ fn node_shape(host: &Host, node: &crate::host::Node) -> NodeShape {
         cores,
         reserved,
         gone,
+        foreign,
+        foreign_vcpus: host.foreign.vcpus.get(&node.id).copied().unwrap_or(0),
         usable,
         usable_cores,
         threads,

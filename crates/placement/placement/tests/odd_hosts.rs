@@ -30,6 +30,7 @@ fn host_of(name: &str, nodes: &[(u32, u64)]) -> Host {
         devices: Vec::new(),
         reserved: CpuSet::new(),
         gone: CpuSet::new(),
+        foreign: Default::default(),
     }
 }
 

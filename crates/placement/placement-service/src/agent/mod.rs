@@ -14,6 +14,7 @@ use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use local::Local;
 use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
+use longma_placement::foreign::{self, ForeignDomain, intrusions};
 use longma_placement::hypervisor::{ShutdownDeadline, domain_name};
 use longma_placement::reconcile::{move_vm, reconcile};
 use longma_placement::store::{StoreError, Vm, VmId, VmState};
@@ -111,6 +112,8 @@ pub struct Agent {
     hypervisor: Box<dyn Hypervisor>,
     log: Log,
     cpu_seconds: BTreeMap<VmId, (Instant, f64)>,
+    /// Domains that the service does not manage; `None` until libvirt has answered once.
+    foreign: Option<Vec<ForeignDomain>>,
 }
 
 /// State kept between two rounds.
@@ -134,7 +137,7 @@ impl Agent {
         let control_plane = Arc::new(Local::new(state, runtime, machine()));
         let AllInOne { description, mut hypervisor } = host;
         hypervisor.set_shutdown_deadline(control_plane.ending());
-        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new(), foreign: None }
     }
 
     /// Creates an agent that reaches its service over the network. It ends on SIGTERM and SIGINT.
@@ -148,7 +151,7 @@ impl Agent {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
         let control_plane = Arc::new(Remote::new(client, host, deadline_on_signal(&log)));
         hypervisor.set_shutdown_deadline(control_plane.ending());
-        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new(), foreign: None }
     }
 
     /// Runs until shutdown. Then finishes the operation in progress, or abandons it if a call of the service or the
@@ -209,8 +212,22 @@ impl Agent {
         }
     }
 
+    /// The host without the CPUs and memory of domains that the service does not manage.
+    fn current_host(&mut self) -> Result<Host, String> {
+        let mut host = self.description.host()?;
+        match foreign::find(self.control_plane.store(), &mut *self.hypervisor, &host) {
+            Ok(found) => self.foreign = Some(found),
+            // Without the list, a virtual machine could get resources that are in use.
+            Err(error) if self.foreign.is_none() => return Err(error.to_string()),
+            // The next check reports why the hypervisor does not answer.
+            Err(_) => {}
+        }
+        foreign::withhold(&mut host, self.foreign.as_deref().unwrap_or_default());
+        Ok(host)
+    }
+
     fn begin(&mut self) -> Result<Round, String> {
-        let host = self.description.host()?;
+        let host = self.current_host()?;
         self.describe(&host)?;
         let counters = self.description.counters();
         let report = AgentReport::default();
@@ -223,7 +240,9 @@ impl Agent {
             None => self.begin()?,
         };
         if round.described.elapsed() > DESCRIBE_INTERVAL {
-            let host = self.description.host()?;
+            let heartbeats = self.start_heartbeats(&round.host.name);
+            let host = self.current_host()?;
+            drop(heartbeats);
             if host != round.host {
                 self.describe(&host)?;
                 round.host = host;
@@ -240,6 +259,7 @@ impl Agent {
             round.report.load = now.load_since(then, &round.host);
             round.counters = Some(now);
         }
+        round.report.foreign_domains = self.foreign.clone().unwrap_or_default();
         round.report.generation = round.generation;
         round.report.wait_ms = if has_done { 0 } else { REPORT_WAIT.as_millis() as u64 };
         let report = std::mem::take(&mut round.report);
@@ -291,6 +311,9 @@ impl Agent {
                 (self.log)(&error.to_string());
                 round.report.problems.push(error.to_string());
             }
+        }
+        if let Ok(vms) = self.control_plane.store().host_vms(&round.host.name) {
+            round.report.problems.extend(intrusions(self.foreign.as_deref().unwrap_or_default(), &vms));
         }
         if !round.report.problems.is_empty() {
             // Check again sooner than usual. An immediate retry would most likely fail again.

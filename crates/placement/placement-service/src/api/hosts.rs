@@ -40,6 +40,7 @@ pub(super) async fn views(
             nodes: usage.map(|u| u.nodes).unwrap_or_default(),
             distances: stored.host.distances.clone(),
             foreign: h.foreign.clone(),
+            foreign_domains: h.foreign_domains.clone(),
             problems: h.all_problems(),
         })
     };

@@ -304,9 +304,19 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         offline: offline(xml, count as u32),
         io_threads: io_thread_pins(xml)?,
         size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
+        huge_page_kib: huge_page_kib(xml),
         cpu_limits: cpu_limits(xml),
         ..Actual::default()
     })
+}
+
+/// Page size of huge pages, KiB; `None` for ordinary pages. Without a size, QEMU uses the kernel's default, which is
+/// 2 MiB on the usual hosts.
+fn huge_page_kib(xml: &Element) -> Option<u32> {
+    let pages = xml.at(&["memoryBacking", "hugepages"])?;
+    let size = |page: &Element| Some(bytes(page.get("size")?, page) >> 10);
+    let size = pages.child("page").and_then(size).filter(|kib| *kib > 0).unwrap_or(2048);
+    u32::try_from(size).ok()
 }
 
 /// Virtual CPUs below `max_vcpus` that are not plugged in. Either the XML lists each one, or the first `current` are

@@ -6,12 +6,14 @@
 
 mod domain;
 mod image;
+mod import;
 mod locality;
 mod probe;
 mod process;
 mod tree;
 mod virsh;
 
+pub use import::{Imported, import};
 pub use locality::{Locality, survey};
 
 use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, ShutdownDeadline};
@@ -225,7 +227,11 @@ impl Hypervisor for Libvirt {
         let (found, states) = self.found()?;
         let mut all = Vec::new();
         for (listed, xml) in found {
-            let actual = listed.vm.map(|_| self.actual(&listed.name, &xml, &states)).transpose()?;
+            let actual = match (listed.vm, self.actual(&listed.name, &xml, &states)) {
+                (Some(_), actual) => Some(actual?),
+                // A foreign domain may use what this driver does not read.
+                (None, actual) => actual.ok(),
+            };
             all.push((listed, actual));
         }
         Ok(all)

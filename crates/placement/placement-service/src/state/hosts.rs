@@ -4,6 +4,7 @@ use super::ServiceState;
 use crate::wire::{AgentReport, Order};
 use longma_locks::IgnorePoison;
 use longma_placement::audit::Finding;
+use longma_placement::foreign::ForeignDomain;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::StoreError;
 use longma_placement::switcher::{SwitchPolicy, Switcher};
@@ -55,6 +56,7 @@ pub(crate) struct HostState {
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
     pub foreign: Vec<String>,
+    pub foreign_domains: Vec<ForeignDomain>,
     /// The agent that manages the host.
     pub manager: Option<ManagingAgent>,
     /// When an agent of another machine was last rejected.
@@ -106,6 +108,7 @@ impl HostState {
             audited: None,
             problems: Vec::new(),
             foreign: Vec::new(),
+            foreign_domains: Vec::new(),
             manager: None,
             refused: None,
             lost: None,
@@ -180,6 +183,7 @@ impl ServiceState {
                 (h.findings, h.audited) = (findings, Some(Instant::now()));
             }
             (h.problems, h.foreign) = (report.problems, report.foreign);
+            h.foreign_domains = report.foreign_domains;
             had
         });
         match (had, problems) {

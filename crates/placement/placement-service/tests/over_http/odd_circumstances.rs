@@ -3,7 +3,7 @@
 
 use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed};
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, Pins};
 use longma_placement::placement::Share;
 use longma_placement::store::{Alarm, Vm, VmState};
 use longma_placement::{CpuSet, Hypervisor};
@@ -270,4 +270,20 @@ fn hosts_are_listed_page_by_page_and_counted_all() {
     assert_eq!(audit["hosts"].as_array().unwrap().len(), 2);
     let metrics = service.admin.get_text("/metrics").unwrap();
     assert!(metrics.contains(r#"longma_placement_hosts{what="up"} 2"#), "{metrics}");
+}
+
+#[test]
+fn foreign_domains_are_shown_and_virtual_machines_do_not_get_their_cpus() {
+    let service = service();
+    let pins = Pins { vcpus: vec!["0-7,64-70".parse().unwrap(); 4], emulator: CpuSet::new() };
+    let theirs = Actual { running: true, pins, size_mib: Some(1000), bound: vec![0], ..Actual::default() };
+    service.hypervisor.put_foreign("theirs", theirs);
+    let host = || service.admin.get::<HostView>("/v1/hosts/h1").unwrap();
+    until("the service sees it", || host().foreign_domains.len() == 1 && host().nodes[0].memory[0].1 == 32768 - 1024);
+    let shown = serde_json::to_value(host()).unwrap();
+    assert_eq!(shown["foreign_domains"][0]["cpus"], "0-7,64-70");
+    assert_eq!(shown["foreign_domains"][0]["memory_mib"], json!({ "0": 1024 }));
+    let request = json!({ "name": "a", "vcpus": 2, "memory_mib": 512, "cpu": "exclusive" });
+    let vm: Vm = service.admin.post("/v1/vms", None, &request).unwrap();
+    assert_ne!(vm.placement.unwrap().cells[0].node, 0, "only CPU 71 of node 0 is not pinned");
 }

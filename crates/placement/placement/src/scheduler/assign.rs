@@ -45,7 +45,7 @@ pub(crate) fn assign(
         });
     }
     let id = |n: usize| shape.nodes[n].id;
-    let mut bound: Vec<u32> = match demand.memory {
+    let mut bound: Vec<u32> = match request.memory {
         MemoryPolicy::Strict => nodes.iter().map(|n| id((*n).into())).collect(),
         MemoryPolicy::Preferred { within_distance } => {
             let near = |n: usize| nodes.iter().any(|c| within(host, (*c).into(), n, within_distance));
@@ -64,7 +64,7 @@ pub(crate) fn assign(
     Some(Placement {
         host: host.name.to_string(),
         cpu: demand.cpu,
-        memory: demand.memory,
+        memory: request.memory,
         emulator: demand.emulator,
         emulator_cpu,
         cells,
@@ -112,7 +112,8 @@ pub(crate) fn missing_mib(host: &HostState, demand: &Demand, nodes: &[u8]) -> u6
     distribute_memory(host, demand, nodes).1
 }
 
-/// Memory shares of each virtual node: its own node first, then remote memory of the nearest allowed nodes.
+/// Memory shares of each virtual node: its own node first, then remote memory of the allowed nodes: those without CPUs
+/// first, near ones before distant ones.
 fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Share>>> {
     let (all, missing) = distribute_memory(host, demand, nodes);
     (missing == 0).then_some(all)
@@ -145,9 +146,13 @@ fn distribute_memory(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Ve
     if let MemoryPolicy::Preferred { within_distance } = demand.memory {
         for (at, home) in nodes.iter().enumerate() {
             let home = usize::from(*home);
-            for node in host.shape.near[home].iter().map(|n| usize::from(*n)) {
-                if within(host, home, node, within_distance) {
-                    take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);
+            // The memory of nodes without CPUs is of no other use.
+            for has_cpus in [false, true] {
+                for node in host.shape.near[home].iter().map(|n| usize::from(*n)) {
+                    let is_next = host.shape.nodes[node].cpus.is_empty() != has_cpus;
+                    if is_next && within(host, home, node, within_distance) {
+                        take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);
+                    }
                 }
             }
         }
@@ -171,10 +176,10 @@ fn dedicated_cpus(
     cell: &CellDemand,
 ) -> Option<DedicatedCpus> {
     let shape = &host.shape.nodes[node];
-    let mut taken: Bits = host.nodes[node].taken;
+    let mut taken: Bits = host.nodes[node].taken.or(shape.foreign);
+    let before = taken;
     let mut dedicated = DedicatedCpus::default();
-    let mut free_cores =
-        shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
+    let mut free_cores = shape.cores.iter().filter(|c| before.none_of(c.0.into(), c.1.into()));
     let mut remaining = cell.vcpus as usize;
     while remaining > 0 && demand.smt != SmtPolicy::Avoid {
         let Some(core) = free_cores.clone().next() else { break };

@@ -4,12 +4,12 @@
 //! fit, summed up) and of its NUMA fitting, which takes a host's nodes in order.
 
 use super::demand::Demand;
-use super::fit::{Fit, Rules, fit};
+use super::fit::{Fit, Rules, fit, fullest};
 use super::groups::GroupRules;
 use super::{Scheduler, Strategy, assign};
 use crate::inventory::HostState;
 use crate::placement::Placement;
-use crate::request::Request;
+use crate::request::{MemoryPolicy, Request};
 use rustc_hash::FxHashMap;
 
 /// Free virtual CPUs and free MiB of ordinary pages of a host.
@@ -52,6 +52,8 @@ struct Known {
     fits: Hosts,
     /// Hosts that changed since their last evaluation.
     old: Hosts,
+    /// Score of each host that fits, if the strategy has one.
+    scores: Vec<f32>,
 }
 
 /// Caches which hosts fit each demand and reevaluates only hosts that changed. The choices equal those of a full scan.
@@ -89,7 +91,7 @@ impl Fitting {
         self.known.entry(demand.clone()).or_insert_with(|| {
             let mut old = Hosts(vec![0; words]);
             (0..hosts).for_each(|host| old.set(host, true));
-            Known { fits: Hosts(vec![0; words]), old }
+            Known { fits: Hosts(vec![0; words]), old, scores: vec![0.0; hosts] }
         })
     }
 
@@ -105,6 +107,19 @@ impl Fitting {
             }
             return Some(at);
         }
+    }
+
+    /// The fitting host with the highest score; the first one if there are several.
+    fn best(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<f32>) -> Option<usize> {
+        let known = self.known(demand);
+        while let Some(at) = known.old.next(0) {
+            let new = score(at);
+            known.fits.set(at, new.is_some());
+            known.scores[at] = new.unwrap_or_default();
+            known.old.set(at, false);
+        }
+        let scored = known.fits.iter().map(|at| (known.scores[at], at));
+        scored.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|best| best.1)
     }
 
     /// The fitting host with the least or the most free capacity; the first one if there are several.
@@ -145,6 +160,9 @@ fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> O
 
 impl Scheduler {
     pub(super) fn find_baseline(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
+        if self.policy.strategy == Strategy::BestNode {
+            return self.find_best_node(request, demand);
+        }
         if !GroupRules::of(&self.inventory, request).is_empty() {
             return self.scan_baseline(request, demand);
         }
@@ -161,6 +179,35 @@ impl Scheduler {
             }
         }?;
         assign::assign(&inventory.hosts[chosen], request, demand, fit_of(chosen)?.nodes())
+    }
+
+    fn find_best_node(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
+        let Self { inventory, policy, fitting, .. } = self;
+        let rules = Rules {
+            weights: &policy.weights,
+            overcommit_percent: policy.overcommit_percent,
+            first_nodes: false,
+        };
+        let groups = GroupRules::of(inventory, request);
+        let fit_of = |demand: &Demand, host: usize| {
+            fullest(&rules, &inventory.hosts[host], demand, groups.nodes(host as u32))
+        };
+        let local = Demand { memory: MemoryPolicy::Strict, ..demand.clone() };
+        let local = (demand.memory != MemoryPolicy::Strict).then_some(local);
+        for tried in local.iter().chain([demand]) {
+            let score = |host: usize| fit_of(tried, host).map(|found| found.score);
+            let chosen = match groups.is_empty() {
+                true => fitting.best(tried, score),
+                false => {
+                    let all = inventory.indices().filter_map(|host| Some((score(host)?, host)));
+                    all.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|best| best.1)
+                }
+            };
+            if let Some(host) = chosen {
+                return assign::assign(&inventory.hosts[host], request, demand, fit_of(tried, host)?.nodes());
+            }
+        }
+        None
     }
 
     /// Makes the same choice by a full scan. Used for requests with groups, and as a reference in tests.

@@ -16,6 +16,7 @@ pub(crate) struct Demand {
     pub overhead_mib: u64,
     pub page_kib: Option<u32>,
     pub cpu: CpuPolicy,
+    /// The request's policy, or `Strict` to try without borrowed memory.
     pub memory: MemoryPolicy,
     pub smt: SmtPolicy,
     pub emulator: EmulatorPolicy,
@@ -36,16 +37,16 @@ pub(crate) struct CellDemand {
 
 impl Demand {
     /// The demands to try for `request`, in order: the requested number of virtual nodes, or increasing numbers if none
-    /// is requested.
+    /// is requested; for each, without borrowed memory first.
     pub fn of(request: &Request, overhead: Overhead) -> Vec<Self> {
-        let demand = |cells: u32| Self {
+        let demand = |(cells, memory): (u32, MemoryPolicy)| Self {
             cells,
             vcpus: request.vcpus,
             mib: request.memory_mib,
             overhead_mib: overhead.mib(request.vcpus),
             page_kib: request.huge_page_kib,
             cpu: request.cpu,
-            memory: request.memory,
+            memory,
             smt: request.smt,
             emulator: request.emulator,
             devices: {
@@ -54,13 +55,16 @@ impl Demand {
                 devices
             },
         };
-        match request.virtual_nodes {
-            Some(cells) => vec![demand(cells)],
+        let cells = match request.virtual_nodes {
+            Some(cells) => vec![cells],
             None => {
                 let max_nodes = request.vcpus.min(MAX_VIRTUAL_NODES);
-                [1, 2, 4, 8, 16].into_iter().filter(|n| *n <= max_nodes).map(demand).collect()
+                [1, 2, 4, 8, 16].into_iter().filter(|n| *n <= max_nodes).collect()
             }
-        }
+        };
+        let local = (request.memory != MemoryPolicy::Strict).then_some(MemoryPolicy::Strict);
+        let policies = |cells| local.into_iter().chain([request.memory]).map(move |memory| (cells, memory));
+        cells.into_iter().flat_map(policies).map(demand).collect()
     }
 
     /// Granularity of memory in MiB.

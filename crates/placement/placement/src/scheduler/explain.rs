@@ -117,9 +117,11 @@ impl Scheduler {
         limit: usize,
     ) -> Result<Explanation, Vec<Invalid>> {
         request.check()?;
-        let demands = Demand::of(request, self.policy.overhead);
+        let demands = self.demands(request);
         let explained: Vec<_> = demands.iter().map(|d| self.explain_demand(request, d, only)).collect();
-        let fitting = explained.iter().position(|e| e.fitting > 0).unwrap_or(0);
+        // If none fits, explain the first one with all the memory that the request may use.
+        let first = demands.iter().position(|demand| demand.memory == request.memory).unwrap_or(0);
+        let fitting = explained.iter().position(|e| e.fitting > 0).unwrap_or(first);
         let mut chosen = explained.into_iter().nth(fitting).expect("there is always a first demand");
         chosen.hosts.sort_by(|a, b| b.score.unwrap_or(-1.0).total_cmp(&a.score.unwrap_or(-1.0)));
         chosen.hosts.truncate(limit);

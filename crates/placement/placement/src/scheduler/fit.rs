@@ -138,6 +138,30 @@ pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
     Some(found)
 }
 
+/// Finds the fullest nodes of `host` that hold the demand. The score is higher the less memory they have left.
+pub(crate) fn fullest(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Option<Fit> {
+    let mut found = fit(&Rules { first_nodes: true, ..*rules }, host, demand, mask)?;
+    let free = |node: u8| super::filter::free_mib(host, node.into(), demand.page_kib);
+    let allowed = |cell: u32| {
+        suitable(&Rules { first_nodes: true, ..*rules }, host, demand, &demand.cell(cell), mask).mask
+    };
+    let mut chosen: Vec<u8> = Vec::new();
+    let mut nodes = allowed(0);
+    for cell in 0..demand.cells {
+        if cell > 0 && demand.cell(cell) != demand.cell(cell - 1) {
+            nodes = allowed(cell);
+        }
+        let left = (0..host.nodes.len() as u8).filter(|n| nodes >> n & 1 == 1 && !chosen.contains(n));
+        chosen.extend(left.min_by_key(|n| free(*n)));
+    }
+    if chosen.len() == demand.cells as usize && super::assign::memory_fits(host, demand, &chosen) {
+        found.nodes[..chosen.len()].copy_from_slice(&chosen);
+    }
+    let mib: u64 = found.nodes().iter().map(|n| free(*n)).sum();
+    found.score = -(mib as f32);
+    Some(found)
+}
+
 fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
     let mut best = mask.trailing_zeros() as usize;
     if !rules.first_nodes {

@@ -45,6 +45,7 @@ fn small(name: &str, nodes: u32, cores: u32) -> Host {
         devices: vec![Device { name: "gpu0".into(), kind: DeviceKind::Gpu, node: Some(nodes - 1), slots: 1 }],
         reserved: [0].into_iter().collect(),
         gone: Default::default(),
+        foreign: Default::default(),
     }
 }
 
@@ -450,7 +451,7 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
         }
         match step {
             Step::Place(request) => {
-                let demands = Demand::of(request, Overhead::default());
+                let demands = scheduler.demands(request);
                 // An invalid request, such as one with a fraction of a huge page, has no placement.
                 let plain = (request.check().is_ok())
                     .then(|| demands.iter().find_map(|demand| scheduler.scan_baseline(request, demand)))

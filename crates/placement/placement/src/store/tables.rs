@@ -120,7 +120,10 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     if !is_new {
         remove_missing(db, id, host)?;
     }
-    let cpus = |node: &Node| node.cpus().difference(&host.reserved).len() as i64;
+    let cpus = |node: &Node| {
+        let usable = node.cpus().difference(&host.reserved).len() as u32;
+        i64::from(usable.saturating_sub(host.foreign.node_cpus(node.id, percent)))
+    };
     let nodes = host.nodes.iter().map(|node| values![id, node.id, cpus(node), percent].to_vec());
     let nodes: Vec<_> = nodes.collect();
     let changed = "ON CONFLICT (host, node) DO UPDATE

@@ -53,6 +53,5 @@ fn cpus(c: &Candidate<'_>) -> u32 {
 
 /// Number of free CPUs besides the fewest that carry the shared virtual CPUs.
 fn spare_cpus(c: &Candidate<'_>) -> u32 {
-    let kept = (c.state.shared * 100).div_ceil(c.overcommit_percent.max(1));
-    u32::from(c.state.free_cpus).saturating_sub(kept)
+    c.state.spare_cpus(c.shape, c.overcommit_percent)
 }
