@@ -14,6 +14,8 @@ const UNRANKED: u16 = u16::MAX;
 const BUCKETS: usize = MAX_SCORE as usize + 1;
 /// Number of most recently changed hosts that every decision reevaluates.
 const MAX_RECENT: usize = 32;
+/// Maximum number of hosts of a fleet of which every decision reevaluates all that changed.
+const SMALL_FLEET: usize = 256;
 /// Maximum number of outdated hosts that one decision reevaluates.
 const MAX_STALE: u32 = 64;
 /// Number of fitting hosts to find before choosing the best of them, if none of the known ones fits any more.
@@ -219,13 +221,17 @@ impl Rankings {
     ) -> Option<T> {
         let recent = std::mem::take(&mut self.log);
         let (ranking, changes) = self.ranking(demand, &score);
-        // A recently changed host often has just gained free resources and may be the best.
-        for host in &recent {
-            let at = *host as usize;
+        let mut update = |host: u32| {
+            let at = host as usize;
             if ranking.seen[at] < changes[at] {
-                ranking.put(*host, score(at));
+                ranking.put(host, score(at));
                 ranking.seen[at] = changes[at];
             }
+        };
+        // A recently changed host often has just gained free resources and may be the best.
+        match changes.len() {
+            ..=SMALL_FLEET => (0..changes.len() as u32).for_each(&mut update),
+            _ => recent.iter().copied().for_each(&mut update),
         }
         let mut found = ranking.pick(random, changes, &score, &mut accept);
         // If none of the known hosts fits any more, find a few that do and take the best. Search all hosts as a last

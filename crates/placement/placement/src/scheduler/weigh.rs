@@ -3,6 +3,7 @@
 mod balance;
 mod device;
 mod host_in_use;
+mod host_packing;
 mod load;
 mod locality;
 mod node_in_use;
@@ -45,6 +46,8 @@ pub struct Weights {
     pub node_in_use: f32,
     /// Prefers hosts already in use.
     pub host_in_use: f32,
+    /// Prefers hosts with little free memory.
+    pub host_packing: f32,
     /// Prefers nodes with a low load.
     pub load: f32,
     /// Prefers nodes that hold all of the memory, if the policy allows borrowing.
@@ -60,10 +63,11 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            packing: 4.0,
+            packing: 2.8,
             balance: 0.2,
             node_in_use: 1.0,
             host_in_use: 0.5,
+            host_packing: 1.2,
             load: 4.0,
             locality: 4.0,
             device: 1.0,
@@ -83,7 +87,7 @@ pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
     &device::Device,
 ];
 /// All host weighers.
-pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 1] = [&host_in_use::HostInUse];
+pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 2] = [&host_in_use::HostInUse, &host_packing::HostPacking];
 
 /// CPUs (scaled by the overcommit ratio) and MiB that the node would have left, and its totals.
 struct Remainder {

@@ -1,11 +1,12 @@
-//! Best fit by node: the less capacity would be left, the higher the score. It scores absolute amounts instead of
-//! fractions, so that small nodes fill up before large ones, which are the only ones that hold large requests.
+//! Best fit by node: the less would be left of the resource that runs out first, the higher the score. It scores absolute
+//! amounts instead of fractions, so that small nodes fill up before large ones, which are the only ones that hold large
+//! requests.
 
 use super::{Candidate, NodeWeigher, Remainder, Weights};
 
 /// Remaining amounts that score one half.
-const CPUS: f32 = 8.0;
-const MIB: f32 = 16384.0;
+const CPUS: f32 = 16.0;
+const MIB: f32 = 32768.0;
 
 pub(crate) struct Packing;
 
@@ -15,8 +16,8 @@ impl NodeWeigher for Packing {
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
         let left = Remainder::of(c);
-        let (cpu, memory) = (left.cpus / (left.cpus + CPUS), left.mib / (left.mib + MIB));
-        1.0 - (cpu + memory) / 2.0
+        let scarce = (left.cpus / CPUS).min(left.mib / MIB);
+        1.0 / (1.0 + scarce)
     }
     fn weight(&self, weights: &Weights) -> f32 {
         weights.packing
