@@ -2,9 +2,11 @@
 
 mod cluster;
 mod load;
+mod quality;
 mod speed;
 
 use clap::{Parser, Subcommand};
+use longma_placement::Policy;
 use std::path::PathBuf;
 
 /// Measures the placement of virtual machines. Every line printed is JSON.
@@ -28,6 +30,36 @@ enum What {
         /// Duration of each measurement.
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
+    },
+    /// Compare placement policies on fleets of four-node hosts with arrivals and departures.
+    Fleet {
+        /// Number of hosts.
+        #[arg(long, default_value_t = 100)]
+        hosts: usize,
+        /// Simulated days.
+        #[arg(long, default_value_t = 30.0)]
+        days: f64,
+        /// Parts of all memory that would be in use if nothing were refused.
+        #[arg(long, value_delimiter = ',', default_value = "1.0,1.1")]
+        load: Vec<f64>,
+        /// Parts of the virtual machines that have two virtual nodes.
+        #[arg(long, value_delimiter = ',', default_value = "0,0.2")]
+        two_nodes: Vec<f64>,
+        /// Number of seeds, from --seed on.
+        #[arg(long, default_value_t = 10)]
+        seeds: u64,
+        /// Policies to run [default: all].
+        #[arg(long)]
+        policy: Vec<String>,
+        /// Weights of the weighers, as JSON.
+        #[arg(long, default_value = "{}")]
+        weights: String,
+    },
+    /// Fill random hosts with virtual machines of several nodes, in percent of the number that fits.
+    Capacity {
+        /// Number of hosts for each row.
+        #[arg(long, default_value_t = 1000)]
+        hosts: u32,
     },
     /// Measure durable answers per second on SQLite, and their latency at 70 % of that rate.
     Durable {
@@ -94,6 +126,19 @@ fn main() -> std::io::Result<()> {
         What::Decisions { hosts, seconds } => {
             for hosts in hosts {
                 println!("{}", speed::decisions(hosts, seconds, seed));
+            }
+        }
+        What::Fleet { hosts, days, load, two_nodes, seeds, policy: only, weights } => {
+            let weights = serde_json::from_str(&weights)?;
+            let policy = Policy { weights, ..Policy::default() };
+            for (load, two_nodes) in load.iter().flat_map(|l| two_nodes.iter().map(move |t| (*l, *t))) {
+                let fleet = quality::Fleet { hosts, days, load, two_nodes };
+                fleet.measure(seed..seed + seeds, &policy, &only).iter().for_each(|row| println!("{row}"));
+            }
+        }
+        What::Capacity { hosts } => {
+            for (nodes, cells) in [(4, 2), (8, 2), (8, 4)] {
+                println!("{}", quality::capacity(nodes, cells, hosts, seed));
             }
         }
         What::Durable { hosts, seconds, window, rate, folder, database } => {

@@ -6,7 +6,9 @@ mod backup;
 mod connection;
 mod explain;
 mod hosts;
+mod import;
 mod print;
+mod replay;
 mod request;
 mod serve;
 mod vms;
@@ -78,6 +80,12 @@ enum PlacementCommand {
     /// Reports which virtual machines access remote memory, the cost, and the commands that fix it. Also covers virtual
     /// machines that longma did not create.
     Watch(watch::WatchArguments),
+    /// Make a virtual machine of a libvirt domain of this host that is shut off and that longma did not create.
+    ///
+    /// The scheduler chooses its host, on which the domain's disks must exist.
+    Import(import::Arguments),
+    /// Compare placement policies on a modelled fleet and a trace of requests.
+    Replay(replay::Arguments),
     /// Copy the database of a service on this machine, also while the service runs.
     Backup(backup::Arguments),
     /// Put a backup into a state directory that has no database. The service must not run.
@@ -110,6 +118,8 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Alarms(arguments) => hosts::alarms(&arguments),
         PlacementCommand::Audit(arguments) => hosts::audit(&arguments),
         PlacementCommand::Defragment(arguments) => hosts::defragment(&arguments),
+        PlacementCommand::Import(arguments) => import::run(&arguments),
+        PlacementCommand::Replay(arguments) => replay::run(&arguments),
         PlacementCommand::Events(arguments) => watch::events(&arguments),
         PlacementCommand::Watch(arguments) => watch::watch(&arguments),
         PlacementCommand::Backup(arguments) => backup::backup(&arguments),

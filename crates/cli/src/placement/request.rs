@@ -7,7 +7,7 @@ use super::print;
 use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
-use longma_placement_service::key_given_twice;
+use longma_placement_service::{Client, key_given_twice};
 use longma_text::sanitize;
 use serde_json::{Map, Value, json};
 use std::error::Error;
@@ -160,6 +160,17 @@ impl Wanted {
     }
 }
 
+/// How long to wait for a virtual machine.
+#[derive(clap::Args)]
+pub struct Waiting {
+    /// Return without waiting until the virtual machine runs.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait until the virtual machine runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
+}
+
 /// Arguments of `longma placement request`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -168,12 +179,8 @@ pub struct Arguments {
     /// Idempotency key: the service carries out a request with the same key only once.
     #[arg(long)]
     key: Option<String>,
-    /// Return without waiting until the virtual machine runs.
-    #[arg(long)]
-    no_wait: bool,
-    /// How long to wait until the virtual machine runs.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    patience: u64,
+    #[command(flatten)]
+    waiting: Waiting,
     #[command(flatten)]
     connection: ConnectionOptions,
     #[command(flatten)]
@@ -184,15 +191,26 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let client = arguments.connection.client()?;
     let body = arguments.wanted.body()?;
-    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(with_advice)?;
-    let until = Instant::now() + Duration::from_secs(arguments.patience);
+    submit(&client, &body, arguments.key.as_deref(), &arguments.waiting, &arguments.format)
+}
+
+/// Requests a virtual machine, waits until it runs and prints where.
+pub fn submit(
+    client: &Client,
+    body: &Value,
+    key: Option<&str>,
+    waiting: &Waiting,
+    format: &FormatOptions,
+) -> Outcome {
+    let mut vm: Vm = client.post("/v1/vms", key, body).map_err(with_advice)?;
+    let until = Instant::now() + Duration::from_secs(waiting.patience);
     let under_way = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
-    while !arguments.no_wait && under_way(&vm) && Instant::now() < until {
+    while !waiting.no_wait && under_way(&vm) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
         vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(with_advice)?;
     }
     let failed = vm.state == VmState::Failed;
-    if arguments.format.json {
+    if format.json {
         print::json(&vm)?;
     } else {
         let (host, nodes) = print::location(&vm);
@@ -202,7 +220,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if failed {
         let why = sanitize(&vm.problem.unwrap_or_default());
         eprintln!("longma: {why}\n  it keeps its placement: fix the cause and start it, or delete it");
-    } else if !arguments.no_wait && under_way(&vm) {
+    } else if !waiting.no_wait && under_way(&vm) {
         eprintln!("longma: it does not run yet; see the reason with: longma placement audit");
         return Ok(ExitCode::FAILURE);
     }

@@ -10,7 +10,7 @@ use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description, MemoryReserve};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
 use longma_placement_service::{
-    Access, AllInOne, Client, Log, Options, default_data_dir, serve as run_service,
+    Access, AllInOne, Client, Log, Options, default_data_dir, fleet_file, serve as run_service,
 };
 use longma_text::sanitize;
 use longma_topology::Machine;
@@ -104,6 +104,9 @@ fn memory_reserve(text: &str) -> Result<MemoryReserve, String> {
     Ok(MemoryReserve::Nodes(nodes))
 }
 
+/// Maximum number of simulated hosts, each with an agent in this process.
+const MAX_SIMULATED: usize = 1000;
+
 /// Arguments of `longma placement serve`.
 #[derive(clap::Args)]
 pub struct ServeArguments {
@@ -115,6 +118,9 @@ pub struct ServeArguments {
     /// Number of simulated hosts [default: 1]. Needs --hypervisor fake.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: Option<u32>,
+    /// Simulate the hosts that this TOML file lists, up to 1000, and their virtual machines.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "machine", "name", "reserved", "reserved_memory", "libvirt", "virtualization"])]
+    fleet: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: SocketAddr,
@@ -237,15 +243,18 @@ impl HostArguments {
         Ok(Description::Fixed(Box::new(host)))
     }
 
+    /// The simulated hypervisor of the host `name`.
+    fn fake(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
+        let Some(folder) = &self.domains else { return Ok(Box::new(FakeHypervisor::new())) };
+        let file = folder.join(format!("{name}.json"));
+        let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::kept_in(&file));
+        Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?))
+    }
+
     /// Connects to the hypervisor of the host `name`.
     fn hypervisor(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
         match (&self.domains, self.kind()) {
-            (None, Kind::Fake) => return Ok(Box::new(FakeHypervisor::new())),
-            (Some(folder), Kind::Fake) => {
-                let file = folder.join(format!("{name}.json"));
-                let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::kept_in(&file));
-                return Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?));
-            }
+            (_, Kind::Fake) => return self.fake(name),
             (Some(_), Kind::Libvirt) => {
                 return Err("--domains is for --hypervisor fake: libvirt stores its domains itself".into());
             }
@@ -280,8 +289,11 @@ impl HostArguments {
 impl ServeArguments {
     /// Rejects options that have no effect together with the others.
     fn check(&self) -> Result<(), Box<dyn Error>> {
+        if self.fleet.is_some() && self.host.hypervisor == Some(Kind::Libvirt) {
+            return Err("--fleet simulates hosts and virtual machines: leave out --hypervisor libvirt".into());
+        }
         let given = self.host.given().into_iter().chain(self.hosts.map(|_| "--hosts"));
-        if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one) {
+        if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one && self.fleet.is_none()) {
             let why = "the agent of this machine, which runs only with --all-in-one";
             return Err(
                 format!("{option} is for {why}: give it to `longma placement agent` on the host").into()
@@ -299,7 +311,8 @@ impl ServeArguments {
 
     fn policy(&self) -> Policy {
         // Simulated virtual machines take no memory.
-        let usual = match self.all_in_one && self.host.kind() == Kind::Fake {
+        let is_simulated = self.fleet.is_some() || self.all_in_one && self.host.kind() == Kind::Fake;
+        let usual = match is_simulated {
             true => Overhead::default(),
             false => LIBVIRT_OVERHEAD,
         };
@@ -313,6 +326,22 @@ impl ServeArguments {
     /// The hosts whose agents run in this process.
     fn own_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
         let (of, count) = (&self.host, self.hosts.unwrap_or(1));
+        if let Some(file) = &self.fleet {
+            let hosts = fleet_file::open(file)?.hosts;
+            if hosts.len() > MAX_SIMULATED {
+                return Err(format!(
+                    "{}: has {} hosts; at most {MAX_SIMULATED} can be simulated",
+                    file.display(),
+                    hosts.len()
+                )
+                .into());
+            }
+            let simulated = |host: Host| {
+                let hypervisor = of.fake(&host.name)?;
+                Ok(AllInOne { description: Description::Fixed(Box::new(host)), hypervisor })
+            };
+            return hosts.into_iter().map(simulated).collect();
+        }
         let host = |number: u32| {
             let name = match count {
                 1 => of.own_name(),

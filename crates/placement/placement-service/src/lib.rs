@@ -10,6 +10,7 @@ mod certificate;
 pub mod client;
 mod connection_limit;
 mod data_dir;
+pub mod fleet_file;
 pub mod libvirt;
 mod listen;
 mod metrics;
@@ -19,6 +20,7 @@ mod problem_kind;
 mod serve;
 mod signals;
 mod state;
+pub mod trace;
 pub mod wire;
 
 pub use agent::AllInOne;

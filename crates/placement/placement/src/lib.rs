@@ -20,6 +20,7 @@ pub mod monitor;
 pub mod name;
 pub mod placement;
 pub mod reconcile;
+pub mod replay;
 pub mod request;
 pub mod scheduler;
 mod shape;

@@ -1,0 +1,169 @@
+//! Quality of placement: what policies refuse on fleets with many arrivals and departures, and how many virtual machines
+//! of several nodes fit on a host.
+
+use longma_placement::fleet::{self, Rng};
+use longma_placement::host::{Host, Node, Pool, uniform_distances};
+use longma_placement::replay::{Arrival, Candidate, Interval, Outcome, replay};
+use longma_placement::request::CpuPolicy;
+use longma_placement::scheduler::Strategy;
+use longma_placement::scheduler::capacity::copies;
+use longma_placement::{Policy, Request, Scheduler};
+use serde_json::{Value, json};
+
+/// Arrivals before hour 0 that fill the fleet: the longest lifetime.
+const BEFORE_HOURS: f64 = 2160.0;
+/// Number of draws for the means that determine the rate of arrivals.
+const DRAWS: u32 = 100_000;
+
+/// What is simulated.
+pub struct Fleet {
+    pub hosts: usize,
+    pub days: f64,
+    /// Part of all memory that would be in use if nothing were refused.
+    pub load: f64,
+    /// Part of the virtual machines that have two virtual nodes.
+    pub two_nodes: f64,
+}
+
+/// Hosts of four nodes, each with 16 cores of two threads and 128 GiB. The first core is the host's own.
+fn four_node_hosts(count: usize) -> Vec<Host> {
+    let core = |core: u32| [core, core + 64].into_iter().collect();
+    let node = |id: u32| Node {
+        id,
+        cores: (id * 16..(id + 1) * 16).map(core).collect(),
+        memory: vec![Pool { page_kib: 4, mib: 128 << 10 }],
+    };
+    let host = |at: usize| {
+        let host = Host {
+            name: format!("h{at}"),
+            nodes: (0..4).map(node).collect(),
+            distances: uniform_distances(4),
+            devices: Vec::new(),
+            reserved: Default::default(),
+            gone: Default::default(),
+            foreign: Default::default(),
+        };
+        host.with_first_core_reserved()
+    };
+    (0..count).map(host).collect()
+}
+
+impl Fleet {
+    fn request(&self, random: &mut Rng, name: &str) -> Request {
+        let request = fleet::request(random, name);
+        let two = random.fraction() < self.two_nodes && request.vcpus >= 2;
+        Request { virtual_nodes: two.then_some(2), ..request }
+    }
+
+    /// Poisson arrivals in order. Virtual machines from before hour 0 are included if they are still present then.
+    fn arrivals(&self, hosts: &[Host], seed: u64) -> Vec<Arrival> {
+        let (mut random, mut sample) = (Rng::new(seed), Rng::new(!seed));
+        let mib: u64 = (0..DRAWS).map(|_| self.request(&mut sample, "x").memory_mib).sum();
+        let hours: f64 = (0..DRAWS).map(|_| fleet::lifetime_hours(&mut sample)).sum();
+        let total: u64 = hosts.iter().flat_map(|h| &h.nodes).map(|n| n.memory[0].mib).sum();
+        let rate = self.load * total as f64 * f64::from(DRAWS).powi(2) / mib as f64 / hours;
+        let (mut all, mut at) = (Vec::new(), -BEFORE_HOURS);
+        while at < self.days * 24.0 {
+            at -= (1.0 - random.fraction()).ln() / rate;
+            let request = self.request(&mut random, &format!("v{}", all.len()));
+            let leaves = at + fleet::lifetime_hours(&mut random);
+            if leaves > 0.0 {
+                all.push(Arrival { at, leaves, request });
+            }
+        }
+        all
+    }
+
+    /// Replays `seeds` under each policy; returns a row per policy with means over the seeds and 95 % intervals.
+    pub fn measure(&self, seeds: std::ops::Range<u64>, policy: &Policy, only: &[String]) -> Vec<Value> {
+        let hosts = four_node_hosts(self.hosts);
+        let traces: Vec<_> = seeds.clone().map(|seed| self.arrivals(&hosts, seed)).collect();
+        let chosen = Candidate::all(policy).into_iter().filter(|c| only.is_empty() || only.contains(&c.name));
+        let rows: Vec<(String, Vec<Outcome>)> = chosen
+            .map(|candidate| {
+                let runs = traces.iter().zip(seeds.clone());
+                let run = |(trace, seed): (&Vec<_>, u64)| {
+                    replay(&hosts, trace, &candidate, seed).expect("good hosts and arrivals in order")
+                };
+                (candidate.name.clone(), runs.map(run).collect())
+            })
+            .collect();
+        let percents =
+            |outcomes: &[Outcome], of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<_>>();
+        let shown = |values: &[f64]| {
+            let Interval { mean, half } = Interval::of(values);
+            json!([(mean * 1000.0).round() / 1000.0, (half * 1000.0).round() / 1000.0])
+        };
+        let refused = |o: &Outcome| o.total().refused_percent();
+        let remote = |o: &Outcome| o.total().remote_percent();
+        let row = |(name, outcomes): &(String, Vec<Outcome>)| {
+            let (own, far) = (percents(outcomes, refused), percents(outcomes, remote));
+            // Paired by seed: all policies get the same arrivals.
+            let less = |other: &[f64], mine: &[f64]| {
+                shown(&other.iter().zip(mine).map(|(o, m)| m - o).collect::<Vec<_>>())
+            };
+            let ours = &rows[0].1;
+            json!({
+                "policy": name, "refused": shown(&own), "remote": shown(&far),
+                "ours_refused_minus_this": less(&own, &percents(ours, refused)),
+                "ours_remote_minus_this": less(&far, &percents(ours, remote)),
+                "fragmentation": shown(&percents(outcomes, |o| o.fragmentation_percent)),
+                "moves": outcomes.iter().map(|o| o.moves).sum::<u64>(),
+                "requests": outcomes.iter().map(|o| o.total().requests).sum::<u64>(),
+                "load": self.load, "two_nodes": self.two_nodes, "seeds": [seeds.start, seeds.end - 1],
+            })
+        };
+        rows.iter().map(row).collect()
+    }
+}
+
+/// CPUs of each node of the hosts of [`capacity`].
+const NODE_CPUS: u32 = 16;
+
+/// Fills `hosts` random hosts with virtual machines of `cells` virtual nodes of one CPU each. Returns the number placed by
+/// Longma and by first fit in percent of the number that fits.
+pub fn capacity(nodes: u32, cells: u32, hosts: u32, seed: u64) -> Value {
+    let mut random = Rng::new(seed);
+    let (mut possible, mut placed, mut below) = (0u64, [0u64; 2], 0u32);
+    for _ in 0..hosts {
+        let rooms: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
+        let both = [Strategy::Numa, Strategy::FirstFit].map(|strategy| filled(&rooms, cells, strategy));
+        possible += u64::from(copies(&rooms, cells as usize));
+        placed = [placed[0] + u64::from(both[0]), placed[1] + u64::from(both[1])];
+        below += u32::from(both[0] < both[1]);
+    }
+    let percent = |count: u64| (count as f64 / possible.max(1) as f64 * 1e4).round() / 100.0;
+    json!({
+        "nodes": nodes, "virtual_nodes": cells, "hosts": hosts, "fit": possible, "longma": percent(placed[0]),
+        "first_fit": percent(placed[1]), "hosts_below_first_fit": below,
+    })
+}
+
+/// Number of virtual machines that fill a host of which `rooms[n]` CPUs are free on node `n`.
+fn filled(rooms: &[u32], cells: u32, strategy: Strategy) -> u32 {
+    let node = |id: u32| Node {
+        id,
+        // One more for the host itself.
+        cores: (id * 100..=id * 100 + NODE_CPUS).map(|cpu| [cpu].into_iter().collect()).collect(),
+        memory: vec![Pool { page_kib: 4, mib: 1 << 20 }],
+    };
+    let host = Host {
+        name: "h".into(),
+        nodes: (0..rooms.len() as u32).map(node).collect(),
+        distances: uniform_distances(rooms.len()),
+        devices: Vec::new(),
+        reserved: (0..rooms.len() as u32).map(|id| id * 100).collect(),
+        gone: Default::default(),
+        foreign: Default::default(),
+    };
+    let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 1);
+    scheduler.put_host(&host).expect("a good host");
+    let exclusive = |vcpus| Request { cpu: CpuPolicy::Exclusive, ..Request::new("vm", vcpus, 64) };
+    for (node, room) in (0..).zip(rooms) {
+        let other = exclusive(NODE_CPUS - room);
+        let taken = scheduler.decide_on(&other, "h", &[node], None).expect("an empty node");
+        scheduler.take(&taken).expect("free CPUs");
+    }
+    let request = Request { virtual_nodes: Some(cells), ..exclusive(cells) };
+    (0..).take_while(|_| scheduler.place(&request).is_ok()).count() as u32
+}

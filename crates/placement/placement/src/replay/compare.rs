@@ -1,0 +1,110 @@
+//! Compares the outcomes of a replay under several policies and recommends one.
+
+use super::{Outcome, Sums};
+use serde::Serialize;
+
+/// A mean with half of its 95 % interval, percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half of the interval by Student's t; infinite for fewer than two values.
+    pub half: f64,
+}
+
+impl Interval {
+    /// The mean of `values`, which are taken as independent.
+    pub fn of(values: &[f64]) -> Self {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count.max(1.0);
+        if values.len() < 2 {
+            return Self { mean, half: f64::INFINITY };
+        }
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        Self { mean, half: student_t(values.len() - 1) * (variance / count).sqrt() }
+    }
+
+    /// Returns whether 0 is outside the interval.
+    pub fn excludes_zero(&self) -> bool {
+        self.mean.abs() > self.half
+    }
+}
+
+/// The 97.5th percentile of Student's t.
+fn student_t(freedom: usize) -> f64 {
+    const TABLE: [f64; 20] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    ];
+    // Beyond the table, an upper bound.
+    *TABLE.get(freedom.saturating_sub(1)).unwrap_or(&TABLE[19])
+}
+
+/// One policy's row of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The policy.
+    pub policy: String,
+    /// Requests that fitted nowhere, percent.
+    pub refused_requests: f64,
+    /// Refused memory, percent of the requested memory.
+    pub refused: Interval,
+    /// Remote memory, percent of the memory in use.
+    pub remote: Interval,
+    /// Free memory that virtual machines of common sizes cannot use, percent.
+    pub fragmentation: f64,
+    /// Moves of running virtual machines.
+    pub moves: u64,
+}
+
+/// The policy to use, and by how much it is better than the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Recommendation {
+    /// The policy.
+    pub policy: String,
+    /// The best of the policies that refuse measurably more, if there is one.
+    pub next: Option<String>,
+    /// Percentage points of memory that `next` refuses more.
+    pub margin: Option<Interval>,
+    /// Policies whose refused memory differs by no more than the interval. The one with the least remote memory is
+    /// recommended.
+    pub alike: Vec<String>,
+}
+
+/// Compares named outcomes of one trace. `None` if there are no outcomes.
+pub fn compare(outcomes: &[(String, Outcome)]) -> Option<(Vec<Comparison>, Recommendation)> {
+    let rows = outcomes.iter().map(|(name, outcome)| {
+        let total = outcome.total();
+        let interval = |of: fn(&Sums) -> f64, mean| Interval {
+            mean,
+            half: Interval::of(&outcome.batches.iter().map(of).collect::<Vec<_>>()).half,
+        };
+        Comparison {
+            policy: name.clone(),
+            refused_requests: 100.0 * total.refused as f64 / (total.requests as f64).max(1.0),
+            refused: interval(Sums::refused_percent, total.refused_percent()),
+            remote: interval(Sums::remote_percent, total.remote_percent()),
+            fragmentation: outcome.fragmentation_percent,
+            moves: outcome.moves,
+        }
+    });
+    let rows: Vec<Comparison> = rows.collect();
+    let least = |a: &usize, b: &usize| rows[*a].refused.mean.total_cmp(&rows[*b].refused.mean);
+    let best = (0..rows.len()).min_by(least)?;
+    // All policies see the same requests, so that differences vary less than the percentages.
+    let excess = |at: usize, over: usize| {
+        let batches = outcomes[at].1.batches.iter().zip(&outcomes[over].1.batches);
+        Interval::of(&batches.map(|(a, b)| a.refused_percent() - b.refused_percent()).collect::<Vec<_>>())
+    };
+    let is_alike = |at: &usize| *at == best || !excess(*at, best).excludes_zero();
+    let alike: Vec<usize> = (0..rows.len()).filter(is_alike).collect();
+    let chosen = *alike.iter().min_by(|a, b| rows[**a].remote.mean.total_cmp(&rows[**b].remote.mean))?;
+    let next = (0..rows.len()).filter(|at| !alike.contains(at)).min_by(least);
+    let recommendation = Recommendation {
+        policy: rows[chosen].policy.clone(),
+        next: next.map(|next| rows[next].policy.clone()),
+        margin: next.map(|next| excess(next, chosen)),
+        alike: alike.iter().filter(|at| **at != chosen).map(|at| rows[*at].policy.clone()).collect(),
+    };
+    Some((rows, recommendation))
+}
