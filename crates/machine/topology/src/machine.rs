@@ -1,16 +1,13 @@
 //! A checked machine: the parts of one file, which are consistent, and its layout.
 
-use crate::builtin::BUILTIN;
 use crate::check::check_parts;
+use crate::extends::read_extended;
+use crate::files::{self, OpenError};
 use crate::layout::Layout;
 use crate::parts::{LINE_BYTES, MachineFile};
 use crate::problem::Report;
-use crate::read::{Problems, read_text};
+use crate::read::Problems;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
-
-/// The maximum size of a machine file.
-const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A machine whose parts are consistent.
 #[derive(Clone, Debug)]
@@ -28,46 +25,19 @@ pub struct Checked {
     pub report: Report,
 }
 
-/// Why a machine could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The name is neither a built-in machine nor a file.
-    #[error("there is no machine or file called `{name}`{hint}")]
-    Unknown {
-        /// The name or path that was given.
-        name: String,
-        /// A suggestion, or how to list the built-in machines.
-        hint: String,
-    },
-    /// The file cannot be read.
-    #[error("cannot read {path}: {error}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: std::io::Error,
-    },
-    /// The file is too large to be a machine file.
-    #[error("{path} is larger than {MAX_FILE_BYTES} bytes, the maximum for a machine file")]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file has errors.
-    #[error("{}", .0.summary())]
-    Invalid(Report),
-}
-
-/// Parses and checks the text of a machine file. `file` is the name that the report gives.
+/// Parses and checks the text of a machine file. `file` is the name that the report gives. If the file extends another
+/// one by a path, the path is relative to the folder of `file`.
 pub fn check(file: &str, text: &str) -> Checked {
     let mut problems = Problems::default();
-    let (parts, layout) = read_text(text, &mut problems, |table, problems| {
+    let (read, text) = read_extended(file, text, &mut problems, |table, problems| {
         let parts = MachineFile::read_table(table, 0..0, problems);
         let layout = check_parts(&parts, problems);
         (parts, layout)
     });
-    let report = problems.into_report(file, text);
-    let machine = layout.filter(|_| report.errors() == 0).map(|layout| Machine { file: parts, layout });
+    let report = problems.into_report(file, &text);
+    let machine = read
+        .filter(|_| report.errors() == 0)
+        .and_then(|(parts, layout)| layout.map(|layout| Machine { file: parts, layout }));
     Checked { machine, report }
 }
 
@@ -100,23 +70,7 @@ impl Machine {
     /// # Errors
     /// If there is no such machine or file.
     pub fn text(name: &str) -> Result<(String, String), OpenError> {
-        if let Some(builtin) = BUILTIN.iter().find(|b| b.name == name) {
-            return Ok((format!("machines/{name}.toml"), builtin.text.into()));
-        }
-        let path = Path::new(name);
-        let looks_like_path = name.contains(['/', '.']) || path.exists();
-        if !looks_like_path {
-            let names = BUILTIN.iter().map(|b| b.name);
-            let hint = match crate::read::nearest(name, names) {
-                Some(near) => format!("; did you mean `{near}`?"),
-                None => "; `longma machine list` lists the built-in machines".into(),
-            };
-            return Err(OpenError::Unknown { name: name.into(), hint });
-        }
-        let read = |error| OpenError::Read { path: path.into(), error };
-        let opened = crate::bounded::read_text(path, MAX_FILE_BYTES).map_err(read)?;
-        let text = opened.ok_or_else(|| OpenError::TooLarge { path: path.into() })?;
-        Ok((name.into(), text))
+        files::text(name)
     }
 
     /// Every core, cache and node as an instance.

@@ -1,0 +1,168 @@
+//! Machine files that extend another machine: `extends = "NAME|FILE"`. The file states only what differs: its tables are
+//! merged with those of the other machine, key by key, and any other value of a key replaces the other machine's.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::files;
+use crate::read::{Problems, read_text};
+
+/// The largest number of machines that extend one another.
+const MAX_CHAIN: usize = 8;
+
+/// The key that names the other machine.
+const KEY: &str = "extends";
+
+/// Reads the top-level table of the machine file `file`, which consists of `text` and of the machines that it extends.
+/// Returns the result of `read`, or `None` if one of them cannot be read, and the text that the problems refer to: the
+/// texts of all of them, one after the other.
+pub(crate) fn read_extended<T>(
+    file: &str,
+    text: &str,
+    problems: &mut Problems,
+    read: impl FnOnce(&DeTable<'_>, &mut Problems) -> T,
+) -> (Option<T>, String) {
+    let Some(texts) = texts(file, text, problems) else { return (None, text.into()) };
+    let mut whole = String::new();
+    let mut padded = Vec::new();
+    for text in &texts {
+        // Spaces in place of the texts before it give every value its position in the whole.
+        padded.push(" ".repeat(whole.len()) + text);
+        whole.push_str(text);
+        whole.push('\n');
+    }
+    let bases: Vec<Spanned<DeTable<'_>>> =
+        padded[1..].iter().map(|text| DeTable::parse_recoverable(text).0).collect();
+    let result = read_text(&padded[0], problems, |table, problems| {
+        let mut merged = table.clone();
+        bases.into_iter().for_each(|base| complete(&mut merged, base.into_inner()));
+        merged.remove(KEY);
+        read(&merged, problems)
+    });
+    (Some(result), whole)
+}
+
+/// The texts of the file and of the machines that it extends, in this order; `None` after recording a problem.
+fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>> {
+    let (mut file, mut texts) = (file.to_string(), vec![text.to_string()]);
+    // The position of the last text in the whole.
+    let mut at = 0;
+    while let Some(last) = texts.last().filter(|text| text.contains(KEY)) {
+        let Some((name, span)) = base_of(last, problems)? else { break };
+        let span = at + span.start..at + span.end;
+        if texts.len() == MAX_CHAIN {
+            let help = "state the keys in one file".into();
+            problems.error(
+                span,
+                format!("more than {MAX_CHAIN} machines extend one another"),
+                "this machine",
+                help,
+            );
+            return None;
+        }
+        at += last.len() + 1;
+        match files::text(&beside(&file, &name)) {
+            Ok((opened, text)) => {
+                file = opened;
+                texts.push(text);
+            }
+            Err(error) => {
+                let help = "give the name of a built-in machine, or a path relative to this file".into();
+                problems.error(span, error.to_string(), "this machine", help);
+                return None;
+            }
+        }
+    }
+    Some(texts)
+}
+
+/// The machine that `text` extends, and the position of its name. The outer `None` means that a problem was recorded.
+fn base_of(text: &str, problems: &mut Problems) -> Option<Option<(String, Range<usize>)>> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let Some((_, node)) = table.get_ref().iter().find(|(key, _)| key.get_ref() == KEY) else {
+        return Some(None);
+    };
+    match node.get_ref() {
+        DeValue::String(name) => Some(Some((name.to_string(), node.span()))),
+        _ => problems.wrong_type(node, "the name or the path of a machine"),
+    }
+}
+
+/// The argument of [`files::text`] for the machine `name` that `file` extends.
+fn beside(file: &str, name: &str) -> String {
+    match Path::new(file).parent() {
+        Some(folder) if name.contains(['/', '.']) => folder.join(name).display().to_string(),
+        _ => name.into(),
+    }
+}
+
+/// Adds what `table` lacks from `base`.
+fn complete<'i>(table: &mut DeTable<'i>, base: DeTable<'i>) {
+    for (key, value) in base {
+        match table.iter_mut().find(|(own, _)| own.get_ref() == key.get_ref()) {
+            None => drop(table.insert(key, value)),
+            Some((_, own)) => {
+                if let (DeValue::Table(own), DeValue::Table(base)) = (own.get_mut(), value.into_inner()) {
+                    complete(own, base);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::machine::{Machine, check};
+
+    const HEAD: &str =
+        "extends = \"loongson-3a5000\"\nname = \"small\"\ntitle = \"3A5000 with a small L2\"\n";
+
+    #[test]
+    fn a_file_states_only_what_differs() {
+        let base = Machine::open("loongson-3a5000").unwrap();
+        let small =
+            Machine::parse("small.toml", &format!("{HEAD}[caches.l2]\nsize = \"128 KiB\"\n")).unwrap();
+        assert_eq!((small.name.as_str(), small.caches["l2"].size.bytes()), ("small", 128 << 10));
+        assert_eq!(small.caches["l2"].ways, base.caches["l2"].ways);
+        let written = small.to_toml();
+        assert!(!written.contains("extends"));
+        assert_eq!(Machine::parse("written.toml", &written).unwrap().parts(), small.parts());
+        let only =
+            |toml: &str| toml.lines().filter(|line| !line.starts_with(['n', 't', 's'])).collect::<String>();
+        assert_eq!(only(&written), only(&base.to_toml()));
+    }
+
+    #[test]
+    fn files_extend_files_beside_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("small.toml", &format!("{HEAD}[caches.l2]\nsize = \"128 KiB\"\n"));
+        write("smaller.toml", "extends = \"./small.toml\"\nname = \"smaller\"\n[caches.l2]\nways = 4\n");
+        let machine = Machine::open(folder.path().join("smaller.toml").to_str().unwrap()).unwrap();
+        assert_eq!((machine.caches["l2"].size.bytes(), machine.name.as_str()), (128 << 10, "smaller"));
+        write("self.toml", "extends = \"./self.toml\"\nname = \"self\"\n");
+        let error = Machine::open(folder.path().join("self.toml").to_str().unwrap()).unwrap_err();
+        assert!(format!("{error:?}").contains("more than 8 machines"), "{error:?}");
+    }
+
+    #[test]
+    fn problems_point_into_the_file_itself() {
+        let text = format!("{HEAD}[caches.l2]\nsise = \"128 KiB\"\n");
+        let report = check("small.toml", &text).report;
+        let located = report.located();
+        assert_eq!((located.len(), located[0].line), (1, 5), "{}", report.render(100, false));
+        for (name, expected) in
+            [("loongson-3a500", "did you mean `loongson-3a5000`?"), ("./no.toml", "no.toml")]
+        {
+            let report = check("small.toml", &format!("extends = \"{name}\"\nname = \"small\"\n")).report;
+            let located = report.located();
+            assert_eq!((located.len(), located[0].line), (1, 1), "{}", report.render(100, false));
+            assert!(located[0].message.contains(expected), "{}", located[0].message);
+        }
+        let report = check("small.toml", "extends = 3\nname = \"small\"\n").report;
+        assert_eq!(report.located()[0].line, 1);
+    }
+}
