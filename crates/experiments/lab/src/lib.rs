@@ -39,6 +39,7 @@ pub use explain::{
 pub use export::{ExportError, Exported, export, write_whole};
 pub use failure::{Failure, FailureKind};
 pub use key::{Key, digest};
+pub use machines::{EditError, MachineEdit, open_machine, with_space};
 pub use names::Names;
 pub use number::number;
 pub use point::{Point, PointMachine};

@@ -1,10 +1,80 @@
 //! Modifies machines: applies an experiment's values to keys of a machine file.
 
 use crate::key::digest;
+use crate::read::suggestion;
 use crate::setting::Setting;
-use longma_topology::Machine;
+use longma_topology::{Machine, OpenError};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
+
+/// A key of a machine and another value for it, written `caches.l2.size=512KiB`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineEdit {
+    path: String,
+    value: Setting,
+}
+
+impl fmt::Display for MachineEdit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.path, self.value)
+    }
+}
+
+impl FromStr for MachineEdit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, value) = text.split_once('=').unwrap_or((text, ""));
+        if path.is_empty() || value.is_empty() {
+            return Err("write it as KEY=VALUE, such as caches.l2.size=512KiB".into());
+        }
+        let value = match (value.parse::<bool>(), value.parse::<i64>(), value.parse::<f64>()) {
+            (Ok(flag), ..) => Setting::Flag(flag),
+            (_, Ok(integer), _) => Setting::Integer(integer),
+            (.., Ok(number)) if number.is_finite() => Setting::Number(number),
+            _ => Setting::Text(with_space(value)),
+        };
+        Ok(Self { path: path.into(), value })
+    }
+}
+
+/// A quantity such as `512KiB` as machine files write it, with a space before the unit. Other texts stay as they are.
+pub fn with_space(text: &str) -> String {
+    let unit = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit);
+    let is_unit =
+        !unit.is_empty() && unit.chars().all(|letter| letter.is_ascii_alphabetic() || letter == '/');
+    if number.parse::<f64>().is_ok() && is_unit { format!("{number} {unit}") } else { text.into() }
+}
+
+/// Why a machine with other values for some keys could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The machine itself cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A key does not exist, or the values are inconsistent.
+    #[error("the machine {machine} cannot be changed: {message}")]
+    Edit {
+        /// The name or path of the machine.
+        machine: String,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+}
+
+/// Opens a machine by name or path, like [`Machine::open`], and gives some keys other values. A changed machine has a
+/// name of its own.
+///
+/// # Errors
+/// There is no such machine, it has no such key, or the values are inconsistent.
+pub fn open_machine(name: &str, edits: &[MachineEdit]) -> Result<Machine, EditError> {
+    let machine = Machine::open(name)?;
+    let edits = edits.iter().map(|edit| (edit.path.clone(), edit.value.clone())).collect();
+    edit_machine(&machine, &edits).map_err(|message| EditError::Edit { machine: name.into(), message })
+}
 
 /// Keys to modify: those among the fixed parameters, overridden by those among the varying ones.
 pub(crate) fn machine_edits<'a>(
@@ -64,12 +134,20 @@ fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), Str
     let words: Vec<_> = path.split('.').collect();
     let mut place = root;
     for word in &words[..words.len() - 1] {
+        let known: Vec<String> = match place {
+            toml::Value::Table(table) => table.keys().cloned().collect(),
+            toml::Value::Array(array) => (0..array.len()).map(|index| index.to_string()).collect(),
+            _ => Vec::new(),
+        };
         place = match place {
             toml::Value::Table(table) => table.get_mut(*word),
             toml::Value::Array(array) => word.parse().ok().and_then(|index: usize| array.get_mut(index)),
             _ => None,
         }
-        .ok_or_else(|| format!("the machine has no `{word}` (in `{path}`)"))?;
+        .ok_or_else(|| {
+            let help = suggestion(word, known.iter().map(String::as_str), "part");
+            format!("the machine has no `{word}` (in `{path}`); {help}")
+        })?;
     }
     match place {
         toml::Value::Table(table) => {
@@ -77,5 +155,48 @@ fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), Str
             Ok(())
         }
         _ => Err(format!("`{path}` is not a key of the machine")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(edits: &[&str]) -> Result<Machine, String> {
+        let edits: Vec<MachineEdit> = edits.iter().map(|text| text.parse().unwrap()).collect();
+        open_machine("loongson-3a5000", &edits).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_are_changed_and_the_machine_gets_a_name_of_its_own() {
+        let machine = opened(&["caches.l2.size=512KiB"]).unwrap();
+        assert_eq!(machine.caches["l2"].size.bytes(), 512 << 10);
+        assert!(machine.name.starts_with("loongson-3a5000-"), "{}", machine.name);
+        let same = opened(&[]).unwrap();
+        assert_eq!(same.name, "loongson-3a5000");
+        let spaced = opened(&["caches.l2.size=512 KiB"]).unwrap();
+        assert_eq!(spaced.name, opened(&["caches.l2.size=512KiB"]).unwrap().name);
+    }
+
+    #[test]
+    fn a_wrong_key_or_value_is_refused_with_a_suggestion() {
+        let message = opened(&["caches.l2.sise=512KiB"]).unwrap_err();
+        assert!(message.contains("sise") && message.contains("`size`"), "{message}");
+        let message = opened(&["caches.l9.size=512KiB"]).unwrap_err();
+        assert!(message.contains("`l9`") && message.contains("did you mean"), "{message}");
+        let message = opened(&["caches.l2.size=many"]).unwrap_err();
+        assert!(message.contains("many"), "{message}");
+        assert!("caches.l2.size".parse::<MachineEdit>().unwrap_err().contains("KEY=VALUE"));
+        assert!("=3".parse::<MachineEdit>().is_err());
+    }
+
+    #[test]
+    fn only_quantities_get_a_space() {
+        for (text, spaced) in [("512KiB", "512 KiB"), ("2.5GHz", "2.5 GHz"), ("12.8GB/s", "12.8 GB/s")] {
+            assert_eq!(with_space(text), spaced);
+        }
+        for text in ["512 KiB", "lru", "64", "l2", "3a5000"] {
+            assert_eq!(with_space(text), text);
+        }
     }
 }
