@@ -14,10 +14,10 @@ use longma_loongarch::{
 use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_address};
 
 use crate::{
-    block::{Block, reads_clock},
+    block::{Block, MAX_INSTRUCTIONS, reads_clock},
     cold_breaks::ColdBreaks,
     counting::{Counters, PartialExecution},
-    cpu::{Cpu, ExitReason, InterruptedBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock, UNLIMITED_BUDGET},
     guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration},
     magic::Magic,
@@ -46,8 +46,8 @@ pub struct Core {
     segment_base: u64,
     /// No instruction has been executed since [`Core::run`] began.
     clock_is_fresh: bool,
-    /// The number of untraced instructions already reported to the caller.
-    reported_untraced: u64,
+    /// The budget when the caller last took the number of untraced instructions.
+    reported_budget: u64,
 }
 
 /// Caches and counters of a core for one tracing mode: traced or untraced.
@@ -114,7 +114,7 @@ impl Core {
             cold_breaks: ColdBreaks::default(),
             segment_base,
             clock_is_fresh: true,
-            reported_untraced: 0,
+            reported_budget: UNLIMITED_BUDGET,
         })
     }
 
@@ -168,16 +168,23 @@ impl Core {
         self.mode.recorder.is_some()
     }
 
-    /// The number of instructions executed without a trace since the last call.
+    /// The number of instructions executed without a trace since the last call. Removes the budget.
     pub fn take_untraced_instructions(&mut self) -> u64 {
-        let untraced = if self.is_traced() { self.other_mode.as_deref() } else { Some(&self.mode) };
-        let Some((Some(counting), Some(counters))) = untraced.map(|it| (&it.code.counting, &it.counters))
-        else {
-            return 0;
-        };
-        let all = counting.instructions(counters);
-        all - std::mem::replace(&mut self.reported_untraced, all)
+        let executed = self.reported_budget - self.cpu.budget;
+        self.set_budget(UNLIMITED_BUDGET);
+        executed
     }
+
+    /// Limits the instructions that the core executes without a trace until they are next
+    /// [taken](Self::take_untraced_instructions): it stops ([`Stop::Quantum`]) before a block that would exceed the limit,
+    /// or when fewer than [`Self::MAX_BLOCK`] are left. Take the executed instructions first.
+    pub fn set_budget(&mut self, instructions: u64) {
+        self.cpu.budget = instructions;
+        self.reported_budget = instructions;
+    }
+
+    /// The largest number of instructions in a block.
+    pub const MAX_BLOCK: u64 = MAX_INSTRUCTIONS as u64;
 
     /// Sets the trace length at which the core stops ([`Stop::Quantum`]) before the next block, in words. A block needs
     /// one word and each memory access another, about 0.4 to 0.7 words for each instruction. Words are cheaper to count
@@ -277,7 +284,11 @@ impl Core {
             self.refresh();
             return Some(Stop::Attention);
         }
-        (self.mode.recorder.is_some() && Recorder::is_full(&self.cpu)).then_some(Stop::Quantum)
+        let is_full = match &self.mode.recorder {
+            Some(_) => Recorder::is_full(&self.cpu),
+            None => self.mode.code.metered && self.cpu.budget < Self::MAX_BLOCK,
+        };
+        is_full.then_some(Stop::Quantum)
     }
 
     fn refresh_trace(&mut self) {
@@ -385,16 +396,19 @@ impl Core {
     /// Corrects the count of a block that was left at the instruction at `at` with result `done`. The instructions from
     /// there on are counted when they run.
     fn count_partial(
-        &self,
+        &mut self,
         InterruptedBlock { start, instructions }: InterruptedBlock,
         at: u64,
         done: &Result<(), Stop>,
     ) {
         let executed =
             (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
-        if executed < instructions
-            && let Some(counters) = &self.mode.counters
-        {
+        if executed >= instructions {
+            return;
+        }
+        if self.mode.code.metered {
+            self.cpu.budget += instructions - executed;
+        } else if let Some(counters) = &self.mode.counters {
             let (instructions, executed) = (instructions as u32, executed as u32);
             counters.count_partial(PartialExecution { start, instructions, executed });
         }
@@ -441,7 +455,12 @@ impl Core {
         if let (Some(counters), Some(counter)) = (&self.mode.counters, found.counter) {
             counters.count(counter);
         }
-        let counted = if found.counter.is_some() { found.block.instructions.len() as u64 } else { 0 };
+        let metered = self.mode.code.metered;
+        let counted =
+            if found.counter.is_some() || metered { found.block.instructions.len() as u64 } else { 0 };
+        if metered {
+            self.cpu.budget -= counted;
+        }
         let is_barrier = found.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
         let done = match &mut self.mode.recorder {
             Some(recorder) => found.record(&mut self.cpu, recorder),
@@ -472,7 +491,7 @@ impl Core {
     /// Whether there is a cold `break` at `pc`, which is not worth a block. In counting and tracing modes, each `break`
     /// gets a block.
     fn is_cold_break(&mut self, pc: u64) -> bool {
-        if self.mode.counters.is_some() || self.mode.recorder.is_some() {
+        if self.mode.counters.is_some() || self.mode.code.metered || self.mode.recorder.is_some() {
             return false;
         }
         let word = self.cpu.guest.fetch(pc).ok();

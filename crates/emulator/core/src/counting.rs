@@ -57,19 +57,6 @@ impl Counting {
         Ok(counters)
     }
 
-    /// The number of instructions in the blocks that one thread executed.
-    pub fn instructions(&self, of: &Counters) -> u64 {
-        let blocks = self.blocks.lock().ignore_poison();
-        let entered: u64 = (0u32..)
-            .zip(blocks.iter())
-            .map(|(number, (_, length))| of.get(number) * u64::from(*length))
-            .sum();
-        let left = of.left.lock().ignore_poison();
-        let not_executed =
-            left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
-        entered - not_executed.sum::<u64>()
-    }
-
     /// All executed blocks, by address. Blocks with equal address and length are merged.
     pub fn executed(&self) -> Vec<Executed> {
         let blocks = self.blocks.lock().ignore_poison();

@@ -12,6 +12,9 @@ pub(crate) const JUMP_CACHE_ENTRIES: usize = 4096;
 /// Size of the return stack of translated code, without its guard page.
 pub(crate) const RETURN_STACK_BYTES: usize = 256 << 10;
 
+/// The budget of a core that may execute any number of instructions.
+pub(crate) const UNLIMITED_BUDGET: u64 = u64::MAX;
+
 /// Maps a guest address to host code for indirect jumps.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -83,6 +86,8 @@ pub struct Cpu {
     pub(crate) counters: u64,
     /// The counted block that translated code left with [`ExitReason::Interpret`].
     pub(crate) interrupted_block: InterruptedBlock,
+    /// The instructions that the core may still execute, if it is metered. Each block takes its own before it begins.
+    pub(crate) budget: u64,
     /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,
     /// The end of the trace buffer for this quantum: a block does not start if its record would begin at or after this
@@ -150,6 +155,7 @@ impl Cpu {
             jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
             interrupted_block: InterruptedBlock::default(),
+            budget: UNLIMITED_BUDGET,
             trace_next: 0,
             trace_limit: 0,
             trap: None,

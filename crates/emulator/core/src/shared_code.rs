@@ -67,6 +67,8 @@ impl Default for Execution {
 pub struct SharedCode {
     pub(crate) translators: Option<Arc<TranslatorGenerations>>,
     pub(crate) counting: Option<Arc<Counting>>,
+    /// Whether blocks take their instructions from the core's budget.
+    pub(crate) metered: bool,
     pub(crate) tracing: Option<Arc<TracedBlocks>>,
     pub(crate) interest: BlockEnds,
     pub(crate) counts: Arc<Counts>,
@@ -78,6 +80,21 @@ pub struct SharedCode {
     pub(crate) crypto: bool,
     /// The same code without traces, for intervals in which tracing is disabled.
     pub(crate) untraced: Option<Box<SharedCode>>,
+}
+
+/// What the run loop does besides executing.
+#[derive(Clone, Copy)]
+struct Interest {
+    /// Stop before an instruction that reads the clock.
+    clock: bool,
+    /// Take instructions from the core's budget.
+    metered: bool,
+}
+
+impl Interest {
+    fn of(execution: Execution) -> Self {
+        Self { clock: execution.tracing, metered: false }
+    }
 }
 
 /// Detects writes to code.
@@ -112,11 +129,12 @@ impl SharedCode {
         watch: Arc<dyn Watch>,
         cache_bytes: usize,
     ) -> io::Result<Self> {
-        let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, execution.tracing)?;
+        let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, Interest::of(execution))?;
         if execution.tracing && execution.pausable {
-            // Counted, so that the simulator knows how many instructions were executed without tracing.
-            let execution = Execution { tracing: false, counting: true, ..execution };
-            code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, true)?));
+            // Metered, so that the simulator knows and limits the instructions that are executed without tracing.
+            let execution = Execution { tracing: false, counting: false, ..execution };
+            let untraced = Interest { clock: true, metered: true };
+            code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, untraced)?));
         }
         Ok(code)
     }
@@ -126,7 +144,7 @@ impl SharedCode {
         execution: Execution,
         watch: Arc<dyn Watch>,
         cache_bytes: usize,
-        clock: bool,
+        Interest { clock, metered }: Interest,
     ) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
@@ -137,6 +155,7 @@ impl SharedCode {
             based: !memory.base().is_null(),
             cache_bytes: cache_bytes.clamp(2 * MAX_REGION_BYTES, 1 << 30),
             counting: counting.clone(),
+            metered,
             tracing: tracing.clone(),
             translated_blocks: Arc::default(),
             registers: registers.clone(),
@@ -149,6 +168,7 @@ impl SharedCode {
         Ok(Self {
             translators,
             counting,
+            metered,
             tracing,
             interest,
             counts,

@@ -610,6 +610,41 @@ fn a_core_behaves_the_same_while_its_trace_is_paused() {
     }
 }
 
+/// A budget ends each run at a block, and the core never executes more than the budget.
+#[test]
+fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
+    let bench = Bench::new();
+    let program = calls_and_a_loop();
+    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
+    for translate in [false, true] {
+        for budget in [Core::MAX_BLOCK, 100, 1000, 100_000] {
+            let memory = bench.load(&program, &noise(1));
+            let (mut core, _) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
+            core.set_tracing(false);
+            let (mut executed, mut stops) = (0, 0);
+            loop {
+                core.set_budget(budget);
+                let stop = core.run();
+                let untraced = core.take_untraced_instructions();
+                assert!(untraced <= budget, "{untraced} of {budget}, translated: {translate}");
+                executed += untraced;
+                match stop {
+                    Stop::Trap(Trap::Syscall(0)) => break,
+                    Stop::Quantum => {
+                        stops += 1;
+                        assert!(untraced + Core::MAX_BLOCK > budget, "{untraced} of {budget}");
+                    }
+                    _ => core.cpu().state.pc += 4,
+                }
+            }
+            let case = format!("budget {budget}, translated: {translate}, {stops} stops");
+            assert_eq!(core.cpu().state.x, expected.general, "{case}");
+            assert_eq!(executed, expected.steps.len() as u64, "{case}");
+            assert!(stops > 0 || budget > executed / 4, "{case}");
+        }
+    }
+}
+
 /// As above, the clock advances by ten nanoseconds for each step before each run.
 #[test]
 fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {

@@ -69,6 +69,7 @@ impl HostCode {
                 trampolines,
                 based: extras.based,
                 counting: counting.as_ref(),
+                metered: false,
                 tracing: tracing.as_ref(),
                 registers: &RegisterAccesses::default(),
                 system: None,

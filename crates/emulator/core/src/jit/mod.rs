@@ -75,6 +75,8 @@ pub(crate) struct TranslatorConfig {
     pub cache_bytes: usize,
     /// The block counters, if blocks are counted.
     pub counting: Option<Arc<Counting>>,
+    /// Blocks take their instructions from the core's budget.
+    pub metered: bool,
     /// The traced blocks, if blocks are traced.
     pub tracing: Option<Arc<TracedBlocks>>,
     /// The number of blocks in all regions translated so far.
@@ -264,6 +266,7 @@ impl Translator {
                 trampolines: self.trampolines,
                 based: self.config.based,
                 counting: self.config.counting.as_deref(),
+                metered: self.config.metered,
                 tracing: self.config.tracing.as_deref(),
                 registers: &self.config.registers,
                 system: None,

@@ -126,6 +126,7 @@ impl SystemTranslator {
                 trampolines: self.trampolines,
                 based: false,
                 counting: None,
+                metered: false,
                 tracing: None,
                 registers: &RegisterAccesses::default(),
                 system: Some(call_out),

@@ -4,6 +4,7 @@
 mod atomic;
 mod bits;
 pub(super) mod control;
+mod counting;
 pub(crate) mod crypto;
 mod float;
 mod halves;
@@ -85,7 +86,7 @@ enum Stub {
     Unlinked { label: Label, pc: u64, link: usize },
     /// Executes one instruction in the interpreter and continues. `end` is the end of the block.
     InterpreterCall { label: Label, back: Label, pc: u64, end: u64, instruction: Instruction },
-    /// Exits before a block that exceeds the budget.
+    /// Exits before a block that exceeds the budget of a system or of metered code.
     Budget { label: Label, pc: u64, length: u8 },
     /// An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
@@ -103,6 +104,7 @@ pub(super) struct Emitter<'a> {
     /// Guest memory does not start at host address 0, so accesses use the GS segment.
     based: bool,
     counting: Option<&'a Counting>,
+    metered: bool,
     tracing: Option<&'a TracedBlocks>,
     registers: &'a RegisterAccesses,
     system: Option<&'a mut CallOuts<'a>>,
@@ -122,7 +124,7 @@ pub(super) struct Emitter<'a> {
     /// The value and the range distance of the register that the last instruction wrote.
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
-    /// The current block, if it is counted.
+    /// The current block, if it is counted or metered.
     counted: InterruptedBlock,
     /// The address of the current instruction.
     pc: u64,
@@ -139,6 +141,8 @@ pub(crate) struct EmitContext<'a> {
     pub based: bool,
     /// The block counters, if blocks are counted.
     pub counting: Option<&'a Counting>,
+    /// Blocks take their instructions from a budget.
+    pub metered: bool,
     /// The traced blocks, if blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,
     /// Instructions that access device registers.
@@ -155,7 +159,7 @@ pub(crate) type CallOuts<'a> = dyn FnMut(&Instruction, u32) -> u64 + 'a;
 
 /// Emits the code of a region.
 pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted {
-    let EmitContext { trampolines, based, counting, tracing, registers, system, crypto } = context;
+    let EmitContext { trampolines, based, counting, metered, tracing, registers, system, crypto } = context;
     let mut a = Assembler::new();
     let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -170,6 +174,7 @@ pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted 
         trampolines,
         based,
         counting,
+        metered,
         tracing,
         registers,
         system,
@@ -386,19 +391,6 @@ impl Emitter<'_> {
         self.a.jump_if(Condition::NotEqual, label);
         let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention, left });
-    }
-
-    fn count_block(&mut self, block: &RegionBlock) {
-        let length = block.instructions.len();
-        let number = self.counting.and_then(|c| c.add_block(block.start, length));
-        self.counted = InterruptedBlock::default();
-        if let Some(number) = number {
-            self.counted = InterruptedBlock { start: block.start, instructions: length as u64 };
-            self.counted_blocks.push((self.a.position() as u32, self.counted));
-            self.a.op2(Code::Mov_r64_rm64, Register::RAX, field(offset_of!(Cpu, counters)));
-            let slot = MemoryOperand::with_base_displ_size(Register::RAX, 8 * i64::from(number), 1);
-            self.a.op1(Code::Inc_rm64, slot);
-        }
     }
 
     /// A label for code that passes the current instruction to the run loop.

@@ -127,7 +127,8 @@ impl Emitter<'_> {
 
     /// Emits the code for a block that exceeds the budget.
     pub(super) fn return_budget(&mut self, pc: u64, length: u8) {
-        self.a.op2(Code::Add_rm64_imm8, field(offset_of!(Frame, budget)), i64::from(length));
+        let budget = self.budget_field();
+        self.a.op2(Code::Add_rm64_imm8, budget, i64::from(length));
         self.set_pc(pc);
         self.set_reason(ExitReason::Attention);
         self.a.jump(self.spill);
