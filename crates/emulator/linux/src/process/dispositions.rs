@@ -2,7 +2,7 @@
 //! (LoongArch's `struct sigaction` has no restorer).
 
 use longma_locks::IgnorePoison;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
@@ -104,13 +104,14 @@ impl Dispositions {
         Self(Mutex::new(actions))
     }
 
-    /// Sets whether fatal signals are delivered to a thread first, where a debugger sees them, or terminate the process
-    /// at once.
-    pub(crate) fn intercept(&self, intercepted: bool) {
+    /// Sets which fatal signals are delivered to a thread first, where a debugger or a simulation sees them. The others
+    /// terminate the process at once.
+    pub(crate) fn intercept(&self, signals: SignalSet) {
         let actions = self.lock();
-        INTERCEPTED.store(intercepted, Ordering::Relaxed);
+        let before = INTERCEPTED.swap(signals, Ordering::Relaxed);
         for (signal, action) in (1..).zip(actions.iter()) {
-            if ends_process(signal, action.handler) || !intercepted {
+            let is_new = set_of(signal) & signals != 0 && ends_process(signal, action.handler);
+            if is_new || set_of(signal) & before & !signals != 0 {
                 mirror(signal, action);
             }
         }
@@ -163,8 +164,8 @@ impl Dispositions {
     }
 }
 
-/// Set while a debugger intercepts fatal signals.
-static INTERCEPTED: AtomicBool = AtomicBool::new(false);
+/// The fatal signals that are delivered to a thread before they end the process.
+static INTERCEPTED: AtomicU64 = AtomicU64::new(0);
 
 fn ends_process(signal: i32, handler: u64) -> bool {
     handler == SIG_DFL && default_of(signal) == Default::Terminate
@@ -176,7 +177,9 @@ fn mirror(signal: i32, action: &Action) {
         return;
     }
     let disposition = match action.handler {
-        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && ends_process(signal, SIG_DFL) => {
+        SIG_DFL
+            if INTERCEPTED.load(Ordering::Relaxed) & set_of(signal) != 0 && ends_process(signal, SIG_DFL) =>
+        {
             HostDisposition::Call(reception::on_signal)
         }
         SIG_DFL => HostDisposition::Default,

@@ -35,6 +35,7 @@ use crate::stack::StackContents;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::elf::Architecture;
+use longma_guest::host::masks::{SignalSet, set_of};
 use longma_guest::host::{locks::Mutex, resources};
 use longma_guest::{AddressSpace, GuestMemory, Window};
 use socket_names::SocketNames;
@@ -291,7 +292,12 @@ impl Process {
     /// Sets whether a fatal signal is delivered to a thread first, see [`crate::Thread::next_signal`], or terminates
     /// the process at once. For debuggers.
     pub fn intercept_signals(&self, intercepted: bool) {
-        self.dispositions.intercept(intercepted);
+        self.dispositions.intercept(if intercepted { SignalSet::MAX } else { 0 });
+    }
+
+    /// Delivers SIGINT to a thread before it ends the process, so that the process ends in an orderly way.
+    pub fn intercept_interrupt(&self) {
+        self.dispositions.intercept(set_of(libc::SIGINT));
     }
 
     /// The program file, absolute: a guest path inside a root, otherwise a host path.
