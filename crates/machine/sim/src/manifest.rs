@@ -29,6 +29,9 @@ pub struct Manifest {
     pub translation: Option<String>,
     /// The part of the run that was measured.
     pub region: Region,
+    /// The parameters of sampling; `None` if every instruction was timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
 }
 
 /// The machine of a run.
@@ -117,6 +120,7 @@ mod tests {
             seed: 7,
             translation: None,
             region: Region::OfInterest,
+            sampling: None,
         }
     }
 

@@ -54,6 +54,18 @@ impl Histogram {
         self.classes[class] = 1;
     }
 
+    /// Adds the values of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        if self.classes.len() < other.classes.len() {
+            self.classes.resize(other.classes.len(), 0);
+        }
+        self.classes.iter_mut().zip(&other.classes).for_each(|(sum, more)| *sum += more);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = [self.min, other.min].into_iter().flatten().min();
+        self.max = self.max.max(other.max);
+    }
+
     /// Number of recorded values.
     pub const fn count(&self) -> u64 {
         self.count
@@ -126,6 +138,9 @@ pub struct Statistic {
     pub unit: String,
     /// Description in one line.
     pub description: String,
+    /// The 95 % confidence interval, if the value is an estimate from a sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
 }
 
 /// A statistic that cannot be registered.
@@ -181,7 +196,8 @@ impl Statistics {
         if is_group || inside_value || self.entries.contains_key(name) {
             return Err(StatisticsError::Taken(name.into()));
         }
-        let statistic = Statistic { value, unit: unit.into(), description: description.into() };
+        let statistic =
+            Statistic { value, unit: unit.into(), description: description.into(), interval: None };
         self.entries.insert(name.into(), statistic);
         Ok(())
     }
@@ -213,6 +229,13 @@ impl Statistics {
         description: &str,
     ) -> Result<(), StatisticsError> {
         self.insert(name, Value::Rate { numerator, denominator }, unit, description)
+    }
+
+    /// Marks the statistic `name`, if there is one, as an estimate with this 95 % confidence interval.
+    pub fn mark_estimate(&mut self, name: &str, interval: [f64; 2]) {
+        if let Some(statistic) = self.entries.get_mut(name) {
+            statistic.interval = Some(interval);
+        }
     }
 
     /// The statistic `name`.
@@ -271,7 +294,12 @@ impl Statistic {
                 serde_json::json!({ "count": h.count, "mean": h.mean(), "min": h.min, "max": h.max, "classes": classes })
             }
         };
-        serde_json::json!({ "value": value, "unit": self.unit, "description": self.description })
+        let mut object =
+            serde_json::json!({ "value": value, "unit": self.unit, "description": self.description });
+        if let Some(interval) = self.interval {
+            object["interval"] = serde_json::json!(interval);
+        }
+        object
     }
 }
 
@@ -342,6 +370,15 @@ mod tests {
     }
 
     #[test]
+    fn an_estimate_has_an_interval_in_json_and_a_count_has_none() {
+        let mut statistics = sample();
+        statistics.mark_estimate("core0.instructions", [1100.0, 1300.0]);
+        let json = statistics.to_json();
+        assert_eq!(json["core0"]["instructions"]["interval"], serde_json::json!([1100.0, 1300.0]));
+        assert!(json["core1"]["instructions"].get("interval").is_none());
+    }
+
+    #[test]
     fn a_rate_by_nothing_has_no_value() {
         let mut statistics = Statistics::default();
         statistics.rate("ipc", 0.0, 0.0, "instructions/cycle", "nothing ran").unwrap();
@@ -350,6 +387,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_merged_histogram_is_that_of_all_values(
+            left in prop::collection::vec(any::<u64>(), 0..20),
+            right in prop::collection::vec(any::<u64>(), 0..20),
+        ) {
+            let of = |values: &[u64]| {
+                let mut histogram = Histogram::default();
+                values.iter().for_each(|v| histogram.record(*v));
+                histogram
+            };
+            let mut merged = of(&left);
+            merged.merge(&of(&right));
+            prop_assert_eq!(merged, of(&[left, right].concat()));
+        }
+
         #[test]
         fn every_value_falls_into_one_class_that_contains_it(values in prop::collection::vec(any::<u64>(), 1..50)) {
             let mut histogram = Histogram::default();

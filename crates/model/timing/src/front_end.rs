@@ -3,6 +3,8 @@
 //!
 //! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1), for fetch that runs ahead by cycle counts.
 
+use std::ops::AddAssign;
+
 use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 use longma_topology::parts;
@@ -66,6 +68,36 @@ pub struct BranchCounts {
     pub returns_mispredicted: u64,
     /// Taken direct branches that were not in the target buffer.
     pub target_misses: u64,
+}
+
+impl BranchCounts {
+    /// All counts, to scale or to add them.
+    pub fn counts_mut(&mut self) -> [&mut u64; 7] {
+        let Self {
+            conditional,
+            conditional_mispredicted,
+            indirect,
+            indirect_mispredicted,
+            returns,
+            returns_mispredicted,
+            target_misses,
+        } = self;
+        [
+            conditional,
+            conditional_mispredicted,
+            indirect,
+            indirect_mispredicted,
+            returns,
+            returns_mispredicted,
+            target_misses,
+        ]
+    }
+}
+
+impl AddAssign for BranchCounts {
+    fn add_assign(&mut self, mut other: Self) {
+        self.counts_mut().into_iter().zip(other.counts_mut()).for_each(|(sum, more)| *sum += *more);
+    }
 }
 
 /// A branch whose outcome becomes known with the next block.
@@ -570,6 +602,24 @@ impl FrontEnd {
             self.fetched -= self.width;
             self.cycle += 1;
         }
+    }
+
+    /// Trains the predictors with the branch before the block at `start`. No time passes and nothing is counted.
+    pub fn learn_branch(&mut self, start: u64) {
+        let Some(Pending { branch, .. }) = self.pending.take() else { return };
+        let taken = start != self.next;
+        if taken && branch.target != 0 && branch.target != start {
+            return;
+        }
+        let (cycle, fetched, counts) = (self.cycle, self.fetched, self.counts);
+        self.resolve(&branch, taken, start);
+        (self.cycle, self.fetched, self.counts) = (cycle, fetched, counts);
+    }
+
+    /// Notes a fetch of the line of `address`. Returns whether it differs from the line fetched last.
+    pub fn enters_line(&mut self, address: u64) -> bool {
+        let line = self.line_of(address);
+        std::mem::replace(&mut self.last_line, line) != line
     }
 
     /// Ends a block after `executed` instructions. The last one completed at `resolved`.

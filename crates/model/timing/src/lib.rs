@@ -7,6 +7,7 @@ mod branch;
 mod calendar;
 mod counting;
 mod front_end;
+mod functional_warming;
 mod in_order;
 mod measured;
 mod memory_order;

@@ -8,7 +8,7 @@ use longma_trace::{BlockNumber, Blocks, Trace};
 use crate::{
     counting,
     front_end::{self, BranchCounts, FetchOptions},
-    in_order,
+    functional_warming, in_order,
     model_error::ModelError,
     out_of_order,
     program::{self, BlockCounts},
@@ -67,6 +67,18 @@ impl TimingModel {
             Model::Counting(model) => model.drain(trace, blocks, port),
             Model::InOrder(model) => front_end::drain(&mut **model, trace, blocks, port),
             Model::OutOfOrder(model) => front_end::drain(&mut **model, trace, blocks, port),
+        }
+    }
+
+    /// Updates predictors, caches and TLBs with all records of `trace`, without timing them: the core's cycle and its
+    /// CPI stack stay as they are. For the memory system, the instructions execute at one a cycle from `start` on. The
+    /// counts of blocks change; [`reset`](Self::reset) them before counting. The counting model advances, as it has no
+    /// other timing.
+    pub fn warm(&mut self, trace: &Trace, start: Cycle, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+        match &mut self.0 {
+            Model::Counting(model) => model.drain(trace, blocks, port),
+            Model::InOrder(model) => functional_warming::warm(&mut **model, trace, start.0, blocks, port),
+            Model::OutOfOrder(model) => functional_warming::warm(&mut **model, trace, start.0, blocks, port),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The blocks that a model has seen, each decoded on its first execution, and their counts.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::AddAssign};
 
 use longma_loongarch::Class;
 use longma_memory::Source;
@@ -87,6 +87,17 @@ pub(crate) struct Entry {
     pub counts: BlockCounts,
     /// Whether memoization lookups of the block are worth their cost.
     pub lookup_credit: LookupCredit,
+}
+
+impl AddAssign for BlockCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.instructions += other.instructions;
+        self.slots += other.slots;
+        self.misses.iter_mut().zip(other.misses).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        self.fetch_misses = self.fetch_misses.saturating_add(other.fetch_misses);
+        self.mispredicts = self.mispredicts.saturating_add(other.mispredicts);
+    }
 }
 
 impl BlockCounts {

@@ -4,7 +4,7 @@
 
 mod addresses;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use longma_loongarch::Instruction;
 
@@ -111,9 +111,29 @@ impl Trace {
 
     /// Copies the records of `other` without its unused capacity.
     pub fn copy_from(&mut self, other: &Self) {
+        self.copy_part(other, 0..other.used);
+    }
+
+    /// Copies the records in these words of `other`. The range consists of whole records.
+    ///
+    /// # Panics
+    /// If the range exceeds the words in use.
+    pub fn copy_part(&mut self, other: &Self, words: Range<usize>) {
         self.words.clear();
-        self.words.extend_from_slice(&other.words[..other.used]);
-        self.used = other.used;
+        self.words.extend_from_slice(&other.words[..other.used][words]);
+        self.used = self.words.len();
+    }
+
+    /// The shortest sequence of records from word `start` on with at least `instructions` executed instructions, or
+    /// all remaining records. Returns the word behind it and its number of instructions.
+    pub fn first_instructions(&self, start: usize, instructions: u64) -> (usize, u64) {
+        let (mut end, mut executed) = (start, 0);
+        while end < self.used && executed < instructions {
+            let head = self.words[end];
+            executed += (head >> 32) & 0xffff;
+            end += 1 + (head >> 48) as usize;
+        }
+        (end, executed)
     }
 
     /// Number of instructions executed in all records.
@@ -165,5 +185,24 @@ mod tests {
         let mut trace = Trace::default();
         records.iter().for_each(|record| trace.push(record));
         assert!(trace.records().eq(records));
+    }
+
+    #[test]
+    fn a_trace_is_split_into_parts_between_records() {
+        let record = |block, addresses| Record { block: BlockNumber(block), executed: 10, addresses };
+        let records = [record(0, &[1, 2, 3]), record(1, &[]), record(2, &[4]), record(3, &[5, 6])];
+        let mut trace = Trace::default();
+        records.iter().for_each(|record| trace.push(record));
+        let (middle, executed) = trace.first_instructions(0, 11);
+        assert_eq!(
+            (middle, executed),
+            (5, 20),
+            "a part ends behind the record that contains its last instruction"
+        );
+        let (end, executed) = trace.first_instructions(middle, 1000);
+        assert_eq!((end, executed), (trace.words(), 20));
+        let mut part = Trace::default();
+        part.copy_part(&trace, middle..end);
+        assert!(part.records().eq(records[2..].iter().copied()));
     }
 }

@@ -4,6 +4,7 @@ mod contention;
 mod counting;
 mod dataflow;
 mod few_registers;
+mod functional_warming;
 mod in_order;
 mod memory_order;
 mod memory_system;
