@@ -2,10 +2,11 @@
 
 use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use longma_lab::{EditError, MachineEdit, open_machine};
 use longma_runner::simulation::refusals;
 use longma_topology::{
-    BUILTIN, Checked, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text,
-    measure,
+    BUILTIN, Checked, Detail, Machine, Measured, OpenError, Sysfs, Thoroughness, check, differences,
+    discover, draw_svg, draw_text, measure,
 };
 use serde_json::{Value, json};
 use std::error::Error;
@@ -37,6 +38,9 @@ enum MachineCommand {
     Show {
         /// Name of a machine (see `longma machine list`) or path of a machine file.
         machine: String,
+        /// Give a key of the machine another value, such as caches.l2.size=512KiB. May be repeated.
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<MachineEdit>,
         /// Write the drawing to this file as SVG instead of printing it.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
@@ -50,9 +54,19 @@ enum MachineCommand {
         #[arg(long)]
         sources: bool,
         /// Print the machine file with its comments, to start your own from.
-        #[arg(long, conflicts_with_all = ["svg", "every", "width", "sources", "format"])]
+        #[arg(long, conflicts_with_all = ["svg", "every", "width", "sources", "format", "set"])]
         toml: bool,
         /// Output format: a drawing, or all parameters and the layout as JSON.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// List the keys in which two machines differ.
+    Diff {
+        /// Name or path of a machine.
+        first: String,
+        /// Name or path of another machine.
+        second: String,
+        /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
@@ -118,10 +132,11 @@ pub fn run(args: Args) -> Outcome {
     match args.command {
         MachineCommand::List { format } => list(format),
         MachineCommand::Show { machine, toml: true, .. } => print_file(&machine),
-        MachineCommand::Show { machine, svg, every, width, sources, format, toml: false } => {
+        MachineCommand::Show { machine, set, svg, every, width, sources, format, toml: false } => {
             let detail = if every { Detail::Every } else { Detail::Fitting };
-            show(&machine, svg.as_deref(), detail, width.map(usize::from), sources, format)
+            show(&opened(&machine, &set)?, svg.as_deref(), detail, width.map(usize::from), sources, format)
         }
+        MachineCommand::Diff { first, second, format } => diff([&first, &second], format),
         MachineCommand::Check { files, format } => check_files(&files, format),
         MachineCommand::Discover { output, root, format } => describe(output.as_deref(), root, format),
         MachineCommand::Measure { quick, output, format } => {
@@ -191,28 +206,45 @@ fn list(format: Format) -> Outcome {
     print(&table(&rows))
 }
 
+/// The keys in which two machines differ.
+fn diff(names: [&String; 2], format: Format) -> Outcome {
+    let [first, second] = [opened(names[0], &[])?, opened(names[1], &[])?];
+    let differences = differences(&first, &second);
+    if format == Format::Json {
+        return print_json(&json!(differences));
+    }
+    let mut rows = vec![vec!["KEY".into(), names[0].clone(), names[1].clone()]];
+    let shown = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    rows.extend(differences.into_iter().map(|d| vec![d.key, shown(d.first), shown(d.second)]));
+    print(&if rows.len() > 1 { table(&rows) } else { "the machines do not differ\n".into() })
+}
+
+/// Opens a machine with other values for some keys. The error shows all problems of the file.
+fn opened(name: &str, edits: &[MachineEdit]) -> Result<Machine, Box<dyn Error>> {
+    open_machine(name, edits).map_err(|error| match error {
+        EditError::Open(OpenError::Invalid(report)) => {
+            format!("{report}\n\n{}", report.render(columns(), false)).into()
+        }
+        other => other.into(),
+    })
+}
+
 fn show(
-    name: &str,
+    machine: &Machine,
     svg: Option<&Path>,
     detail: Detail,
     width: Option<usize>,
     sources: bool,
     format: Format,
 ) -> Outcome {
-    let machine = Machine::open(name).map_err(|error| match error {
-        longma_topology::OpenError::Invalid(report) => {
-            format!("{report}\n\n{}", report.render(columns(), false))
-        }
-        other => other.to_string(),
-    })?;
     if let Some(path) = svg {
-        write_file(path, &draw_svg(&machine, width.unwrap_or(140), detail))?;
+        write_file(path, &draw_svg(machine, width.unwrap_or(140), detail))?;
         return Ok(ExitCode::SUCCESS);
     }
     if format == Format::Json {
         return print_json(&json!({ "machine": machine.parts(), "layout": machine.layout() }));
     }
-    let mut text = draw_text(&machine, width.unwrap_or_else(columns), detail, colour());
+    let mut text = draw_text(machine, width.unwrap_or_else(columns), detail, colour());
     if sources {
         let mut rows = vec![["SOURCE", "KIND", "TITLE"].map(String::from).to_vec()];
         rows.extend(

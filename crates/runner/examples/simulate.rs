@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS]
-//!     [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N]
+//!     [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE] [--sample PLAN]
+//!     [--max-instructions N]] [--set NAME=VALUE]... [--seed N] [--quantum N]
 //!     [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...
 //! simulate --restore FILE
 //! ```
@@ -26,9 +27,13 @@ use longma_runner::optimizations::Optimizations;
 use longma_runner::schedule::{
     Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig, ThreadSlot, TimingBackend,
 };
-use longma_runner::simulation::{self, Level, Policy, SharedTimingSimulation, TimingSimulation, Warm};
-use longma_runner::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
-use longma_sim::{Duration, Region, Time};
+use longma_runner::simulation::{
+    self, Level, Limits, Policy, SamplingPlan, SharedTimingSimulation, TimingSimulation, Warm,
+};
+use longma_runner::{
+    ConfigurationWords, EarlyStop, Ending, Execution, Node, NodeConfig, ProcessConfig, Report,
+};
+use longma_sim::{Duration, Manifest, ManifestProgram, Region, Time};
 use longma_topology::Machine;
 
 /// A timing model in which an instruction takes one nanosecond.
@@ -82,6 +87,8 @@ struct Wanted {
     /// The number of instructions that warm the models before the region of interest, in millions.
     warm: u64,
     wires: BTreeMap<String, WireEnd>,
+    sampling: Option<SamplingPlan>,
+    max_instructions: Option<u64>,
 }
 
 /// Parses a TCP sender at the remote end of a device's wire.
@@ -96,7 +103,11 @@ fn wire(text: &str) -> Result<(String, WireEnd), String> {
 }
 
 /// The NUMA nodes of a machine's cores, and its model.
-fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedTimingSimulation), String> {
+fn model(
+    machine: Arc<Machine>,
+    wanted: Wanted,
+    stop: &Arc<EarlyStop>,
+) -> Result<(Vec<usize>, SharedTimingSimulation), String> {
     let nodes = TimingSimulation::core_nodes(&machine, 0);
     let config = simulation::TimingSimulationConfig {
         machine,
@@ -104,11 +115,14 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedTim
         level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
         region: if wanted.region { Region::OfInterest } else { Region::Whole },
         warm: Warm::Last(wanted.warm * 1_000_000),
+        sampling: wanted.sampling,
         placement: Policy::default(),
         seed: wanted.seed,
         restored_at: None,
         save: None,
         timeline: None,
+        limits: Limits { instructions: wanted.max_instructions, time: None, stop: Some(stop.clone()) },
+        snapshots: None,
         wires: wanted.wires,
     };
     let simulation = TimingSimulation::new(config).map_err(|error| error.to_string())?;
@@ -152,6 +166,8 @@ fn options() -> Result<Options, String> {
             Some("--seed") => wanted.seed = number()?,
             Some("--level") => wanted.counts_only = text == "cache",
             Some("--warm") => wanted.warm = number()?,
+            Some("--max-instructions") => wanted.max_instructions = Some(number()?),
+            Some("--sample") => wanted.sampling = Some(text.parse()?),
             Some("--wire") => wanted.wires.extend([wire(&text)?]),
             Some("--set") => environment.push(value),
             Some("--statistics") => statistics = Some(PathBuf::from(&value)),
@@ -188,7 +204,10 @@ fn start() -> Result<Never, String> {
     let program = program.ok_or("name a program")?;
     let tracer = options.log.as_ref().map(writer);
     let (seed, magic) = (options.wanted.seed, options.wanted.region);
-    let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted)).transpose()?;
+    let pausable = magic || options.wanted.sampling.is_some();
+    let saver = Saver::new();
+    let stop = EarlyStop::new(saver.clone());
+    let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted, &stop)).transpose()?;
     let (nodes, model) = model.unzip();
     let schedule = SchedulerConfig {
         nodes: nodes.unwrap_or_else(|| (0..options.cores).map(|core| core / 2).collect()),
@@ -211,9 +230,8 @@ fn start() -> Result<Never, String> {
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
         ..ProcessConfig::default()
     };
-    let saver = Saver::new();
     let nanosecond_timing =
-        NanosecondTiming { quantum: options.quantum, save: Mutex::new(options.save), saver: saver.clone() };
+        NanosecondTiming { quantum: options.quantum, save: Mutex::new(options.save), saver };
     let timing_backend: Box<dyn TimingBackend> = match model.clone() {
         Some(model) => Box::new(model),
         None => Box::new(nanosecond_timing),
@@ -221,14 +239,14 @@ fn start() -> Result<Never, String> {
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
-        execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
+        execution: Execution { tracing: true, magic, pausable, ..Execution::default() },
         optimizations: Optimizations::default(),
         translated_bytes: None,
         translation_cache: None,
         simulated: Some(SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
             timing_backend,
-            stop_the_world: Some(saver),
+            stop_the_world: Some(stop),
             seed,
             memory_bytes: 16 << 30,
         })),
@@ -238,20 +256,42 @@ fn start() -> Result<Never, String> {
         None => Node::load(config),
     }
     .map_err(|error| error.to_string())?;
-    node.run(move |_, _| {
+    node.run(move |ending, report| {
         if let (Some(model), Some(path)) = (&model, &options.statistics)
-            && let Err(error) = write_statistics(model, path)
+            && let Err(error) = write_statistics(model, path, ending, report)
         {
             eprintln!("simulate: {error}");
         }
     })
 }
 
-fn write_statistics(model: &SharedTimingSimulation, path: &Path) -> Result<(), String> {
+fn write_statistics(
+    model: &SharedTimingSimulation,
+    path: &Path,
+    ending: Ending,
+    report: &Report<'_>,
+) -> Result<(), String> {
     held(model).finish();
-    let statistics = held(model).statistics().map_err(|error| error.to_string())?;
-    std::fs::write(path, statistics.to_json().to_string())
-        .map_err(|error| format!("{}: {error}", path.display()))
+    let result = held(model).result(manifest(), ending, report);
+    let result = result.map_err(|error| format!("{error}; {}", error.advice()))?.to_json();
+    let object = if result.get("sampling").is_some() { &result } else { &result["statistics"] };
+    std::fs::write(path, object.to_string()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A manifest that names nothing.
+fn manifest() -> Manifest {
+    Manifest {
+        format: Manifest::FORMAT,
+        longma: String::new(),
+        machine: None,
+        program: ManifestProgram { path: String::new(), sha256: String::new(), arguments: Vec::new() },
+        level: "timing".into(),
+        core_model: None,
+        seed: 0,
+        translation: None,
+        region: Region::Whole,
+        sampling: None,
+    }
 }
 
 fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {

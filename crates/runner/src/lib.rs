@@ -4,6 +4,7 @@
 pub mod checkpoint;
 mod cores;
 pub mod devices;
+mod early_stop;
 mod ending;
 mod engine;
 mod gdb;
@@ -18,6 +19,7 @@ pub mod symbols;
 mod thread_loop;
 mod translated;
 
+pub use early_stop::{EarlyStop, StopReason};
 pub use ending::Ending;
 pub use gdb::Debugger;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};

@@ -167,10 +167,12 @@ impl Node {
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, threads } = self;
         shared.set_end_callback(Box::new(finish));
-        if let Some(simulated) = shared.cores.simulated()
-            && simulated.scheduler.start(shared.cores.process()).is_err()
-        {
-            end(&shared, Ending::Signal(libc::SIGKILL));
+        if let Some(simulated) = shared.cores.simulated() {
+            // So that an interrupted run reports its statistics.
+            shared.cores.process().intercept_interrupt();
+            if simulated.scheduler.start(shared.cores.process()).is_err() {
+                end(&shared, Ending::Signal(libc::SIGKILL));
+            }
         }
         let mut threads = threads.into_iter();
         if let Some((mut thread, mut core)) = threads.next() {

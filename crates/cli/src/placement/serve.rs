@@ -13,7 +13,6 @@ use longma_placement_service::{
     Access, AllInOne, Client, Log, Options, default_data_dir, fleet_file, serve as run_service,
 };
 use longma_text::sanitize;
-use longma_topology::Machine;
 use std::error::Error;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -57,6 +56,9 @@ struct HostArguments {
     /// Take the host's topology from this machine instead (see `longma machine list`). Needs --hypervisor fake.
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
+    /// Give a key of the machine another value, such as chips.cpu.count=2. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", requires = "machine")]
+    set: Vec<longma_lab::MachineEdit>,
     /// Keep simulated virtual machines in this directory across restarts. Needs --hypervisor fake.
     #[arg(long, value_name = "FOLDER")]
     domains: Option<PathBuf>,
@@ -234,7 +236,7 @@ impl HostArguments {
         if self.kind() != Kind::Fake {
             return Err("--machine replaces the host's topology, which needs --hypervisor fake".into());
         }
-        let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
+        let mut host = Host::of_machine(&longma_lab::open_machine(machine, &self.set)?, &name)?;
         host.reserved = reserved;
         if let Some(reserve) = &self.reserved_memory {
             reserve.apply(&mut host)?;

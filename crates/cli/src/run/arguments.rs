@@ -12,10 +12,14 @@ use longma_runner::{
     KeptLimit,
     descriptors::Limit,
     optimizations::Optimizations,
-    simulation::{WARMED_INSTRUCTIONS, Warm},
+    simulation::{SamplingPlan, WARMED_INSTRUCTIONS, Warm},
     timing::ModelKind,
     x86_features::Features,
 };
+
+use longma_lab::{MachineEdit, with_space};
+use longma_sim::Duration;
+use longma_topology::units::{Time, UnitError};
 
 use super::{descriptors, failure::Failure, listing};
 
@@ -63,6 +67,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) machine: Option<String>,
 
+    /// Give a key of the machine another value, such as caches.l2.size=512KiB. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<MachineEdit>,
+
     /// How much is modelled.
     #[arg(long, value_enum, default_value_t)]
     pub(super) level: Level,
@@ -81,6 +89,37 @@ pub struct Arguments {
     /// region through the caches as it runs, for programs that use devices.
     #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = WarmUp::default())]
     pub(super) warm: WarmUp,
+
+    /// Time a sample of the program, and estimate the rest with a confidence interval.
+    ///
+    /// For level `timing` and programs with one thread. PLAN is a comma-separated list of every=N, unit=N, detail=N and
+    /// warm=N|all, numbers of instructions: every `every` instructions, `unit` are measured, after `detail` that are
+    /// timed but not measured and `warm` that update only caches, TLBs and predictors. The defaults are
+    /// every=200k,unit=10k,detail=4k,warm=all.
+    #[arg(
+        long,
+        value_name = "PLAN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["roi", "trace", "checkpoint", "restore"]
+    )]
+    pub(super) sample: Option<SamplingPlan>,
+
+    /// End the run after this many counted instructions.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) max_instructions: Option<u64>,
+
+    /// End the run after this much counted simulated time, for example 10ms.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(super) max_time: Option<Duration>,
+
+    /// Write the statistics so far after every N counted instructions, one JSON object a line.
+    ///
+    /// The file is that of --stats-out with the extension `jsonl`.
+    #[arg(long, value_name = "N", requires = "stats_out", conflicts_with = "sample",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) stats_every: Option<u64>,
 
     /// Write all statistics to this file, as JSON, and the machine with all defaults to a file next to it.
     #[arg(long, value_name = "FILE")]
@@ -340,6 +379,12 @@ fn parse_stack_offset(text: &str) -> Result<u64, String> {
         Ok(bytes) if bytes % 16 == 0 && bytes <= MAX_STACK_OFFSET => Ok(bytes),
         _ => Err(format!("give a multiple of 16 up to {MAX_STACK_OFFSET}")),
     }
+}
+
+/// Parses a time such as `10ms` or `10 ms`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time: Time = with_space(text).parse().map_err(|error: UnitError| error.to_string())?;
+    if time.ps() == 0 { Err("give more than 0".into()) } else { Ok(Duration::from_ps(time.ps())) }
 }
 
 fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {

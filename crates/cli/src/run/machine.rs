@@ -1,5 +1,6 @@
 //! Reads the machine given to `longma run`. `longma_runner::ObservedMachine` derives what the program sees of it.
 
+use longma_lab::{EditError, MachineEdit, open_machine};
 use longma_runner::ObservedMachine;
 use longma_topology::{Machine, OpenError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,14 +10,16 @@ use super::failure::Failure;
 /// Machine of simulated runs without --machine.
 pub const DEFAULT: &str = "loongson-3a5000";
 
-/// Reads a machine by name or file.
+/// Reads a machine by name or file and gives some keys other values.
 ///
 /// # Errors
-/// Fails if it does not exist or its file has errors.
-pub fn read(name: &str) -> Result<Machine, Failure> {
-    Machine::open(name).map_err(|error| {
+/// Fails if it does not exist, its file has errors, or it cannot have these values.
+pub fn read(name: &str, edits: &[MachineEdit]) -> Result<Machine, Failure> {
+    open_machine(name, edits).map_err(|error| {
         let advice = match &error {
-            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all problems"),
+            EditError::Open(OpenError::Invalid(_)) => {
+                format!("`longma machine check {name}` shows all problems")
+            }
             _ => String::new(),
         };
         Failure::own(&error.to_string(), &advice)

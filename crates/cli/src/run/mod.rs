@@ -22,7 +22,6 @@ mod wires;
 use std::{fs::OpenOptions, io::IsTerminal, process::ExitCode, sync::Arc};
 
 use longma_runner::{Debugger, Node, NodeConfig, Sink};
-use longma_workloads::program::HOST_FAULT_STATUS;
 
 pub use arguments::Arguments;
 use arguments::Level;
@@ -115,9 +114,9 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     longma_runner::descriptors::apply_guest_limit();
     node.run(move |ending, report| match &outcome {
         Some(outcome) => {
-            if outcome.finish(ending, report, &messages).is_err() {
+            if let Err(failed) = outcome.finish(ending, report, &messages) {
                 // Do not exit with the program's status: the run would appear to have its results.
-                std::process::exit(HOST_FAULT_STATUS.into());
+                std::process::exit(failed.0.into());
             }
         }
         None => reports.print(ending, report, &messages),

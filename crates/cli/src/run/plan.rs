@@ -75,7 +75,10 @@ impl Plan {
         let argv = program_arguments(&arguments)?;
         let simulates = arguments.simulates();
         let name = arguments.machine.as_deref().or(simulates.then_some(machine::DEFAULT));
-        let modelled = name.map(machine::read).transpose()?;
+        if name.is_none() && !arguments.set.is_empty() {
+            return Err(Failure::own("--set needs a machine to change", "add --machine or --level timing"));
+        }
+        let modelled = name.map(|name| machine::read(name, &arguments.set)).transpose()?;
         let attends =
             !simulates && modelled.as_ref().is_some_and(|machine| attends_devices(&arguments, machine));
         if !simulates {
@@ -99,7 +102,7 @@ impl Plan {
             counting: reports.any(),
             tracing: is_modelled,
             magic: simulates,
-            pausable: arguments.roi || attends,
+            pausable: arguments.roi || arguments.sample.is_some() || attends,
             ..Execution::default()
         };
         let translation = TranslationPlan {
@@ -172,6 +175,9 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
     let refused = [
         ("--core", arguments.core.is_some()),
         ("--roi", arguments.roi),
+        ("--sample", arguments.sample.is_some()),
+        ("--max-instructions", arguments.max_instructions.is_some()),
+        ("--max-time", arguments.max_time.is_some()),
         ("--stats-out", arguments.stats_out.is_some()),
         ("--trace", arguments.trace.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),

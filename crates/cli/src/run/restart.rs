@@ -37,6 +37,9 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--profile-out", arguments.profile_out.as_deref().map(path));
     let machine = arguments.machine.as_deref().map(Path::new);
     option("--machine", machine.map(|name| if name.exists() { path(name) } else { name.into() }));
+    for edit in &arguments.set {
+        option("--set", Some(edit.to_string().into()));
+    }
     option("--format", (arguments.format == Format::Json).then(|| "json".into()));
     for wire in &arguments.wire {
         option("--wire", Some(wire.into()));

@@ -14,23 +14,24 @@ use std::{
 
 use longma_runner::optimizations::Optimizations;
 use longma_runner::{
-    Ending, ProcessConfig, Report, Sink,
+    EarlyStop, Ending, ProcessConfig, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,
     devices::WireEnd,
     schedule::{CoreSet, Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig},
     simulation::{
-        self, Policy, Save, SharedTimingSimulation, Timeline, TimingSimulation, TimingSimulationConfig, Warm,
+        self, Limits, Policy, SamplingPlan, Save, SharedTimingSimulation, Snapshots, Timeline,
+        TimingSimulation, TimingSimulationConfig, Warm,
     },
 };
-use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
+use longma_sim::{Duration, Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
 use longma_topology::Machine;
-use longma_workloads::program::HOST_FAULT_WORDS;
+use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 use super::{
     arguments::{Arguments, CoreModel, Format, Level},
     descriptors::Messages,
-    failure::Failure,
+    failure::{Failure, OWN_FAILURE},
     placement, summary, wires,
 };
 
@@ -75,6 +76,10 @@ pub struct SimulatedRun {
     level: simulation::Level,
     region: Region,
     warm: Warm,
+    sampling: Option<SamplingPlan>,
+    max_instructions: Option<u64>,
+    max_time: Option<Duration>,
+    stats_every: Option<u64>,
     placement: Policy,
     wires: BTreeMap<String, WireEnd>,
     /// The cores that the program may use; `None` for all.
@@ -104,6 +109,10 @@ impl SimulatedRun {
             level: level(arguments),
             region: if arguments.roi { Region::OfInterest } else { Region::Whole },
             warm: arguments.warm.0,
+            sampling: arguments.sample,
+            max_instructions: arguments.max_instructions,
+            max_time: arguments.max_time,
+            stats_every: arguments.stats_every,
             placement: placement::policy(arguments.numa.as_deref())?,
             wires: wires::parse(&arguments.wire)?,
             allowed: cpu.map(|list| allowed_cores(list, &machine, cores)).transpose()?,
@@ -129,6 +138,7 @@ impl SimulatedRun {
         report: &Sink,
     ) -> Result<(SimulatedProcess, Outcome), Failure> {
         let saver = Saver::new();
+        let stop = EarlyStop::new(saver.clone());
         let is_asked = Arc::new(AtomicBool::new(false));
         let simulation = modelled(TimingSimulationConfig {
             machine: self.machine.clone(),
@@ -136,11 +146,18 @@ impl SimulatedRun {
             level: self.level,
             region: self.region,
             warm: self.warm,
+            sampling: self.sampling,
             placement: self.placement.clone(),
             seed: self.seed,
             restored_at: checkpoint.map(Checkpoint::time),
             save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, report)),
             timeline: self.trace.as_deref().map(open_trace).transpose()?,
+            limits: Limits {
+                instructions: self.max_instructions,
+                time: self.max_time,
+                stop: Some(stop.clone()),
+            },
+            snapshots: self.snapshots()?,
             wires: self.wires.clone(),
         })?;
         let manifest = self.manifest(process, &simulation)?;
@@ -153,7 +170,7 @@ impl SimulatedRun {
         let simulated = SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
             timing_backend: Box::new(simulation.clone()),
-            stop_the_world: Some(saver),
+            stop_the_world: Some(stop),
             seed: self.seed,
             memory_bytes,
         });
@@ -169,6 +186,15 @@ impl SimulatedRun {
             process: std::process::id(),
         };
         Ok((simulated, outcome))
+    }
+
+    /// The file of `--stats-every`, opened.
+    fn snapshots(&self) -> Result<Option<Snapshots>, Failure> {
+        let (Some(every), Some(path)) = (self.stats_every, &self.stats_out) else { return Ok(None) };
+        let path = path.with_extension("jsonl");
+        let file = File::create(&path).and_then(|file| descriptors::move_to_reserved(file.into()));
+        let file = file.map_err(|error| Failure::host(&format!("write to {}", path.display()), &error))?;
+        Ok(Some(Snapshots::new(every, Box::new(io::BufWriter::new(File::from(file))))))
     }
 
     /// What the result states about the run of `process`.
@@ -193,6 +219,7 @@ impl SimulatedRun {
             seed: self.seed,
             translation: (self.translation != Optimizations::default()).then(|| self.translation.to_string()),
             region: self.region,
+            sampling: self.sampling.map(|plan| plan.to_string()),
         })
     }
 }
@@ -228,11 +255,14 @@ impl DeviceRun {
             level: simulation::Level::Functional,
             region: Region::Whole,
             warm: Warm::Last(0),
+            sampling: None,
             placement: Policy::default(),
             seed,
             restored_at: None,
             save: None,
             timeline: None,
+            limits: Limits::default(),
+            snapshots: None,
             wires,
         })?;
         Ok(SimulatedProcess::new(SimulatedProcessConfig {
@@ -272,9 +302,10 @@ fn refuse_other_levels_options(arguments: &Arguments) -> Result<(), Failure> {
             "leave it out: the summary and --stats-out have the figures of a simulated run",
         ));
     }
-    if arguments.core.is_some() && arguments.level == Level::Cache {
+    let of_timing = [("--core", arguments.core.is_some()), ("--sample", arguments.sample.is_some())];
+    if let Some((option, _)) = of_timing.iter().find(|(_, given)| *given && arguments.level == Level::Cache) {
         return Err(Failure::own(
-            "--core is for level `timing` only: level `cache` times no core",
+            &format!("{option} is for level `timing` only: level `cache` times no core"),
             "leave it out, or give --level timing",
         ));
     }
@@ -349,9 +380,9 @@ fn remove_made(path: &Path) {
     let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
 
-/// A requested result could not be written.
+/// A requested result does not exist or could not be written. Contains the exit status.
 #[derive(Debug)]
-pub struct NotWritten;
+pub struct NotWritten(pub u8);
 
 impl Outcome {
     /// The statistics of the run, before anything is counted.
@@ -368,7 +399,8 @@ impl Outcome {
     /// Prints the summary and writes the files. Errors are printed.
     ///
     /// # Errors
-    /// Fails if the file of `--trace` or `--stats-out` could not be written completely.
+    /// Fails if a sampled run has no result, or if the file of `--trace` or `--stats-out` could not be written
+    /// completely.
     pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) -> Result<(), NotWritten> {
         if std::process::id() != self.process {
             return Ok(());
@@ -378,7 +410,13 @@ impl Outcome {
         simulation.finish();
         if let Err(error) = simulation.finish_timeline() {
             messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_WORDS}"));
-            written = Err(NotWritten);
+            written = Err(NotWritten(HOST_FAULT_STATUS));
+        }
+        if let Err(error) = simulation.finish_snapshots() {
+            messages.line(&format!(
+                "longma: cannot write the file of --stats-every: {error}; {HOST_FAULT_WORDS}"
+            ));
+            written = Err(NotWritten(HOST_FAULT_STATUS));
         }
         if self.region == Region::OfInterest && simulation.regions() == 0 {
             messages.line(
@@ -396,8 +434,8 @@ impl Outcome {
         let result = match simulation.result(self.manifest.clone(), ending, report) {
             Ok(result) => result,
             Err(error) => {
-                messages.line(&format!("longma: the statistics are inconsistent: {error}"));
-                return written;
+                messages.line(&format!("longma: no result: {error}; {}", error.advice()));
+                return Err(NotWritten(OWN_FAILURE));
             }
         };
         match (self.quiet, self.format) {
@@ -412,7 +450,7 @@ impl Outcome {
                 "longma: cannot write the result to {}: {error}; {HOST_FAULT_WORDS}",
                 path.display()
             ));
-            written = Err(NotWritten);
+            written = Err(NotWritten(HOST_FAULT_STATUS));
         }
         written
     }

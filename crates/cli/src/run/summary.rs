@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use longma_runner::{
-    simulation::{FunctionTime, RunResult, Traffic},
+    Ending,
+    simulation::{Estimate, FunctionTime, RunResult, SamplingReport, Traffic},
     timing::Cause,
 };
 use longma_sim::Value;
@@ -40,6 +41,11 @@ fn head(result: &RunResult, to: &mut String) {
     let machine = manifest.machine.as_ref().map_or("", |machine| &machine.name);
     let model = manifest.core_model.as_ref().map(|model| format!(", {model}")).unwrap_or_default();
     line!(to, "{:<14}{machine}, level {}{model}", "machine", manifest.level);
+    match (result.stopped, result.ending) {
+        (Some(reason), _) => line!(to, "{:<14}before its end: {reason}", "stopped"),
+        (None, Ending::Signal(signal)) => line!(to, "{:<14}by signal {signal}", "stopped"),
+        (None, Ending::Exit(_)) => {}
+    }
     let summary = &result.summary;
     let cores = if summary.cores == 1 { "1 core".into() } else { format!("{} cores", summary.cores) };
     line!(to, "{:<14}{} on {cores}{}", "instructions", grouped(summary.instructions), source(result));
@@ -47,6 +53,9 @@ fn head(result: &RunResult, to: &mut String) {
         line!(to, "{:<14}{}", "time", summary.time);
         line!(to, "{:<14}{}", "cycles", grouped(summary.busy_cycles.round() as u64));
         line!(to, "{:<14}{:.3}", "IPC", summary.instructions as f64 / summary.busy_cycles.max(1.0));
+    }
+    if let Some(sampling) = &result.sampling {
+        sampled(sampling, to);
     }
     if let Some(branches) = &summary.branches {
         let all = branches.conditional + branches.indirect + branches.returns;
@@ -62,6 +71,23 @@ fn head(result: &RunResult, to: &mut String) {
             1000.0 * missed as f64 / summary.instructions.max(1) as f64,
         );
     }
+}
+
+/// How the figures were estimated, and how far the most important ones may be off.
+fn sampled(sampling: &SamplingReport, to: &mut String) {
+    let SamplingReport { units, measured_instructions, instructions, cpi, cycles, .. } = sampling;
+    let half = |estimate: &Estimate| (estimate.high - estimate.low) / 2.0;
+    let share = percent(*measured_instructions as f64, *instructions as f64);
+    line!(to, "{:<14}estimated from {} units, {share:.2} % of the instructions", "sample", grouped(*units));
+    line!(
+        to,
+        "{:<14}{:.4} ± {:.4} ({:.2} %), with 95 % confidence",
+        "CPI",
+        cpi.value,
+        half(cpi),
+        100.0 * cpi.relative_error()
+    );
+    line!(to, "{:<14}{} to {}", "cycles", grouped(cycles.low as u64), grouped(cycles.high as u64));
 }
 
 /// The number of source instructions, if the program was translated.

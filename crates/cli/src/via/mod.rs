@@ -86,6 +86,9 @@ struct NicOptions {
     /// Machine of the modelled NICs (bvia, myvia).
     #[arg(long, value_name = "NAME|FILE", default_value = "piii-myrinet")]
     machine: String,
+    /// Give a key of the machine another value, such as caches.l2.size=512KiB. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<longma_lab::MachineEdit>,
     /// Keep names in this directory, for shared memory.
     ///
     /// Only its owner may have write permission, so that no other user's process can take a name.
@@ -262,7 +265,7 @@ impl NicOptions {
     }
 
     fn machine(&self) -> Result<Machine, Box<dyn Error>> {
-        Ok(Machine::open(&self.machine)?)
+        Ok(longma_lab::open_machine(&self.machine, &self.set)?)
     }
 }
 

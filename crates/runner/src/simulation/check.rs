@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longma_sim::Region;
 use longma_topology::Machine;
 
-use super::{Level, Policy, SimulationError, TimingSimulation, TimingSimulationConfig, Warm};
+use super::{Level, Limits, Policy, SimulationError, TimingSimulation, TimingSimulationConfig, Warm};
 
 /// The errors of simulating the first host of `machine` at any level, without duplicates.
 pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
@@ -19,11 +19,14 @@ pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
             level,
             region: Region::Whole,
             warm: Warm::Last(0),
+            sampling: None,
             placement: Policy::default(),
             seed: 0,
             restored_at: None,
             save: None,
             timeline: None,
+            limits: Limits::default(),
+            snapshots: None,
             wires: BTreeMap::new(),
         }) else {
             continue;

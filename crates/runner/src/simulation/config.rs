@@ -9,7 +9,11 @@ use longma_sim::{ClockError, Region, Time};
 use longma_timing::{ModelError, ModelKind};
 use longma_topology::Machine;
 
-use super::timeline::Timeline;
+use super::{
+    limits::{Limits, Snapshots},
+    sampling::SamplingPlan,
+    timeline::Timeline,
+};
 use crate::devices::{DevicesError, WireEnd};
 
 /// The default number of instructions that warm the models before a region of interest. Each occupies about seven bytes
@@ -66,6 +70,8 @@ pub struct TimingSimulationConfig {
     pub region: Region,
     /// How to warm the models before the region of interest.
     pub warm: Warm,
+    /// Which instructions are timed; `None` for all. For level `timing`, whole runs and programs with one thread.
+    pub sampling: Option<SamplingPlan>,
     /// The page placement policy.
     pub placement: Policy,
     /// The seed of all random numbers.
@@ -76,6 +82,10 @@ pub struct TimingSimulationConfig {
     pub save: Option<Save>,
     /// The trace to write, if any.
     pub timeline: Option<Timeline>,
+    /// When the run ends before its program.
+    pub limits: Limits,
+    /// Statistics to write while the program runs, if any.
+    pub snapshots: Option<Snapshots>,
     /// The remote ends of the wires of Ethernet devices, by device name.
     pub wires: BTreeMap<String, WireEnd>,
 }

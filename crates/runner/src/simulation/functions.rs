@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use longma_memory::Source;
-use longma_timing::TimingModel;
+use longma_timing::BlockCounts;
+use longma_trace::BlockNumber;
 use serde::Serialize;
 
 use crate::symbols::{CodeLocation, Symbols};
@@ -32,25 +33,22 @@ pub struct FunctionTime {
 }
 
 /// The costs of all functions, in descending order of cycles, then of instructions (the only criterion at level
-/// `cache`).
+/// `cache`). Each block has the width of the core that executed it.
 pub(super) fn by_function<'a>(
-    models: impl Iterator<Item = &'a TimingModel>,
-    start_of: impl Fn(longma_trace::BlockNumber) -> u64,
+    blocks: impl Iterator<Item = (BlockNumber, &'a BlockCounts, u64)>,
+    start_of: impl Fn(BlockNumber) -> u64,
     symbols: &Symbols,
 ) -> Vec<FunctionTime> {
     let mut functions: HashMap<CodeLocation, FunctionTime> = HashMap::new();
-    for model in models {
-        let width = model.stack().map_or(1, |stack| stack.width()) as f64;
-        for (number, counts) in model.blocks() {
-            let place = symbols.find(start_of(number));
-            let function = functions.entry(place).or_insert_with_key(FunctionTime::nothing);
-            function.instructions += counts.instructions;
-            function.cycles += counts.slots as f64 / width;
-            function.fetch_misses += u64::from(counts.fetch_misses);
-            function.mispredicts += u64::from(counts.mispredicts);
-            for (sum, misses) in function.misses.iter_mut().zip(&counts.misses[1..]) {
-                *sum += u64::from(*misses);
-            }
+    for (number, counts, width) in blocks {
+        let place = symbols.find(start_of(number));
+        let function = functions.entry(place).or_insert_with_key(FunctionTime::nothing);
+        function.instructions += counts.instructions;
+        function.cycles += counts.slots as f64 / width as f64;
+        function.fetch_misses += u64::from(counts.fetch_misses);
+        function.mispredicts += u64::from(counts.mispredicts);
+        for (sum, misses) in function.misses.iter_mut().zip(&counts.misses[1..]) {
+            *sum += u64::from(*misses);
         }
     }
     let mut functions: Vec<_> = functions.into_values().collect();

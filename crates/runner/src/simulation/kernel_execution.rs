@@ -109,9 +109,11 @@ impl TimingSimulation {
         }
     }
 
-    /// Whether first accesses to pages are modelled. They are only known if the program is counted from its beginning.
+    /// Whether first accesses to pages are modelled. They are only known if every instruction is counted.
     fn faults(&self) -> bool {
-        let counts_all = self.config.region == Region::Whole && self.config.restored_at.is_none();
+        let counts_all = self.config.region == Region::Whole
+            && self.config.restored_at.is_none()
+            && self.config.sampling.is_none();
         counts_all
             && self.phase == Phase::Counted
             && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO

@@ -6,8 +6,10 @@ mod check;
 mod config;
 mod functions;
 mod kernel_execution;
+mod limits;
 mod quantum;
 mod result;
+mod sampling;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -37,8 +39,11 @@ pub use check::refusals;
 pub use config::{Level, Save, SimulationError, TimingSimulationConfig, WARMED_INSTRUCTIONS, Warm};
 pub use functions::FunctionTime;
 use kernel_execution::KernelCounts;
+pub use limits::{Limits, Snapshots};
 pub use longma_memory::{Traffic, placement::Policy};
-pub use result::{RunResult, Summary};
+pub use result::{ResultError, RunResult, Summary};
+use sampling::Sampler;
+pub use sampling::{Estimate, MIN_UNITS, SamplingError, SamplingPlan, SamplingReport};
 pub use timeline::{Timeline, TraceWriter};
 use warming::{Warming, shifted};
 
@@ -96,6 +101,8 @@ pub struct TimingSimulation {
     kernel: Arc<Kernel>,
     phase: Phase,
     warming: Warming,
+    /// Selects the instructions that are timed, unless all are.
+    sampler: Option<Box<Sampler>>,
     /// The start of the current counting period, and the total length of the previous ones.
     counted_since: Time,
     counted_before: Duration,
@@ -166,8 +173,10 @@ impl TimingSimulation {
             }
         }
         let start = config.restored_at.unwrap_or_default();
-        Ok(Self {
+        let mut sampler = config.sampling.map(|plan| Box::new(Sampler::new(plan, config.seed)));
+        let mut simulation = Self {
             warming: Warming::new(warmed),
+            sampler: None,
             config,
             memory,
             devices,
@@ -179,7 +188,12 @@ impl TimingSimulation {
             regions: u32::from(start > Time::ZERO),
             threads: 0,
             end: start,
-        })
+        };
+        if let Some(sampler) = &mut sampler {
+            simulation.begin_sampling(sampler);
+        }
+        simulation.sampler = sampler;
+        Ok(simulation)
     }
 
     /// The NUMA node of each core.
@@ -189,6 +203,11 @@ impl TimingSimulation {
 
     /// Runs the trace through the core's model, or adds its length to the core's time if instructions are not counted.
     fn account(&mut self, number: usize, guest: &mut Core) {
+        if let Some(mut sampler) = self.sampler.take() {
+            self.account_sampled(number, guest, &mut sampler);
+            self.sampler = Some(sampler);
+            return;
+        }
         let core = &mut self.cores[number];
         match self.phase {
             Phase::Counted => {
@@ -370,14 +389,21 @@ impl TimingSimulation {
     /// The result of a run that has ended.
     ///
     /// # Errors
-    /// Two parts of the model use the same statistic name, which is a bug in the models.
+    /// A sampled run cannot be estimated; or two parts of the model use the same statistic name, which is a bug in the
+    /// models.
     pub fn result(
         &self,
         manifest: Manifest,
         ending: Ending,
         report: &Report<'_>,
-    ) -> Result<RunResult, StatisticsError> {
-        let models = self.cores.iter().map(|core| &core.model);
+    ) -> Result<RunResult, ResultError> {
+        if let Some(sampler) = &self.sampler {
+            return Ok(self.sampled_result(sampler, manifest, ending, report)?);
+        }
+        let blocks = self.cores.iter().flat_map(|core| {
+            let width = core.model.stack().map_or(1, |stack| stack.width());
+            core.model.blocks().map(move |(number, counts)| (number, counts, width))
+        });
         let start_of = |number| report.source_address(report.code().traced_block(number).start);
         let source = report.is_translated().then(|| report.source(&result::executed(self, report))).flatten();
         let mut statistics = self.statistics()?;
@@ -389,7 +415,9 @@ impl TimingSimulation {
             summary: Summary::of(self),
             traffic: self.memory.traffic(),
             statistics,
-            functions: functions::by_function(models, start_of, &report.symbols()),
+            functions: functions::by_function(blocks, start_of, &report.symbols()),
+            sampling: None,
+            stopped: self.stopped(),
         })
     }
 

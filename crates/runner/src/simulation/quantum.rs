@@ -7,7 +7,7 @@ use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::Time;
 
-use super::{Phase, TimingSimulation};
+use super::{Phase, SamplingError, TimingSimulation};
 use crate::schedule::ThreadSlot;
 
 /// Trace words in a quantum of a single-threaded program.
@@ -36,11 +36,18 @@ impl TimingSimulation {
     /// Executes `guest` for a quantum and accounts for it in the models.
     pub(super) fn run_quantum(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
         self.threads = self.threads.max(slot.thread.0 as usize + 1);
+        if self.threads > 1 {
+            self.refuse_sampling(SamplingError::Threads);
+        }
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
         // Without a trace there are no quanta, which is only allowed if no other thread or event is waiting.
         let warms = !self.warming.is_off() || self.cores[slot.core].warmer.is_some();
-        guest.set_tracing(self.phase == Phase::Counted || !slot.alone || warms);
-        let words = self.words_to_event(words, slot);
+        if self.sampler.is_some() {
+            self.prepare_sampled(guest, slot.alone);
+        } else {
+            guest.set_tracing(self.phase == Phase::Counted || !slot.alone || warms);
+        }
+        let words = self.words_to_limit(self.words_to_event(words, slot));
         guest.set_quantum(words);
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(slot);
@@ -70,6 +77,7 @@ impl TimingSimulation {
         guest.clear_trace();
         self.memory.end_turn(slot.core, time);
         self.end = self.end.max(time);
+        self.heed_limits(time);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
             timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
@@ -156,6 +164,7 @@ impl TimingSimulation {
             return trapped;
         }
         guest.note_register_access();
+        self.refuse_sampling(SamplingError::Devices);
         let at = self.time(slot.core, slot.start);
         let took = match self.devices.execute(&mut self.memory, guest.cpu(), slot.core, at) {
             Ok(took) => took,

@@ -7,8 +7,8 @@ use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
 use longma_timing::{BranchCounts, Cause};
 use serde_json::{Value, json};
 
-use super::{FunctionTime, TimingSimulation};
-use crate::{Ending, Report};
+use super::{FunctionTime, SamplingError, SamplingReport, TimingSimulation};
+use crate::{Ending, Report, StopReason};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -49,14 +49,9 @@ impl Summary {
             cores: ran.len(),
             stack,
             branches: branches.map(|counts| {
-                counts.into_iter().fold(BranchCounts::default(), |sum, one| BranchCounts {
-                    conditional: sum.conditional + one.conditional,
-                    conditional_mispredicted: sum.conditional_mispredicted + one.conditional_mispredicted,
-                    indirect: sum.indirect + one.indirect,
-                    indirect_mispredicted: sum.indirect_mispredicted + one.indirect_mispredicted,
-                    returns: sum.returns + one.returns,
-                    returns_mispredicted: sum.returns_mispredicted + one.returns_mispredicted,
-                    target_misses: sum.target_misses + one.target_misses,
+                counts.into_iter().fold(BranchCounts::default(), |mut sum, one| {
+                    sum += one;
+                    sum
                 })
             }),
         }
@@ -105,6 +100,27 @@ pub(super) fn add_source(
     to.count("run.source_instructions", instructions, "instructions", "of the program's instruction set")
 }
 
+/// Why a run has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// Two parts of the model use the same statistic name, which is a bug in the models.
+    #[error("the statistics are inconsistent: {0}")]
+    Statistics(#[from] StatisticsError),
+    /// A sampled run cannot be estimated.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+}
+
+impl ResultError {
+    /// What the user can do; empty if there is nothing.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Statistics(_) => String::new(),
+            Self::Sampling(error) => error.advice(),
+        }
+    }
+}
+
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
@@ -122,6 +138,10 @@ pub struct RunResult {
     pub statistics: Statistics,
     /// The cost of each function.
     pub functions: Vec<FunctionTime>,
+    /// How the other figures were estimated, if the run was sampled.
+    pub sampling: Option<SamplingReport>,
+    /// Why the run ended before its program, if it did.
+    pub stopped: Option<StopReason>,
 }
 
 impl RunResult {
@@ -131,12 +151,19 @@ impl RunResult {
             Ending::Exit(status) => json!({ "exit": status }),
             Ending::Signal(signal) => json!({ "signal": signal }),
         };
-        json!({
+        let mut object = json!({
             "format": FORMAT,
             "manifest": self.manifest,
             "ending": ending,
             "statistics": self.statistics.to_json(),
             "functions": self.functions,
-        })
+        });
+        if let Some(sampling) = &self.sampling {
+            object["sampling"] = json!(sampling);
+        }
+        if let Some(reason) = self.stopped {
+            object["stopped"] = json!(reason);
+        }
+        object
     }
 }

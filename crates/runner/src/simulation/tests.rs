@@ -16,11 +16,14 @@ fn simulation(kind: ModelKind) -> TimingSimulation {
         level: Level::Timing(Some(kind)),
         region: Region::Whole,
         warm: Warm::Last(0),
+        sampling: None,
         placement: Policy::default(),
         seed: 1,
         restored_at: None,
         save: None,
         timeline: None,
+        limits: Limits::default(),
+        snapshots: None,
         wires: BTreeMap::new(),
     })
     .unwrap()

@@ -108,6 +108,13 @@ impl Program {
                     or the caches by `all`; 20, as in `longma run`, if empty",
             ),
             parameter(
+                "sample",
+                Kind::Text,
+                Some("".into()),
+                "with level `timing`: time a sample of the program, as the plan of `longma run --sample` states; \
+                    all of it if empty",
+            ),
+            parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
@@ -237,6 +244,9 @@ impl Program {
             if !value.is_empty() {
                 command.arg(format!("--{name}")).arg(value);
             }
+        }
+        if !point.text("sample").is_empty() {
+            command.arg(format!("--sample={}", point.text("sample")));
         }
         if let Some(Setting::Named(wire)) = point.parameter("wire")
             && !wire.is_empty()

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Time limit. Setting up takes moments, but longer on a busy host.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Parameters that only affect a simulated run.
-const SIMULATION_PARAMETERS: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
+const SIMULATION_PARAMETERS: [&str; 8] = ["roi", "warm", "sample", "core", "numa", "cpu", "seed", "wire"];
 /// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
 const PROGRAM_PARAMETERS: [&str; 4] = ["argument", "arguments", "prints", "status"];
 const PT_INTERP: u32 = 3;
