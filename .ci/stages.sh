@@ -176,7 +176,7 @@ stage_rebuild_all() { guests/build --check; }
 stage_calls() { tests/calls.py --emulator "$run"; }
 
 # gdb on programs of each architecture; single steps compared with the host or QEMU.
-stage_gdb() { tests/gdb.py --emulator "$run"; }
+stage_gdb() { tests/gdb.py --emulator "$run" --boot "$(printf '%q' "$longma") boot"; }
 
 # Debian's programs for LoongArch, and esbuild; skipped where they cannot be downloaded.
 stage_packages() { tests/packages.py --emulator "$run"; }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Debugs compiled programs for every architecture with gdb, through longma run --gdb.
+"""Debugs compiled programs for every architecture with gdb, through longma run --gdb, and one without a kernel, through longma boot --gdb.
 
 Each program goes through a debugging session. For the translated architectures, gdb also steps through a function: registers and flags must
-equal those of the same program natively (x86-64) or under QEMU's user mode (AArch64, MIPS64). crates/cli/tests/gdb tests the protocol
-without gdb.
+equal those of the same program natively (x86-64) or under QEMU's user mode (AArch64, MIPS64). crates/cli/tests/gdb and
+crates/system/system/tests/gdb test the protocol without gdb.
 Needs zig, and a gdb that supports the architectures (for LoongArch, GDB 12 or later); installs one if there is none.
 """
 
@@ -64,6 +64,44 @@ int main(void) {
     abort();
 }
 """
+
+# Runs at privilege level 0 without a kernel: prints a letter on the serial port and switches the machine off.
+MACHINE_PROGRAM = """
+#define SERIAL ((volatile unsigned char *)0x1fe001e0)
+#define POWER ((volatile unsigned char *)0x100e001c)
+
+__attribute__((aligned(16), used)) char stack[4096];
+int counter;
+__attribute__((noinline)) int add(int by) { counter += by; return counter * 2; }
+
+void work(void) {
+    int sum = 0;
+    for (int by = 1; by <= 3; by++) sum += add(by);
+    *SERIAL = (unsigned char)('a' + sum);
+    *POWER = 0x34;
+    for (;;) {}
+}
+
+__asm__(".globl _start\\n_start: la.pcrel $sp, stack\\n addi.d $sp, $sp, 2032\\n b work\\n");
+"""
+MACHINE_SESSION = [
+    ("x/i $pc", r"_start"),
+    ("info threads", r"Thread 1 [\s\S]*Thread 2 .*not started"),
+    ("print/x $CRMD", r"= 0x8\b"),
+    ("hbreak add if by == 2", r"assisted breakpoint 1 at"),
+    ("continue", r"Breakpoint 1, add \((by=|by@entry=)*2\)"),
+    ("backtrace", r"#0 +add [\s\S]*#1 .* work"),
+    ("finish", r"Value returned is \$\d+ = 6"),
+    ("delete", r""),
+    ("watch counter", r"atchpoint 2: counter"),
+    ("continue", r"Old value = 3\s+New value = 6"),
+    ("delete", r""),
+    ("stepi", r""),
+    ("info registers PRMD", r"PRMD +0x0"),
+    ("set var counter = 50", r""),
+    ("print counter", r"= 50\b"),
+    ("continue", r"exited normally"),
+]
 
 # Commands for gdb, and a pattern that its output must match in this order. ARGUMENT is the register of the first argument.
 SESSION = [
@@ -261,10 +299,7 @@ def check(name, emulator, options, folder, tally):
     session = [(typed.replace("ARGUMENT", architecture.argument), expected) for typed, expected in SESSION]
     words = [word for typed, _ in session for word in (f"echo \\n<<<{typed}>>>\\n", typed)]
     printed, output, ended = under_longma(emulator, gdb, program, words)
-    answers = re.split(r"\n<<<.*>>>\n", printed)[1:]
-    for index, (typed, expected) in enumerate(session):
-        answer = answers[index] if index < len(answers) else "(nothing)"
-        tally.note(f"{name}: {typed}", re.search(expected, answer), f"no '{expected}' in:\n{answer}")
+    note_answers(name, session, printed, tally)
     tally.note(f"{name}: what it prints", output == "sum 10, counter 1005\n", repr(output))
     tally.note(f"{name}: how it ends", ended in (-6, 134), ended)
     if not architecture.registers:
@@ -276,17 +311,49 @@ def check(name, emulator, options, folder, tally):
     tally.note(f"{name}: {STEPS} steps and the result are those without longma", wrong is None, wrong)
 
 
+def check_machine(boot, options, folder, tally):
+    """Debugs a program without a kernel on a machine with two cores."""
+    gdb = options.gdb or find_gdb("Loongarch64")
+    program, source = pathlib.Path(folder, "machine"), pathlib.Path(folder, "machine.c")
+    source.write_text(MACHINE_PROGRAM)
+    build = [*zig(), "cc", "-target", "loongarch64-freestanding-none", "-O1", "-g", "-nostdlib", "-static", "-Wno-option-ignored"]
+    subprocess.run([*build, "-Wl,--image-base=0x1000000", "-o", program, source], check=True, timeout=600)
+    words = [word for typed, _ in MACHINE_SESSION for word in (f"echo \\n<<<{typed}>>>\\n", typed)]
+    command = [*boot, "--cores", "2", "--kernel", program, "--gdb", "0"]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        place = child.stderr.readline().split()[-1]
+        printed = run_gdb(gdb, [f"file {program}", f"target remote {place}", *words])
+        output, _ = child.communicate(timeout=TIMEOUT_S)
+    finally:
+        child.kill()
+    note_answers("machine", MACHINE_SESSION, printed, tally)
+    tally.note("machine: what it prints and how it ends", (output, child.returncode) == ("u", 0), (output, child.returncode))
+
+
+def note_answers(name, session, printed, tally):
+    """Checks gdb's answers to a session."""
+    answers = re.split(r"\n<<<.*>>>\n", printed)[1:]
+    for index, (typed, expected) in enumerate(session):
+        answer = answers[index] if index < len(answers) else "(nothing)"
+        tally.note(f"{name}: {typed}", re.search(expected, answer), f"no '{expected}' in:\n{answer}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", help="command that runs a program")
+    parser.add_argument("--boot", default=f"{ROOT}/target/release/longma boot", help="command that boots a kernel")
     parser.add_argument("--gdb", help="the gdb to use")
-    parser.add_argument("--only", choices=ARCHITECTURES, help="programs for one architecture")
+    parser.add_argument("--only", choices=[*ARCHITECTURES, "machine"], help="programs for one architecture, or that without a kernel")
     options = parser.parse_args()
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "program.c").write_text(PROGRAM)
-        for name in [options.only] if options.only else ARCHITECTURES:
-            check(name, shlex.split(options.emulator), options, folder, tally)
+        for name in [options.only] if options.only else [*ARCHITECTURES, "machine"]:
+            if name == "machine":
+                check_machine(shlex.split(options.boot), options, folder, tally)
+            else:
+                check(name, shlex.split(options.emulator), options, folder, tally)
     print(f"gdb: {tally.passed} passed, {tally.failed} failed")
     sys.exit(1 if tally.failed else 0)
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Boots Debian's kernel for loong64 to a busybox shell on Longma's machine, and on QEMU if it is named.
 
-With four cores, and with a disk and a script that types on the console, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
+With four cores, with a disk and a script that types on the console, with a network, and under gdb, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
 The initial RAM disk is made here, without privileges. Source: Linux, Documentation/arch/loongarch/booting.rst, initramfs' buffer format.
 """
 
 import argparse
+import contextlib
 import gzip
 import hashlib
+import http.server
 import io
 import lzma
 import pathlib
@@ -15,12 +17,16 @@ import re
 import resource
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import urllib.error
 import urllib.request
 
+import gdb
 from guest import Archive
 from packages import BUILT, ROOT, Absent, archives, fetched, members, unpack
 
@@ -73,6 +79,38 @@ expect {{after}}
 send devmem 0x100e001d 8 {STATUS}; poweroff -f\\n
 expect Power down
 """
+# Drivers, in the order in which they are loaded.
+NETWORK_MODULES = ["failover", "net_failover", "virtio_net"]
+NETWORK_TOOLS = ["ip", "udhcpc", "wget", "ping", "nc"]
+LEASED = """#!/bin/busybox sh
+[ "$1" = bound ] && ip addr add $ip/$mask dev $interface && ip route add default via $router
+exit 0
+"""
+PAGE = hashlib.shake_256(b"page").digest(300_000)
+NETWORK_SCRIPT = """limit 120
+expect ~ #
+send for m in failover net_failover virtio_net; do insmod /$m.ko || echo missing; done; ip link set eth0 up; echo link: $?\\n
+expect link: 0
+send udhcpc -n -q -i eth0 -s /leased; ip addr show eth0\\n
+expect inet 10.0.2.15/24
+send ping -c 1 10.0.2.2\\n
+expect 1 packets received
+send wget -q -O - http://10.0.2.2:{port}/ | sha256sum\\n
+expect {digest}
+send wget -q -O - http://10.0.2.2:{closed}/ || echo refused: $?\\n
+expect refused: 1
+send echo from the guest | nc -l -p 22; poweroff -f\\n
+expect Power down
+"""
+# The kernel says at which address a function is, and then stops there under gdb.
+SYMBOL = "sys_sysinfo"
+SYMBOL_INIT = f"""#!/bin/busybox sh
+mount -t proc proc /proc
+echo "symbol: $(grep ' {SYMBOL}$' /proc/kallsyms)"
+free > /dev/null
+echo "after: free"
+poweroff -f
+"""
 TIMEOUT_S = 600
 CORES = [1, 4]
 
@@ -120,30 +158,41 @@ def prepare(folder):
     return next(folder.glob("usr/lib/modules/*/vmlinuz")), initrd
 
 
-def block_module():
-    """The driver of virtio disks. The package is large, so that the file is kept."""
-    kept = BUILT / "debian" / "virtio_blk.ko"
-    if not kept.exists():
+def modules(names):
+    """The drivers with these names. The package is large, so that the files are kept."""
+    kept = {name: BUILT / "debian" / f"{name}.ko" for name in names}
+    if not all(file.exists() for file in kept.values()):
         content = next(bytes for name, bytes in members(package(MODULES)) if name.startswith("data.tar"))
         with tarfile.open(fileobj=io.BytesIO(content), mode="r|*") as tar:
-            found = next((tar.extractfile(file).read() for file in tar if file.name.endswith("/virtio_blk.ko.xz")), None)
-        if found is None:
-            raise Absent("the package of modules has no virtio_blk.ko.xz")
-        kept.write_bytes(lzma.decompress(found))
-    return kept.read_bytes()
+            for file in tar:
+                name = pathlib.Path(file.name).name.removesuffix(".ko.xz")
+                if name in kept and file.isfile():
+                    kept[name].write_bytes(lzma.decompress(tar.extractfile(file).read()))
+    missing = [name for name, file in kept.items() if not file.exists()]
+    if missing:
+        raise Absent(f"the package of modules has no {', '.join(missing)}")
+    return {name: file.read_bytes() for name, file in kept.items()}
+
+
+def ram_disk(folder, name, files, tools=()):
+    """Makes a RAM disk of busybox and these files."""
+    archive = Archive()
+    for made in ("dev", "bin", "proc"):
+        archive.folder(made)
+    archive.file("bin/busybox", next(folder.glob("usr/bin/busybox")).read_bytes())
+    for tool in [*TOOLS, *tools]:
+        archive.file(f"bin/{tool}", f'#!/bin/busybox sh\nexec /bin/busybox {tool} "$@"\n'.encode())
+    for path, content in files.items():
+        archive.file(path, content)
+    disk = folder / name
+    disk.write_bytes(gzip.compress(archive.bytes(), mtime=0))
+    return disk
 
 
 def converse(command, kernel, folder):
     """A script loads the driver, reads and writes a disk, and ends with a status; returns whether all of it is right."""
-    archive = Archive()
-    for name in ("dev", "bin"):
-        archive.folder(name)
-    archive.file("bin/busybox", next(folder.glob("usr/bin/busybox")).read_bytes())
-    for tool in TOOLS:
-        archive.file(f"bin/{tool}", f'#!/bin/busybox sh\nexec /bin/busybox {tool} "$@"\n'.encode())
-    archive.file("virtio_blk.ko", block_module())
-    initrd, disk, script = folder / "disk.cpio.gz", folder / "disk.img", folder / "script"
-    initrd.write_bytes(gzip.compress(archive.bytes(), mtime=0))
+    initrd = ram_disk(folder, "disk.cpio.gz", {"virtio_blk.ko": modules(["virtio_blk"])["virtio_blk"]})
+    disk, script = folder / "disk.img", folder / "script"
     content = hashlib.shake_256(b"disk").digest(DISK_BYTES)
     disk.write_bytes(content)
     changed = content[: 3 * 512] + TEXT + content[4 * 512 :]
@@ -160,6 +209,101 @@ def converse(command, kernel, folder):
         print(f"status {made.returncode}, the image {'is' if disk.read_bytes() == content else 'is not'} unchanged")
         print("\n".join(made.stdout.decode(errors="replace").splitlines()[-30:]))
     return right
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the same page."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(PAGE)))
+        self.end_headers()
+        self.wfile.write(PAGE)
+
+    def log_message(self, *_):
+        pass
+
+
+def free_port():
+    """A port at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def read_forward(port, child):
+    """What the guest sends to a connection at the forwarded port. Until it listens, connections end without data."""
+    end = time.monotonic() + TIMEOUT_S
+    while child.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
+            if received := connection.makefile("rb").read():
+                return received
+        time.sleep(0.2)
+    return b""
+
+
+def network(command, kernel, folder):
+    """The guest gets an address, reaches the gateway and the host's server, and is reached; returns whether all of it is right."""
+    files = {f"{name}.ko": content for name, content in modules(NETWORK_MODULES).items()}
+    initrd = ram_disk(folder, "network.cpio.gz", {**files, "leased": LEASED.encode()}, NETWORK_TOOLS)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    forwarded, script = free_port(), folder / "network-script"
+    script.write_text(
+        NETWORK_SCRIPT.format(port=server.server_address[1], closed=free_port(), digest=hashlib.sha256(PAGE).hexdigest())
+    )
+    words = ["--append", WORDS.replace("rdinit=/init", "rdinit=/bin/sh"), "--script", script]
+    net = f"user,loopback,forward=tcp:127.0.0.1:{forwarded}-:22"
+    child = subprocess.Popen(
+        [*command, "--kernel", kernel, "--initrd", initrd, "--net", net, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    received = []
+    reader = threading.Thread(target=lambda: received.append(read_forward(forwarded, child)))
+    reader.start()
+    try:
+        output, _ = child.communicate(timeout=TIMEOUT_S)
+    finally:
+        child.kill()
+        server.shutdown()
+    reader.join(timeout=60)
+    right = child.returncode == 0 and received == [b"from the guest\n"]
+    print(f"{'ok  ' if right else 'FAIL'} longma, network", flush=True)
+    if not right:
+        print(f"status {child.returncode}, received {received}")
+        print("\n".join(output.decode(errors="replace").splitlines()[-30:]))
+    return right
+
+
+def debug(command, kernel, folder):
+    """gdb stops the kernel at a function, steps, reads memory and CSRs, and lets it go; returns whether all of it is right."""
+    initrd = ram_disk(folder, "symbol.cpio.gz", {"init": SYMBOL_INIT.encode()}, ["free", "grep"])
+    words = [*command, "--kernel", kernel, "--initrd", initrd, "--cores", "2", "--append", f"{WORDS} nokaslr"]
+    plain = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S)
+    found = re.search(rb"symbol: ([0-9a-f]{16})", plain.stdout)
+    if not found:
+        print(f"FAIL longma, gdb: the kernel says no address of {SYMBOL}")
+        print("\n".join(plain.stdout.decode(errors="replace").splitlines()[-30:]))
+        return False
+    address = int(found.group(1), 16)
+    known = gdb.find_gdb("Loongarch64")
+    child = subprocess.Popen([*words, "--gdb", "0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        place = child.stderr.readline().decode().split()[-1]
+        stop = [f"break *{address:#x}", "continue", "info threads", "print/x $pc", "print/x $CRMD & 3", "x/2i $pc", "stepi", "print/x $pc"]
+        printed = gdb.run_gdb(known, ["set architecture Loongarch64", f"target remote {place}", *stop, "delete", "detach"])
+        output, _ = child.communicate(timeout=TIMEOUT_S)
+    finally:
+        child.kill()
+    wanted = rf"Breakpoint 1, [\s\S]*Thread 2 [\s\S]* = {address:#x}\s+\$2 = 0x0\s+=> {address:#x}[\s\S]*\$3 = {address + 4:#x}"
+    right = re.search(wanted, printed) and child.returncode == 0 and output == plain.stdout
+    print(f"{'ok  ' if right else 'FAIL'} longma, gdb", flush=True)
+    if not right:
+        print(f"status {child.returncode}, the output {'is' if output == plain.stdout else 'is not'} that without gdb\n{printed}")
+        print("\n".join(output.decode(errors="replace").splitlines()[-30:]))
+    return bool(right)
 
 
 def raw_image(kernel):
@@ -204,10 +348,11 @@ def main():
         return 0
     files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
     runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
-    try:
-        runs.append(converse(shlex.split(options.boot), kernel, initrd.parent))
-    except Absent as error:
-        print(f"left out: {error}")
+    for check in (converse, network, debug):
+        try:
+            runs.append(check(shlex.split(options.boot), kernel, initrd.parent))
+        except Absent as error:
+            print(f"left out: {error}")
     if options.qemu:
         files = ["-kernel", raw_image(kernel), "-initrd", initrd, "-append", WORDS]
         for cores in CORES:

@@ -1,7 +1,10 @@
 //! Runs random code in privileged mode on a machine. It must return after the cycles it was given, without a panic.
 #![no_main]
 
+use std::time::Duration;
+
 use libfuzzer_sys::fuzz_target;
+use longma_system::net::{Network, UserOptions};
 use longma_system::{Configuration, Machine, map};
 
 const CODE: u64 = 0x20_0000;
@@ -10,7 +13,7 @@ const CYCLES: u64 = 5_000;
 const REGISTERS: usize = 31;
 
 /// Where something is; a register is one of these plus a small offset.
-const ADDRESSES: [u64; 11] = [
+const ADDRESSES: [u64; 12] = [
     CODE,
     0x1000,
     map::UART,
@@ -19,6 +22,7 @@ const ADDRESSES: [u64; 11] = [
     map::POWER,
     map::MESSAGES,
     map::PCI_CONFIG + (1 << 11),
+    map::PCI_CONFIG + (2 << 11),
     map::PCI_MEMORY,
     map::LOW_MEMORY_BYTES - 4,
     0xffff_8000_0000_0000,
@@ -29,6 +33,9 @@ fuzz_target!(|data: &[u8]| {
     let configuration = Configuration { memory_bytes: 64 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");
     machine.attach_entropy(1).expect("the bus has room");
+    let options = UserOptions { isolated: true, ..UserOptions::default() };
+    let network = Network::user(&options).expect("it opens no port");
+    machine.attach_network(network).expect("the bus has room");
     let code = &code[..code.len().min(4096)];
     // Exceptions enter the same code: EENTRY and TLBRENTRY are 0 after reset.
     for address in [0, CODE] {
@@ -42,6 +49,7 @@ fuzz_target!(|data: &[u8]| {
     }
     machine.run(CYCLES);
     machine.type_on_console(b"input");
+    machine.exchange_frames(Duration::ZERO);
     machine.run(CYCLES);
     assert_eq!(machine.state().r(0), 0);
     assert!(machine.cycles() <= 2 * CYCLES + 2);

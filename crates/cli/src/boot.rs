@@ -3,8 +3,9 @@
 use crate::raw_mode::RawMode;
 use crate::zoned::size;
 use longma_system::boot::{Kernel, load};
+use longma_system::net::Network;
 use longma_system::script::{Late, Script};
-use longma_system::{Configuration, Disk, Machine, Stop};
+use longma_system::{Configuration, Debugger, Disk, Machine, Pace, Stop, Turn};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,13 @@ pub struct Arguments {
     /// A disk: a raw image, which the guest's writes do not change unless `,write` follows. Can be repeated.
     #[arg(long, value_name = "FILE[,write]")]
     disk: Vec<String>,
+    /// A network: `none`, `user` (10.0.2.0/24 as with QEMU; `,forward=tcp:ADDRESS:PORT-:PORT` and `,loopback` can
+    /// follow), or `tap[=NAME]`.
+    #[arg(long, value_name = "NETWORK", default_value = "none")]
+    net: String,
+    /// Wait for gdb before the first instruction, at a port of 127.0.0.1, ADDRESS:PORT, or a new Unix socket.
+    #[arg(long, value_name = "PLACE")]
+    gdb: Option<String>,
     /// What to expect on the console, and what to type, instead of standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -69,6 +77,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
     drop((image, initrd));
     attach_devices(&mut machine, &arguments.disk)?;
+    let network = Network::open(&arguments.net).map_err(|error| format!("--net: {error}"))?;
+    let mut outside = Outside { pace: network.is_some().then(Pace::default), debugger: None };
+    network.map(|network| machine.attach_network(network)).transpose()?;
+    outside.debugger = arguments.gdb.as_deref().map(listen).transpose()?;
     let mut input = match &arguments.script {
         Some(path) => Input::script(path)?,
         None => Input::Standard(standard_input(), Keys::new()),
@@ -85,7 +97,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if terminal.is_some() {
         put(b"longma: Ctrl-A x ends the machine\r\n")?;
     }
-    let end = converse(&mut machine, &mut input, arguments.cycles.unwrap_or(u64::MAX), &stopped)?;
+    let limit = arguments.cycles.unwrap_or(u64::MAX);
+    let end = converse(&mut machine, &mut input, &mut outside, limit, &stopped)?;
     if terminal.is_some() {
         // The guest's last line may not be complete.
         put(b"\r\n")?;
@@ -117,6 +130,44 @@ enum End {
     NoInput,
     Late(Late),
     User,
+}
+
+/// What acts on the machine from outside, besides its console.
+struct Outside {
+    /// The pace of a machine with a network.
+    pace: Option<Pace>,
+    debugger: Option<Debugger>,
+}
+
+impl Outside {
+    /// Runs the machine for up to `limit` cycles. Returns `None` if the debugger has killed it.
+    fn run(&mut self, machine: &mut Machine, limit: u64) -> Option<Stop> {
+        let slice = if self.pace.is_some() { Pace::CYCLES } else { SLICE };
+        let stop = match &mut self.debugger {
+            None => machine.run(slice.min(limit)),
+            Some(debugger) => match debugger.run(machine, slice.min(limit)) {
+                Turn::Ran(stop) => stop,
+                Turn::Halted => return Some(Stop::Debugger),
+                Turn::Killed => return None,
+            },
+        };
+        if let Some(pace) = &mut self.pace {
+            pace.exchange(machine, stop);
+        }
+        Some(stop)
+    }
+
+    /// Whether something other than the console may wake the machine.
+    fn may_wake(&self) -> bool {
+        self.pace.is_some() || self.debugger.as_ref().is_some_and(Debugger::is_attached)
+    }
+}
+
+/// Listens for gdb, and says where.
+fn listen(place: &str) -> Result<Debugger, String> {
+    let debugger = Debugger::listen(place).map_err(|error| format!("--gdb {place}: {error}"))?;
+    eprintln!("longma: waits for gdb's command: target remote {}", debugger.place());
+    Ok(debugger)
 }
 
 /// Puts the disks and a source of random numbers on the machine's bus.
@@ -157,13 +208,16 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 fn converse(
     machine: &mut Machine,
     input: &mut Input,
+    outside: &mut Outside,
     limit: u64,
     stopped: &AtomicBool,
 ) -> Result<End, Box<dyn Error>> {
     // What the guest's buffer has not taken yet.
     let mut waiting = Vec::new();
     loop {
-        let stop = machine.run(SLICE.min(limit - machine.cycles()));
+        let Some(stop) = outside.run(machine, limit.saturating_sub(machine.cycles())) else {
+            return Ok(End::User);
+        };
         let printed = machine.take_console_output();
         put(&printed)?;
         match stop {
@@ -176,12 +230,17 @@ fn converse(
             }
             Stop::Reset => return Ok(End::Reset),
             Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
-            Stop::Limit | Stop::Idle => {}
+            Stop::Limit | Stop::Idle | Stop::Debugger => {}
         }
         let is_idle = stop == Stop::Idle && waiting.is_empty();
         let end = match input {
-            Input::Standard(receiver, keys) => read_keys(receiver, keys, is_idle, stopped, &mut waiting),
-            Input::Script(script) => follow(script, &printed, machine.cycles(), is_idle, &mut waiting),
+            Input::Standard(receiver, keys) => {
+                read_keys(receiver, keys, is_idle.then_some(outside), stopped, &mut waiting)
+            }
+            Input::Script(script) => {
+                let is_stuck = is_idle && !outside.may_wake();
+                follow(script, &printed, machine.cycles(), is_stuck, &mut waiting)
+            }
         };
         if let Some(end) = end {
             return Ok(end);
@@ -194,19 +253,29 @@ fn converse(
     }
 }
 
-/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
+/// Appends typed keys to `guest`. If the machine is idle, waits for some, a short time only if something `outside` may
+/// wake it, too.
 fn read_keys(
     receiver: &Receiver<Vec<u8>>,
     keys: &mut Keys,
-    is_idle: bool,
+    outside: Option<&Outside>,
     stopped: &AtomicBool,
     guest: &mut Vec<u8>,
 ) -> Option<End> {
     let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
-    while is_idle && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
-        match receiver.recv_timeout(NAP) {
+    let Some(outside) = outside else { return keys.take(&typed, guest).then_some(End::User) };
+    let may_wake = outside.may_wake();
+    // The pace of a network has waited already.
+    let nap = if outside.pace.is_some() { Duration::ZERO } else { NAP };
+    while typed.is_empty() && !stopped.load(Ordering::Relaxed) {
+        match receiver.recv_timeout(nap) {
             Ok(bytes) => typed = bytes,
+            Err(RecvTimeoutError::Timeout) if may_wake => break,
             Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if may_wake => {
+                std::thread::sleep(nap);
+                break;
+            }
             Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
         }
     }
@@ -218,14 +287,14 @@ fn follow(
     script: &mut Script,
     printed: &[u8],
     cycle: u64,
-    is_idle: bool,
+    is_stuck: bool,
     guest: &mut Vec<u8>,
 ) -> Option<End> {
     match script.advance(printed, cycle) {
         Ok(typed) => guest.extend(typed),
         Err(late) => return Some(End::Late(late)),
     }
-    (is_idle && guest.is_empty()).then_some(End::NoInput)
+    (is_stuck && guest.is_empty()).then_some(End::NoInput)
 }
 
 /// The console's commands among the keys of a terminal.

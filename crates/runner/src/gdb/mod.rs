@@ -3,7 +3,6 @@
 
 mod files;
 mod follower;
-mod registers;
 mod session;
 mod signals;
 mod target;

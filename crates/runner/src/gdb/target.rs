@@ -5,7 +5,6 @@ use std::{
     fs::{File, OpenOptions},
     io,
     net::TcpStream,
-    ops::Range,
     os::unix::{ffi::OsStrExt, fs::FileExt},
     sync::Arc,
 };
@@ -43,6 +42,7 @@ use gdbstub::{
         },
     },
 };
+use longma_gdb::{AnyArchitecture, Number, Registers, loongarch, part_of, watched};
 use longma_guest::host::descriptors;
 use longma_loongarch::State;
 use longma_translate::debug::Value;
@@ -50,15 +50,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     files::OpenFiles,
-    registers::{self, AnyArchitecture, Number, Registers},
     session::{Activity, Control, Event, Order, Session, ThreadRecord},
     signals::{to_gdb, to_linux},
 };
 use crate::{cores::Cores, ending::Ending, translated::Translation};
-
-/// The maximum length of a watchpoint in bytes; larger than most variables, and small enough to compare after each
-/// instruction.
-const MAX_WATCHED_BYTES: u64 = 4096;
 
 /// The debugged process.
 pub(super) struct Target {
@@ -83,14 +78,6 @@ fn number(tid: i32) -> Tid {
     Tid::new(tid.unsigned_abs() as usize).expect("thread numbers are not 0")
 }
 
-/// Copies the part of `whole` that a request for `length` bytes at `offset` returns.
-pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8]) -> usize {
-    let rest = usize::try_from(offset).ok().and_then(|offset| whole.get(offset..)).unwrap_or_default();
-    let count = rest.len().min(length).min(buffer.len());
-    buffer[..count].copy_from_slice(&rest[..count]);
-    count
-}
-
 impl Target {
     pub fn new(session: Arc<Session>, cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         // GDB reads registers immediately, so wait until the first thread has stopped.
@@ -100,7 +87,7 @@ impl Target {
         }
         drop(session.wait_until_stopped(control));
         let description = match &translated {
-            None => registers::description().xml(),
+            None => loongarch::description().xml(),
             Some(translated) => translated.describe_registers(),
         };
         let files = OpenFiles::default();
@@ -111,8 +98,8 @@ impl Target {
     fn register(&self, state: &State, number: usize) -> Option<(Value, usize)> {
         match &self.translated {
             None => {
-                let register = registers::description().register(number)?;
-                Some((registers::read(register, state), register.bytes))
+                let register = loongarch::description().register(number)?;
+                Some((loongarch::read(register, state), register.bytes))
             }
             Some(translated) => translated.read_register(&self.cores, state, number),
         }
@@ -123,11 +110,11 @@ impl Target {
         if let Some(translated) = &self.translated {
             return translated.write_register(&self.cores, state, number, bytes);
         }
-        let Some(register) = registers::description().register(number) else { return false };
+        let Some(register) = loongarch::description().register(number) else { return false };
         let mut value = Value::default();
         if bytes.len() == register.bytes {
             value[..bytes.len()].copy_from_slice(bytes);
-            registers::write(register, &value, state);
+            loongarch::write(register, &value, state);
         }
         bytes.len() == register.bytes
     }
@@ -453,11 +440,6 @@ impl SwBreakpoint for Target {
         self.session.lock().plan.breakpoints.remove(&address);
         Ok(true)
     }
-}
-
-fn watched(address: u64, length: u64) -> Option<Range<u64>> {
-    let end = address.checked_add(length)?;
-    (1..=MAX_WATCHED_BYTES).contains(&length).then_some(address..end)
 }
 
 impl HwWatchpoint for Target {

@@ -1,12 +1,14 @@
 //! A machine with up to 16 cores. It runs them in turns, deterministically, for a given number of cycles.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use longma_core::system::Frame;
 use longma_loongarch::State;
 
-use crate::core::{Bus, Core, Pause, Translation};
+use crate::core::{Bus, Core, NS_PER_CYCLE, Pause, Translation};
 use crate::memory::{Memory, MemoryError};
+use crate::net::Network;
 use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
 
 /// The program counter after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
@@ -69,15 +71,31 @@ pub enum Stop {
     PowerOff,
     /// Software requested a reset. The machine keeps its state; create a new machine to reset it.
     Reset,
+    /// A core has reached what the debugger waits for. Only a [`Debugger`](crate::Debugger) sees this.
+    Debugger,
+}
+
+/// The cores run until the same cycle, one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    end: u64,
+    /// The core that runs next.
+    core: usize,
+    /// Whether that core has run a part of its turn.
+    is_interrupted: bool,
+    /// Whether all cores before it wait.
+    are_idle: bool,
 }
 
 /// A machine. Core 0 starts. Its software starts the others by writing an address to their mailbox 0 and sending an
 /// inter-processor interrupt, as with firmware.
 pub struct Machine {
-    cores: Vec<(Box<Frame>, Core)>,
-    bus: Rc<Bus>,
+    pub(crate) cores: Vec<(Box<Frame>, Core)>,
+    pub(crate) bus: Rc<Bus>,
     /// The cycle at which the next turn begins.
     now: u64,
+    /// The turn that the debugger has interrupted.
+    turn: Option<Turn>,
 }
 
 impl Machine {
@@ -95,12 +113,12 @@ impl Machine {
             true => Translation::new().map_err(ConfigurationError::Translation)?,
             false => None,
         };
-        let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s), translation));
+        let bus = Rc::new(Bus::new(memory, Platform::new(count, configuration.start_s), translation, count));
         let state = State { pc: RESET_ADDRESS, ..State::default() };
         let cores = (0..count)
             .map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus))))
             .collect();
-        Ok(Self { cores, bus, now: 0 })
+        Ok(Self { cores, bus, now: 0, turn: None })
     }
 
     /// Attaches a disk to the PCI bus. Call it before the machine runs. Disks get slots in the order of their
@@ -118,6 +136,25 @@ impl Machine {
     /// The bus has no room.
     pub fn attach_entropy(&mut self, seed: u64) -> Result<(), BusFull> {
         self.attach(Transport::entropy(seed))
+    }
+
+    /// Attaches a NIC to the PCI bus. Call it before the machine runs. The caller exchanges frames by
+    /// [`Machine::exchange_frames`].
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_network(&mut self, network: Network) -> Result<(), BusFull> {
+        self.attach(Transport::network(network))
+    }
+
+    /// Exchanges frames between the NIC and its network. If none arrives for the guest, waits up to `wait` of the host's
+    /// time for one.
+    pub fn exchange_frames(&mut self, wait: Duration) {
+        let now_ns = self.now.saturating_mul(NS_PER_CYCLE);
+        let mut effects = self.bus.platform.borrow_mut().exchange(now_ns, wait, self.bus.memory.guest());
+        // The NIC works beside the cores.
+        effects.cycles = 0;
+        self.cores[0].1.take_effects(&effects);
     }
 
     fn attach(&mut self, device: Transport) -> Result<(), BusFull> {
@@ -178,37 +215,66 @@ impl Machine {
 
     /// Runs for `cycles` cycles, or until the machine stops. The host's work is proportional to the cycles.
     ///
-    /// Cores take turns on the thread of the caller, so that a run depends on nothing else.
+    /// Cores take turns on the thread of the caller, so that a run depends on nothing else. A turn that the debugger has
+    /// interrupted ends first, even if it is longer.
     pub fn run(&mut self, cycles: u64) -> Stop {
         let end = self.now.saturating_add(cycles);
-        let turn = if self.cores.len() == 1 { u64::MAX } else { TURN };
+        let length = if self.cores.len() == 1 { u64::MAX } else { TURN };
         loop {
-            let turn_end = self.now.saturating_add(turn).min(end);
-            let mut are_idle = true;
-            for (frame, core) in &mut self.cores {
-                core.begin_turn(&mut frame.state, self.now);
-                match core.run(frame, turn_end) {
-                    Pause::Power(request) => {
-                        self.now = core.clock();
-                        return match request {
-                            PowerRequest::Off => Stop::PowerOff,
-                            PowerRequest::Reset => Stop::Reset,
-                        };
-                    }
-                    Pause::End => are_idle = false,
-                    Pause::Idle => {}
+            let mut turn = self.turn.take().unwrap_or(Turn {
+                end: self.now.saturating_add(length).min(end),
+                core: 0,
+                is_interrupted: false,
+                are_idle: true,
+            });
+            match self.run_turn(&mut turn) {
+                Some(Stop::Debugger) => {
+                    self.turn = Some(turn);
+                    return Stop::Debugger;
                 }
+                Some(stop) => return stop,
+                None => {}
             }
-            if are_idle && !self.has_message() {
+            if turn.are_idle && !self.has_message() {
                 self.now = self.cores.iter().map(|(_, core)| core.clock()).fold(self.now, u64::max);
                 return Stop::Idle;
             }
-            self.now = self.next_turn(turn_end).min(end);
+            self.now = self.next_turn(turn.end).min(end.max(turn.end));
             if self.now >= end {
                 self.now = self.cores.iter().map(|(_, core)| core.clock()).fold(self.now, u64::max);
                 return Stop::Limit;
             }
         }
+    }
+
+    /// Runs each core until the end of the turn, from the core on at which the debugger has interrupted it.
+    fn run_turn(&mut self, turn: &mut Turn) -> Option<Stop> {
+        for number in turn.core..self.cores.len() {
+            let (frame, core) = &mut self.cores[number];
+            if !std::mem::take(&mut turn.is_interrupted) {
+                core.begin_turn(&mut frame.state, self.now);
+            }
+            if self.bus.debug.stays(number) {
+                turn.are_idle = false;
+                continue;
+            }
+            match core.run(frame, turn.end) {
+                Pause::Power(request) => {
+                    self.now = core.clock();
+                    return Some(match request {
+                        PowerRequest::Off => Stop::PowerOff,
+                        PowerRequest::Reset => Stop::Reset,
+                    });
+                }
+                Pause::Debugger => {
+                    (turn.core, turn.is_interrupted) = (number, true);
+                    return Some(Stop::Debugger);
+                }
+                Pause::End => turn.are_idle = false,
+                Pause::Idle => {}
+            }
+        }
+        None
     }
 
     /// Whether a waiting core finds an interrupt or a message in its next turn.

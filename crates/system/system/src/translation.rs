@@ -62,3 +62,24 @@ pub fn translate(registers: &Registers, tlb: &Tlb, address: u64, access: Access)
     }
     Ok(page.base(entry.size) | address & ((1 << entry.size) - 1))
 }
+
+/// The physical address of `address` by the translation mode, the windows and the TLB, without permission checks; `None`
+/// if none of them has it.
+pub fn look_up(registers: &Registers, tlb: &Tlb, address: u64) -> Option<u64> {
+    if mode(registers) == 0 {
+        return Some(address & PHYSICAL_BITS);
+    }
+    for window in [csr::DMW0, csr::DMW1, csr::DMW2, csr::DMW3] {
+        let window = registers.get(window);
+        if window & 0xf != 0 && window >> 60 == address >> 60 {
+            return Some(address & PHYSICAL_BITS);
+        }
+    }
+    if sign_extend_address(address) != address {
+        return None;
+    }
+    let asid = registers.field(csr::ASID, 0..=9) as u16;
+    let entry = *tlb.get(tlb.search(address, asid, registers.get(csr::STLBPS) as u8)?)?;
+    let page = entry.page(address);
+    page.is_valid().then(|| page.base(entry.size) | address & ((1 << entry.size) - 1))
+}

@@ -157,7 +157,11 @@ impl Core {
 
     fn load_part(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.load_device(part, bytes) };
-        self.readable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
+        if self.bus.debug.watches_page(part.virt) {
+            self.note_part(part, Access::Read)?;
+        } else {
+            self.readable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
+        }
         // SAFETY: `host` is a whole page of guest memory, and `part` does not leave the page.
         unsafe {
             let from = host.add((part.physical % PAGE_BYTES) as usize);
@@ -177,12 +181,25 @@ impl Core {
             self.announce_code();
             self.attend();
         }
-        self.writable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
+        if self.bus.debug.watches_page(part.virt) {
+            self.note_part(part, Access::Write)?;
+        } else {
+            self.writable.insert(self.mode.get(), self.entry_generation.get(), part.virt, host);
+        }
         // SAFETY: as in `load_part`. `bytes` is not guest memory.
         unsafe {
             let to = host.add((part.physical % PAGE_BYTES) as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
+        Ok(())
+    }
+
+    /// Records an access to a page with a watchpoint. The access is refused if its instruction does not execute alone.
+    fn note_part(&self, part: Part, access: Access) -> Result<(), Fault> {
+        if !self.is_alone.get() {
+            return Err(Fault { address: part.virt, access, cause: FaultCause::Unmapped });
+        }
+        self.note_access(part.virt, part.bytes, access);
         Ok(())
     }
 
@@ -223,7 +240,7 @@ impl Core {
 
     /// Applies the effects of a device access: its duration, and the memory that the device has written, which may hold
     /// decoded code.
-    fn take_effects(&self, effects: &Effects) {
+    pub(crate) fn take_effects(&self, effects: &Effects) {
         self.advance_clock(effects.cycles);
         let mut code = self.bus.code.borrow_mut();
         for (start, end) in &effects.written {

@@ -18,6 +18,8 @@ pub enum Pause {
     Idle,
     /// Software used the power controller.
     Power(PowerRequest),
+    /// The debugger waits for what has happened.
+    Debugger,
 }
 
 impl Core {
@@ -28,6 +30,9 @@ impl Core {
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
+            }
+            if self.bus.debug.has_event() {
+                return Pause::Debugger;
             }
             if self.is_parked() {
                 return Pause::Idle;
@@ -49,7 +54,9 @@ impl Core {
                     (None, None) => return Pause::Idle,
                 }
             }
-            if let Some(line) = pending.filter(|_| self.interrupts_enabled()) {
+            let is_stepping = self.bus.debug.is_stepping(self.number);
+            if let Some(line) = pending.filter(|_| self.interrupts_enabled() && !is_stepping) {
+                self.bus.debug.leave_breakpoint(self.number);
                 self.enter(&mut frame.state, Exception::Interrupt(line), Record::default());
                 self.advance_clock(1);
                 continue;
@@ -65,6 +72,11 @@ impl Core {
         let mut must_interpret = is_resumed;
         while !self.is_due() {
             let pc = frame.state.pc;
+            if self.is_debugged(pc) {
+                self.execute_debugged(frame);
+                must_interpret = true;
+                continue;
+            }
             match self.code_page(pc) {
                 Ok(page) => match self.host_code(frame, &page, pc).filter(|_| !must_interpret) {
                     // Translated code executes whole blocks only.

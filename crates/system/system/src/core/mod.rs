@@ -3,6 +3,7 @@
 mod access;
 mod cache;
 pub mod code;
+mod debugged;
 mod entry;
 mod execute;
 mod privileged;
@@ -22,6 +23,8 @@ use crate::tlb::Tlb;
 use crate::translation::{self, translate};
 use cache::{GENERATIONS, PageCache};
 use code::{CodeCache, CodePage, check};
+use debugged::Debug;
+pub use debugged::{Accesses, Breakpoint, Event, Order, Watchpoint};
 pub use entry::Record;
 pub use execute::Pause;
 use timer::Timer;
@@ -31,7 +34,7 @@ pub use translated::Translation;
 pub const CYCLES_PER_TICK: u64 = 10;
 /// Frequency of the stable counter and the timer.
 pub const COUNTER_HZ: u32 = 100_000_000;
-const NS_PER_CYCLE: u64 = 1_000_000_000 / (COUNTER_HZ as u64 * CYCLES_PER_TICK);
+pub const NS_PER_CYCLE: u64 = 1_000_000_000 / (COUNTER_HZ as u64 * CYCLES_PER_TICK);
 
 /// The state that the cores share. Cores take turns on one host thread.
 pub struct Bus {
@@ -46,11 +49,13 @@ pub struct Bus {
     /// Code translated to host code; `None` if all code is interpreted.
     pub translation: Option<Translation>,
     power: Cell<Option<PowerRequest>>,
+    /// What a debugger waits for.
+    pub debug: Debug,
 }
 
 impl Bus {
-    /// Creates the shared state from memory, devices and translated code.
-    pub fn new(memory: Memory, platform: Platform, translation: Option<Translation>) -> Self {
+    /// Creates the shared state of `cores` cores from memory, devices and translated code.
+    pub fn new(memory: Memory, platform: Platform, translation: Option<Translation>, cores: usize) -> Self {
         Self {
             memory,
             platform: RefCell::new(platform),
@@ -58,6 +63,7 @@ impl Bus {
             made: Cell::new(0),
             translation,
             power: Cell::new(None),
+            debug: Debug::new(cores),
         }
     }
 }

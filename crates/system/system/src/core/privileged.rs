@@ -7,7 +7,7 @@ use longma_loongarch::{Reservation, State, Trap};
 use super::Core;
 use crate::csr::{field, row, table as csr, table::Effect, with_field};
 use crate::exception::line;
-use crate::tlb::{Entry, PAGE_SIZES, Selection};
+use crate::tlb::{Entry, PAGE_SIZES, PageEntry, Selection};
 use crate::translation::PHYSICAL_BITS;
 
 /// Bit 6 of a page directory entry: the entry maps a huge page.
@@ -239,6 +239,25 @@ impl Core {
         Some((part(position), part(position + bits)))
     }
 
+    /// The physical address that the page tables give for a virtual one, whatever the access.
+    pub(super) fn walk(&self, address: u64) -> Option<u64> {
+        let mut base = self.registers.get(if address >> 63 == 0 { csr::PGDL } else { csr::PGDH });
+        for level in (1..=4).rev() {
+            let (start, width) = self.directory_bits(level)?;
+            if width > 0 {
+                base = self
+                    .table_entry(Some(base).filter(|base| *base != 0)?, index_bits(address, start, width));
+            }
+            if base & HUGE != 0 {
+                return page_address(base, start, address);
+            }
+        }
+        let (start, width) = self.directory_bits(0)?;
+        let entry =
+            self.table_entry(Some(base).filter(|base| *base != 0)?, index_bits(address, start, width));
+        page_address(entry, start, address)
+    }
+
     /// The entry of a table at the physical address `base`; 0 if there is no memory.
     fn table_entry(&self, base: u64, index: u64) -> u64 {
         // PTEWidth: an entry has one to four doublewords, of which the first is used.
@@ -246,6 +265,12 @@ impl Core {
         let address = (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes));
         self.bus.memory.read_doubleword(address).unwrap_or(0)
     }
+}
+
+/// The physical address of `address` in a page of 2^`size` bytes; `None` if the entry is not valid.
+fn page_address(entry: u64, size: u32, address: u64) -> Option<u64> {
+    let page = PageEntry(entry);
+    (page.is_valid() && size < 48).then(|| page.base(size as u8) | address & ((1 << size) - 1))
 }
 
 /// `width` bits of an address from bit `start`.

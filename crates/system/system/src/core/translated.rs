@@ -62,7 +62,7 @@ impl Translation {
     }
 
     /// Removes all host code. No core may run it any more.
-    fn clear(&self) {
+    pub fn clear(&self) {
         let mut translator = self.translator.borrow_mut();
         translator.clear();
         self.entry.set(translator.entry());

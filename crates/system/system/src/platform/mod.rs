@@ -12,6 +12,8 @@ mod rtc;
 mod uart;
 mod virtio;
 
+use std::time::Duration;
+
 use vm_memory::GuestMemoryMmap;
 
 use crate::exception::line;
@@ -116,12 +118,25 @@ impl Platform {
             Device::PciConfig => self.pci.write_config(offset, bytes, value, &mut effects),
             Device::PciMemory => self.pci.write(address, bytes, value, memory, &mut effects),
         }
-        // Messages to other addresses are lost.
+        self.deliver(&mut effects);
+        Some(effects)
+    }
+
+    /// Exchanges frames of NICs with their networks at the guest's time `now_ns`. If none arrives, waits up to `wait` of
+    /// the host's time. Returns the effects, whose messages have already been delivered.
+    pub fn exchange(&mut self, now_ns: u64, wait: Duration, memory: &GuestMemoryMmap) -> Effects {
+        let mut effects = Effects::default();
+        self.pci.exchange(now_ns, wait, memory, &mut effects);
+        self.deliver(&mut effects);
+        effects
+    }
+
+    /// Delivers messages. Those to other addresses are lost.
+    fn deliver(&mut self, effects: &mut Effects) {
         for message in effects.messages.drain(..).filter(|message| message.address == map::MESSAGES) {
             self.receive_message(message.content);
         }
         self.route_interrupts();
-        Some(effects)
     }
 
     /// Receives a message, whose content is the number of a vector.

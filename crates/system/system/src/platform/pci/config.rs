@@ -24,6 +24,8 @@ impl Config {
         let (id, class) = match kind {
             // Class: mass storage, other.
             Kind::Block => (2, 0x01_80_00),
+            // Class: network, Ethernet.
+            Kind::Network => (1, 0x02_00_00),
             // Class: none.
             Kind::Entropy => (4, 0xff_00_00),
         };

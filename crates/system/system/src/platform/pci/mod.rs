@@ -6,6 +6,8 @@
 mod config;
 mod msix;
 
+use std::time::Duration;
+
 use vm_memory::GuestMemoryMmap;
 
 use super::virtio::Transport;
@@ -132,13 +134,24 @@ impl PciHost {
             // A device that is not a bus master must not access memory.
             window::NOTIFY if !function.config.is_master() => {}
             _ => {
-                let vector = function.device.write(offset, bytes, value, memory, effects);
-                if let Some(vector) = vector {
-                    function.vectors.raise(vector);
-                }
+                let vectors = function.device.write(offset, bytes, value, memory, effects);
+                vectors.into_iter().for_each(|vector| function.vectors.raise(vector));
             }
         }
         function.send_pending(effects);
+    }
+
+    /// Exchanges frames of NICs with their networks; see [`Transport::exchange`].
+    pub fn exchange(&mut self, now_ns: u64, wait: Duration, memory: &GuestMemoryMmap, effects: &mut Effects) {
+        for function in &mut self.functions {
+            function.device.exchange(now_ns, wait);
+            if function.config.is_master() {
+                if let Some(vector) = function.device.receive(memory, effects) {
+                    function.vectors.raise(vector);
+                }
+                function.send_pending(effects);
+            }
+        }
     }
 
     /// The device whose window contains an address, and the offset in it.

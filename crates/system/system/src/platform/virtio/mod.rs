@@ -1,11 +1,14 @@
 //! Virtio devices on PCI: negotiation, queues and their interrupts. The driver is not trusted: vm-memory checks each
 //! address of a queue on use, a descriptor chain ends after at most 65536 descriptors, and the time of a request
-//! advances the clock. Source: Virtual I/O Device Version 1.2, sections 2, 4.1 (PCI), 5.2 (block), 5.4 (entropy).
+//! advances the clock. Source: Virtual I/O Device Version 1.2, sections 2, 4.1 (PCI), 5.1 (network), 5.2 (block),
+//! 5.4 (entropy).
 
 mod block;
 mod disk;
+mod network;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use longma_random::SplitMix64;
 use virtio_bindings::virtio_config::{
@@ -16,7 +19,9 @@ use vm_memory::GuestMemoryMmap;
 
 use super::lane::Lane;
 use super::pci::{Effects, window};
+use crate::net::Network;
 pub use disk::{Disk, DiskError};
+use network::Nic;
 
 /// The maximum number of descriptors of a queue.
 const QUEUE_SIZE: u16 = 256;
@@ -26,6 +31,8 @@ const NO_VECTOR: u16 = 0xffff;
 const MOST_ENTROPY: usize = 1 << 16;
 /// Bytes that a device copies in one cycle.
 const BYTES_PER_CYCLE: u64 = 16;
+/// The distance of the notification registers of two queues.
+const NOTIFY_BYTES: u32 = 4;
 /// Cycles that a descriptor takes.
 const DESCRIPTOR_CYCLES: u64 = 16;
 
@@ -36,6 +43,8 @@ pub enum Kind {
     Block,
     /// A source of random numbers.
     Entropy,
+    /// A NIC.
+    Network,
 }
 
 /// The part of a device that serves requests.
@@ -43,15 +52,32 @@ pub enum Kind {
 enum Backend {
     Block(Disk),
     Entropy(SplitMix64),
+    Network(Nic),
 }
 
-/// A virtio device with one queue.
+impl Backend {
+    /// Whether the device has something for the next request of a queue.
+    fn can_serve(&self, number: usize) -> bool {
+        match self {
+            Self::Network(nic) => number != network::RECEIVE || nic.has_received(),
+            _ => true,
+        }
+    }
+}
+
+/// A queue and the vector of its interrupts.
+#[derive(Debug)]
+struct DeviceQueue {
+    ring: Queue,
+    vector: u16,
+}
+
+/// A virtio device.
 #[derive(Debug)]
 pub struct Transport {
     backend: Backend,
     configuration: Vec<u8>,
-    queue: Queue,
-    queue_vector: u16,
+    queues: Vec<DeviceQueue>,
     configuration_vector: u16,
     /// The driver's selections of the halves of offered and accepted features.
     selectors: [u32; 2],
@@ -73,12 +99,21 @@ impl Transport {
         Self::new(Backend::Entropy(SplitMix64::new(seed)), Vec::new())
     }
 
+    /// Creates a NIC.
+    pub fn network(network: Network) -> Self {
+        Self::new(Backend::Network(Nic::new(network)), network::configuration())
+    }
+
     fn new(backend: Backend, configuration: Vec<u8>) -> Self {
+        let queues = if matches!(backend, Backend::Network(_)) { network::QUEUES } else { 1 };
+        let new_queue = || DeviceQueue {
+            ring: Queue::new(QUEUE_SIZE).expect("a power of two is a size of a queue"),
+            vector: NO_VECTOR,
+        };
         Self {
             backend,
             configuration,
-            queue: Queue::new(QUEUE_SIZE).expect("a power of two is a size of a queue"),
-            queue_vector: NO_VECTOR,
+            queues: std::iter::repeat_with(new_queue).take(queues).collect(),
             configuration_vector: NO_VECTOR,
             selectors: [0; 2],
             accepted: 0,
@@ -93,18 +128,20 @@ impl Transport {
         match self.backend {
             Backend::Block(_) => Kind::Block,
             Backend::Entropy(_) => Kind::Entropy,
+            Backend::Network(_) => Kind::Network,
         }
     }
 
-    /// The number of MSI-X vectors: one for the queue and one for configuration changes.
+    /// The number of MSI-X vectors: one for each queue and one for configuration changes.
     pub fn vectors(&self) -> u16 {
-        2
+        self.queues.len() as u16 + 1
     }
 
     fn offered(&self) -> u64 {
         let own = match self.backend {
             Backend::Block(_) => block::FEATURES,
             Backend::Entropy(_) => 0,
+            Backend::Network(_) => network::FEATURES,
         };
         own | 1 << VIRTIO_F_VERSION_1
     }
@@ -135,26 +172,27 @@ impl Transport {
             1 => features >> 32,
             _ => 0,
         };
-        let has_queue = self.selected_queue == 0;
-        match register {
-            0x00 => u64::from(self.selectors[0]) | half(self.offered(), self.selectors[0]) << 32,
-            0x08 => u64::from(self.selectors[1]) | half(self.accepted, self.selectors[1]) << 32,
-            0x10 => {
-                let low = u64::from(self.configuration_vector) | 1 << 16;
+        let queue = self.queues.get(usize::from(self.selected_queue));
+        match (register, queue) {
+            (0x00, _) => u64::from(self.selectors[0]) | half(self.offered(), self.selectors[0]) << 32,
+            (0x08, _) => u64::from(self.selectors[1]) | half(self.accepted, self.selectors[1]) << 32,
+            (0x10, _) => {
+                let low = u64::from(self.configuration_vector) | (self.queues.len() as u64) << 16;
                 low | u64::from(self.status) << 32 | u64::from(self.selected_queue) << 48
             }
-            0x18 if has_queue => {
-                let low = u64::from(self.queue.size()) | u64::from(self.queue_vector) << 16;
-                low | u64::from(self.queue.ready()) << 32
+            (0x18, Some(queue)) => {
+                let low = u64::from(queue.ring.size()) | u64::from(queue.vector) << 16;
+                // The last field is the number of the notification register.
+                low | u64::from(queue.ring.ready()) << 32 | u64::from(self.selected_queue) << 48
             }
-            0x20 if has_queue => self.queue.desc_table(),
-            0x28 if has_queue => self.queue.avail_ring(),
-            0x30 if has_queue => self.queue.used_ring(),
+            (0x20, Some(queue)) => queue.ring.desc_table(),
+            (0x28, Some(queue)) => queue.ring.avail_ring(),
+            (0x30, Some(queue)) => queue.ring.used_ring(),
             _ => 0,
         }
     }
 
-    /// Writes a register. Returns the vector of an interrupt to send, if any.
+    /// Writes a register. Returns the vectors of interrupts to send.
     pub fn write(
         &mut self,
         offset: u32,
@@ -162,13 +200,16 @@ impl Transport {
         value: u64,
         memory: &GuestMemoryMmap,
         effects: &mut Effects,
-    ) -> Option<u16> {
+    ) -> Vec<u16> {
         match offset & !(window::PART - 1) {
             window::COMMON => self.write_common(offset, bytes, value),
-            window::NOTIFY if offset == window::NOTIFY => return self.serve(memory, effects),
+            window::NOTIFY if offset.is_multiple_of(NOTIFY_BYTES) => {
+                let queue = ((offset - window::NOTIFY) / NOTIFY_BYTES) as usize;
+                return self.serve(queue, memory, effects).into_iter().collect();
+            }
             _ => {}
         }
-        None
+        Vec::new()
     }
 
     fn write_common(&mut self, offset: u32, bytes: usize, value: u64) {
@@ -179,7 +220,6 @@ impl Transport {
             (0, _) => (Some(low), None),
             _ => (None, Some(low)),
         };
-        let has_queue = self.selected_queue == 0;
         match offset {
             0x00 => self.selectors[0] = low,
             0x08 => self.selectors[1] = low,
@@ -187,12 +227,17 @@ impl Transport {
             0x10 => self.configuration_vector = self.vector(low),
             0x14 => self.set_status(value as u8),
             0x16 => self.selected_queue = low as u16,
-            0x18 if has_queue && !self.queue.ready() => self.queue.set_size(low as u16),
-            0x1a if has_queue => self.queue_vector = self.vector(low),
-            0x1c if has_queue => self.queue.set_ready(low & 1 == 1),
-            0x20 | 0x24 if has_queue => self.queue.set_desc_table_address(halves.0, halves.1),
-            0x28 | 0x2c if has_queue => self.queue.set_avail_ring_address(halves.0, halves.1),
-            0x30 | 0x34 if has_queue => self.queue.set_used_ring_address(halves.0, halves.1),
+            _ => {}
+        }
+        let vector = self.vector(low);
+        let Some(queue) = self.queues.get_mut(usize::from(self.selected_queue)) else { return };
+        match offset {
+            0x18 if !queue.ring.ready() => queue.ring.set_size(low as u16),
+            0x1a => queue.vector = vector,
+            0x1c => queue.ring.set_ready(low & 1 == 1),
+            0x20 | 0x24 => queue.ring.set_desc_table_address(halves.0, halves.1),
+            0x28 | 0x2c => queue.ring.set_avail_ring_address(halves.0, halves.1),
+            0x30 | 0x34 => queue.ring.set_used_ring_address(halves.0, halves.1),
             _ => {}
         }
     }
@@ -212,8 +257,11 @@ impl Transport {
 
     fn set_status(&mut self, status: u8) {
         if status == 0 {
-            self.queue.reset();
-            (self.queue_vector, self.configuration_vector) = (NO_VECTOR, NO_VECTOR);
+            for queue in &mut self.queues {
+                queue.ring.reset();
+                queue.vector = NO_VECTOR;
+            }
+            self.configuration_vector = NO_VECTOR;
             (self.selectors, self.accepted, self.selected_queue) = ([0; 2], 0, 0);
             (self.status, self.interrupt_status) = (0, 0);
             return;
@@ -224,39 +272,64 @@ impl Transport {
         self.status = if is_acceptable { status } else { status & !features_ok };
     }
 
-    /// Serves the requests in the queue, at most as many as the queue has descriptors.
-    fn serve(&mut self, memory: &GuestMemoryMmap, effects: &mut Effects) -> Option<u16> {
+    /// Exchanges frames of a NIC with its network at the guest's time `now_ns`. If none arrives, waits up to `wait` of the
+    /// host's time.
+    pub fn exchange(&mut self, now_ns: u64, wait: Duration) {
+        if let Backend::Network(nic) = &mut self.backend {
+            nic.exchange(now_ns, wait);
+        }
+    }
+
+    /// Writes the frames that a NIC has received to memory. Returns the vector of an interrupt to send.
+    pub fn receive(&mut self, memory: &GuestMemoryMmap, effects: &mut Effects) -> Option<u16> {
+        match &self.backend {
+            Backend::Network(nic) if nic.has_received() => self.serve(network::RECEIVE, memory, effects),
+            _ => None,
+        }
+    }
+
+    /// Serves the requests in a queue, at most as many as the queue has descriptors. Returns the vector of an interrupt
+    /// to send.
+    fn serve(&mut self, number: usize, memory: &GuestMemoryMmap, effects: &mut Effects) -> Option<u16> {
         let broken = VIRTIO_CONFIG_S_NEEDS_RESET as u8;
+        let queue = self.queues.get(number)?;
         if self.status & (VIRTIO_CONFIG_S_DRIVER_OK as u8 | broken) != VIRTIO_CONFIG_S_DRIVER_OK as u8 {
             return None;
         }
-        if !self.queue.is_valid(memory) {
-            self.status |= broken;
+        if !queue.ring.is_valid(memory) {
+            // A driver that has not started the queue of received frames may send nevertheless.
+            let is_optional = matches!(self.backend, Backend::Network(_)) && !queue.ring.ready();
+            self.status |= if is_optional { 0 } else { broken };
             return None;
         }
         let mut has_served = false;
-        for _ in 0..self.queue.size() {
-            let Some(chain) = self.queue.pop_descriptor_chain(memory) else { break };
+        for _ in 0..self.queues[number].ring.size() {
+            if !self.backend.can_serve(number) {
+                break;
+            }
+            let Some(chain) = self.queues[number].ring.pop_descriptor_chain(memory) else { break };
             let head = chain.head_index();
-            let written = self.serve_chain(memory, chain, effects);
-            if self.queue.add_used(memory, head, written).is_err() {
+            let written = self.serve_chain(number, memory, chain, effects);
+            if self.queues[number].ring.add_used(memory, head, written).is_err() {
                 self.status |= broken;
                 break;
             }
             has_served = true;
         }
-        let used_bytes = 8 * u64::from(self.queue.size()) + 6;
-        effects.write(self.queue.used_ring(), used_bytes);
+        let queue = &self.queues[number];
+        let used_bytes = 8 * u64::from(queue.ring.size()) + 6;
+        effects.write(queue.ring.used_ring(), used_bytes);
         if !has_served {
             return None;
         }
         self.interrupt_status |= 1;
-        Some(self.queue_vector)
+        Some(queue.vector)
     }
 
     /// Serves one request. Returns how many bytes the device has written to its buffers; 0 if it is malformed.
     fn serve_chain(
         &mut self,
+        number: usize,
         memory: &GuestMemoryMmap,
         chain: DescriptorChain<&GuestMemoryMmap>,
         effects: &mut Effects,
@@ -271,6 +344,11 @@ impl Transport {
         let space = output.available_bytes();
         effects.cycles += (input.available_bytes() as u64 + space as u64) / BYTES_PER_CYCLE;
         match &mut self.backend {
+            Backend::Network(nic) if number == network::RECEIVE => nic.receive(space, &mut output),
+            Backend::Network(nic) => {
+                nic.send(input.available_bytes(), &mut input);
+                0
+            }
             Backend::Entropy(numbers) => {
                 let mut bytes = vec![0; space.min(MOST_ENTROPY)];
                 bytes.chunks_mut(8).for_each(|part| {

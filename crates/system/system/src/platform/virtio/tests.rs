@@ -1,6 +1,8 @@
 //! Tests devices as a driver uses them: through configuration space, the window and queues in memory. Some of the
 //! drivers are hostile.
 
+mod network;
+
 use std::io::Write as _;
 
 use proptest::prelude::*;
@@ -40,9 +42,12 @@ impl Bench {
         for sector in 0..SECTORS {
             image.write_all(&[sector as u8; 512]).expect("the file is writable");
         }
-        let disk = Disk::open(image.path(), false).expect("it is a disk");
+        Self::with(Transport::disk(Disk::open(image.path(), false).expect("it is a disk")))
+    }
+
+    fn with(device: Transport) -> Self {
         let mut host = PciHost::default();
-        assert!(host.attach(Transport::disk(disk)));
+        assert!(host.attach(device));
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("the host has memory");
         Self { host, memory, available: 0 }
     }

@@ -1,74 +1,37 @@
-//! The LoongArch64 registers with GDB's numbers, names and sizes, and the register types that gdbstub needs for any
-//! architecture. Source: GDB manual, appendix G.5.6 (LoongArch features); gdb/features/loongarch in its sources for the
-//! order.
+//! The LoongArch64 registers with GDB's numbers, names and sizes. Source: GDB manual, appendix G.5.6 (LoongArch
+//! features); gdb/features/loongarch in its sources for the order.
 
-use std::num::NonZeroUsize;
-
-use gdbstub::arch;
 use longma_loongarch::State;
 use longma_translate::debug::{self, Description, Row, Value, of_word, value, words};
 
-/// The gdbstub architecture for all programs. The target description names the real one, and registers are plain bytes.
-#[derive(Debug)]
-pub(super) enum AnyArchitecture {}
-
-impl arch::Arch for AnyArchitecture {
-    type Usize = u64;
-    type Registers = Registers;
-    type BreakpointKind = usize;
-    type RegId = Number;
-}
-
-/// GDB's number of a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number(pub usize);
-
-impl arch::RegId for Number {
-    fn from_raw_id(id: usize) -> Option<(Self, Option<NonZeroUsize>)> {
-        Some((Self(id), None))
-    }
-}
-
-/// All registers of a thread, concatenated in GDB's order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Registers {
-    pub pc: u64,
-    pub bytes: Vec<u8>,
-}
-
-impl arch::Registers for Registers {
-    type ProgramCounter = u64;
-
-    fn pc(&self) -> u64 {
-        self.pc
-    }
-
-    fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
-        self.bytes.iter().for_each(|&byte| write_byte(Some(byte)));
-    }
-
-    fn gdb_deserialize(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        self.bytes = bytes.to_vec();
-        Ok(())
-    }
-}
-
 /// A kind of LoongArch64 register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// r0.
     Zero,
     /// The general registers from this one on.
     General(u8),
+    /// The first argument of the last system call.
     OriginalA0,
+    /// The program counter.
     Pc,
+    /// The address of the last fault.
     BadAddress,
+    /// The floating-point registers.
     Float,
+    /// The floating-point condition flags.
     Condition,
+    /// FCSR.
     FloatControl,
+    /// The vector registers of 128 bits.
     Lsx,
+    /// The vector registers of 256 bits.
     Lasx,
+    /// The scratch registers of the binary-translation extension.
     Scratch,
+    /// The x86 flags of the binary-translation extension.
     X86Flags,
+    /// The x87 stack pointer of the binary-translation extension.
     X87Top,
 }
 
@@ -109,12 +72,12 @@ fn types(feature: &str) -> String {
 }
 
 /// The registers of a LoongArch64 program.
-pub(super) fn description() -> Description<Kind> {
+pub fn description() -> Description<Kind> {
     Description { architecture: "loongarch64", rows: &ROWS, types }
 }
 
 /// Reads a register of a LoongArch64 program.
-pub(super) fn read(register: debug::Register<Kind>, state: &State) -> Value {
+pub fn read(register: debug::Register<Kind>, state: &State) -> Value {
     let index = register.index;
     of_word(match register.kind {
         Kind::General(first) => state.x[usize::from(first) + index],
@@ -136,7 +99,7 @@ pub(super) fn read(register: debug::Register<Kind>, state: &State) -> Value {
 }
 
 /// Writes a register of a LoongArch64 program.
-pub(super) fn write(register: debug::Register<Kind>, value: &Value, state: &mut State) {
+pub fn write(register: debug::Register<Kind>, value: &Value, state: &mut State) {
     let index = register.index;
     let words = words(value);
     let low = words[0];

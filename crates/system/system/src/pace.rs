@@ -1,0 +1,65 @@
+//! The pace of a machine with a network. Its peers live in the host's time, so that its clock must not run ahead while it
+//! waits for them: a guest that sleeps, or whose connection has a time limit, takes at least that long.
+
+use std::time::{Duration, Instant};
+
+use crate::machine::{Machine, Stop};
+
+/// The longest wait for a frame at a time, so that the caller can attend to the console.
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
+
+/// Exchanges the frames of a machine after each of its runs, and waits if the machine is ahead of the host.
+#[derive(Debug)]
+pub struct Pace {
+    /// When the machine was at `cycle`.
+    instant: Instant,
+    cycle: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { instant: Instant::now(), cycle: 0 }
+    }
+}
+
+impl Pace {
+    /// The cycles to run between two exchanges: a millisecond.
+    pub const CYCLES: u64 = 1_000_000;
+
+    /// Exchanges frames after a run that has stopped for the reason `stop`. Waits for one if the machine is ahead of the
+    /// host or has nothing else to do. A machine that is behind does not catch up.
+    pub fn exchange(&mut self, machine: &mut Machine, stop: Stop) {
+        let now = Instant::now();
+        let ahead = self.ahead(machine.cycles(), now);
+        let wait = match stop {
+            Stop::Idle => LONGEST_WAIT,
+            Stop::Limit => ahead.min(LONGEST_WAIT),
+            _ => Duration::ZERO,
+        };
+        machine.exchange_frames(wait);
+    }
+
+    /// How much the machine is ahead.
+    fn ahead(&mut self, cycle: u64, now: Instant) -> Duration {
+        let due = self.instant + Duration::from_nanos(cycle - self.cycle);
+        if due <= now {
+            (self.instant, self.cycle) = (now, cycle);
+        }
+        due.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_waits_while_it_is_ahead_and_does_not_catch_up() {
+        let start = Instant::now();
+        let mut pace = Pace { instant: start, cycle: 0 };
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        assert_eq!(pace.ahead(5_000_000, at(2)), Duration::from_millis(3));
+        assert_eq!(pace.ahead(6_000_000, at(100)), Duration::ZERO);
+        assert_eq!(pace.ahead(16_000_000, at(101)), Duration::from_millis(9));
+    }
+}
