@@ -19,6 +19,8 @@ use std::time::Duration;
 const SLICE: u64 = 10_000_000;
 /// Interval at which signals are checked while the core waits for input.
 const NAP: Duration = Duration::from_millis(100);
+/// Interval at which a waiting machine looks for its debugger.
+const SHORT_NAP: Duration = Duration::from_millis(10);
 /// Ctrl-A, which begins a command of the console.
 const ESCAPE: u8 = 1;
 
@@ -153,6 +155,8 @@ impl Outside {
         };
         if let Some(pace) = &mut self.pace {
             pace.exchange(machine, stop);
+        } else if stop == Stop::Idle && self.may_wake() {
+            std::thread::sleep(SHORT_NAP);
         }
         Some(stop)
     }
@@ -232,15 +236,10 @@ fn converse(
             Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
             Stop::Limit | Stop::Idle | Stop::Debugger => {}
         }
-        let is_idle = stop == Stop::Idle && waiting.is_empty();
+        let is_stuck = stop == Stop::Idle && waiting.is_empty() && !outside.may_wake();
         let end = match input {
-            Input::Standard(receiver, keys) => {
-                read_keys(receiver, keys, is_idle.then_some(outside), stopped, &mut waiting)
-            }
-            Input::Script(script) => {
-                let is_stuck = is_idle && !outside.may_wake();
-                follow(script, &printed, machine.cycles(), is_stuck, &mut waiting)
-            }
+            Input::Standard(receiver, keys) => read_keys(receiver, keys, is_stuck, stopped, &mut waiting),
+            Input::Script(script) => follow(script, &printed, machine.cycles(), is_stuck, &mut waiting),
         };
         if let Some(end) = end {
             return Ok(end);
@@ -253,29 +252,19 @@ fn converse(
     }
 }
 
-/// Appends typed keys to `guest`. If the machine is idle, waits for some, a short time only if something `outside` may
-/// wake it, too.
+/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
 fn read_keys(
     receiver: &Receiver<Vec<u8>>,
     keys: &mut Keys,
-    outside: Option<&Outside>,
+    is_stuck: bool,
     stopped: &AtomicBool,
     guest: &mut Vec<u8>,
 ) -> Option<End> {
     let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
-    let Some(outside) = outside else { return keys.take(&typed, guest).then_some(End::User) };
-    let may_wake = outside.may_wake();
-    // The pace of a network has waited already.
-    let nap = if outside.pace.is_some() { Duration::ZERO } else { NAP };
-    while typed.is_empty() && !stopped.load(Ordering::Relaxed) {
-        match receiver.recv_timeout(nap) {
+    while is_stuck && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
+        match receiver.recv_timeout(NAP) {
             Ok(bytes) => typed = bytes,
-            Err(RecvTimeoutError::Timeout) if may_wake => break,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) if may_wake => {
-                std::thread::sleep(nap);
-                break;
-            }
             Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
         }
     }
