@@ -1,7 +1,7 @@
 //! `longma boot`: starts a Linux kernel for LoongArch64 on a modelled machine, with its serial console on the terminal.
 
-use crate::raw_mode::RawMode;
-use crate::zoned::size;
+use longma_command_line::raw_mode::RawMode;
+use longma_command_line::size;
 use longma_system::boot::{Kernel, load};
 use longma_system::net::Network;
 use longma_system::script::{Late, Script};

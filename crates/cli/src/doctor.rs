@@ -1,8 +1,8 @@
 //! `longma doctor`: reports what longma can use on this host, what each part is needed for, and how to get what is
 //! missing.
 
-use crate::machine::{columns, print, print_json};
 use clap::ValueEnum;
+use longma_command_line::output::{columns, print, print_json};
 use longma_doctor::checks::{self, Check};
 use longma_doctor::{bundle, redact};
 use serde_json::{Value, json};

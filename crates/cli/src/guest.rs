@@ -1,9 +1,9 @@
 //! `longma guest`: lists and copies the guest programs that ship inside the command. Also resolves `guests:NAME` on the
 //! command lines of `longma run` and `longma translate`.
 
-use crate::machine::{print, print_json, table};
 use crate::run;
 use clap::{Subcommand, ValueEnum};
+use longma_command_line::output::{print, print_json, table};
 use longma_shipped::{GUESTS, Guest, GuestError, PREFIX, contents, guest, guest_file};
 use serde_json::json;
 use std::error::Error;
@@ -70,7 +70,7 @@ fn list() -> String {
         vec![guest.name.into(), mark(vectors), mark(other), guest.description.into()]
     }));
     if std::io::stdout().is_terminal() {
-        let width = crate::machine::columns();
+        let width = longma_command_line::output::columns();
         rows = rows.into_iter().map(|row| shortened(row, width)).collect();
     }
     let example = "\nlongma run guests:NAME runs one.\n\

@@ -2,6 +2,7 @@
 
 use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use longma_command_line::output::{Outcome, columns, has_colour, print, print_json, table};
 use longma_lab::{EditError, MachineEdit, open_machine};
 use longma_runner::simulation::refusals;
 use longma_topology::{
@@ -11,13 +12,10 @@ use longma_topology::{
 use serde_json::{Value, json};
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// Width of a drawing in columns if the terminal's width is unknown.
-const DEFAULT_COLUMNS: usize = 100;
 
 /// `longma machine ...`
 #[derive(clap::Args)]
@@ -125,8 +123,6 @@ enum FileFormat {
     Json,
 }
 
-type Outcome = Result<ExitCode, Box<dyn Error>>;
-
 /// Runs `longma machine`.
 pub fn run(args: Args) -> Outcome {
     match args.command {
@@ -146,48 +142,10 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// Prints to standard output. A closed pipe is not an error.
-pub(crate) fn print(text: &str) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("cannot write the output: {error}").into())
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-pub(crate) fn print_json(value: &Value) -> Outcome {
-    print(&format!("{value:#}\n"))
-}
-
 /// Writes a file atomically. The error names the file.
 fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     longma_lab::write_whole(path, text.as_bytes())
         .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
-}
-
-pub(crate) fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-}
-
-pub(crate) fn columns() -> usize {
-    terminal_size::terminal_size().map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0))
-}
-
-/// Formats rows with aligned columns.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().enumerate().map(|(c, t)| format!("{t:w$}", w = widths[c]));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn list(format: Format) -> Outcome {
@@ -244,7 +202,7 @@ fn show(
     if format == Format::Json {
         return print_json(&json!({ "machine": machine.parts(), "layout": machine.layout() }));
     }
-    let mut text = draw_text(machine, width.unwrap_or_else(columns), detail, colour());
+    let mut text = draw_text(machine, width.unwrap_or_else(columns), detail, has_colour());
     if sources {
         let mut rows = vec![["SOURCE", "KIND", "TITLE"].map(String::from).to_vec()];
         rows.extend(
@@ -282,7 +240,7 @@ fn check_files(files: &[String], format: Format) -> Outcome {
         let checked = check_whole(&file, &content);
         failed |= checked.machine.is_none();
         entries.extend(checked.report.located().iter().map(|p| json!(p)));
-        text.push_str(&checked.report.render(columns(), colour()));
+        text.push_str(&checked.report.render(columns(), has_colour()));
         let _ = match &checked.machine {
             Some(machine) => {
                 let cores: usize = machine.layout().hosts.iter().map(|h| h.cores.len()).sum();
@@ -334,7 +292,7 @@ fn emit(
         (FileFormat::Json, Some((_, json))) => print_json(json),
         (FileFormat::Table, None) => {
             let machine = Machine::parse("this host", &text)?;
-            print(&draw_text(&machine, columns(), Detail::Fitting, colour()))
+            print(&draw_text(&machine, columns(), Detail::Fitting, has_colour()))
         }
         (FileFormat::Json, None) => {
             let machine = Machine::parse("this host", &text)?;

@@ -10,13 +10,11 @@ mod guest;
 mod machine;
 #[cfg(feature = "placement")]
 mod placement;
-mod raw_mode;
 mod run;
 mod shell;
 mod translate;
 mod usage_error;
 mod via;
-mod zoned;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write as _;
@@ -49,7 +47,7 @@ enum Command {
     /// How much each mechanism of an experiment contributes to its result.
     Explain(experiment::explain::Arguments),
     /// Maps on zoned flash: format, check, read, write and measure them.
-    Zoned(zoned::Args),
+    Zoned(longma_zoned_command::Args),
     /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
     Via(via::Args),
     /// Virtual machines on NUMA hosts: the service, its agents, its client.
@@ -106,7 +104,7 @@ fn carry_out() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
-        Command::Zoned(args) => zoned::run(args),
+        Command::Zoned(args) => longma_zoned_command::run(args),
         Command::Via(args) => via::run(args),
         #[cfg(feature = "placement")]
         Command::Placement(args) => placement::run(*args),

@@ -3,7 +3,7 @@
 //! control sequences.
 
 use super::Outcome;
-use crate::machine;
+use longma_command_line::output;
 use longma_text::{display_path, escape_json, sanitize, sanitize_lines};
 use serde_json::Value;
 use std::io::Write as _;
@@ -11,17 +11,17 @@ use std::path::Path;
 
 /// Prints text to standard output.
 pub fn print(text: &str) -> Outcome {
-    machine::print(&sanitize_lines(text))
+    output::print(&sanitize_lines(text))
 }
 
 /// Prints a value as indented JSON, with control characters escaped.
 pub fn print_json(value: &Value) -> Outcome {
-    machine::print(&(escape_json(&format!("{value:#}")) + "\n"))
+    output::print(&(escape_json(&format!("{value:#}")) + "\n"))
 }
 
 /// Prints a value as JSON on one line.
 pub fn print_json_line(value: &Value) -> Outcome {
-    machine::print(&(escape_json(&value.to_string()) + "\n"))
+    output::print(&(escape_json(&value.to_string()) + "\n"))
 }
 
 /// Prints a message to standard error.

@@ -4,7 +4,7 @@
 
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status};
-use crate::machine::print_json;
+use longma_command_line::output::print_json;
 use longma_lab::{
     Contribution, Experiment, Explanation, Game, Options, Outcome as Campaigned, Place, Registry, Selection,
     Stop, number,

@@ -128,7 +128,7 @@ pub fn open(which: &Which, registry: &Registry) -> Found<Vec<Experiment>> {
     let experiments: Result<Vec<_>, _> = wanted(which)?.into_iter().map(open).collect();
     experiments.map_err(|error| match error {
         OpenError::Invalid(report) => {
-            format!("{report}\n\n{}", report.render(crate::machine::columns(), false)).into()
+            format!("{report}\n\n{}", report.render(longma_command_line::output::columns(), false)).into()
         }
         other => other.into(),
     })

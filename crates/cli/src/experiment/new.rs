@@ -1,7 +1,7 @@
 //! `longma experiment new`: writes an experiment file to start from.
 
 use super::{Outcome, find, status::HostError};
-use crate::machine::print;
+use longma_command_line::output::print;
 use longma_lab::{Experiment, Registry};
 use std::error::Error;
 use std::fs::{self, OpenOptions};

@@ -2,7 +2,7 @@
 
 use super::find::{Experiments, Origin};
 use super::{Format, Outcome, VERSION, Which, find, status};
-use crate::machine::{colour, columns, print, print_json, table as lay_out};
+use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
     number, page, whole_values, write_whole,
@@ -100,7 +100,7 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
         };
         failed |= checked.experiment.is_none();
         objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
-        text.push_str(&checked.report.render(columns(), colour()));
+        text.push_str(&checked.report.render(columns(), has_colour()));
         let _ = writeln!(text, "{}", checked.report);
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };

@@ -3,9 +3,9 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, heading, mib, print_line};
-use crate::zoned::size;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
+use longma_command_line::size;
 use longma_placement::store::Quota;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{MadeToken, NewToken, Tenants, Tokens};

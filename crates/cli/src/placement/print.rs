@@ -1,9 +1,9 @@
 //! Output of the placement commands: lines and tables that fit the terminal, with control characters removed.
 
 use super::Outcome;
-use crate::machine::{columns, print};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use longma_command_line::output::{columns, print};
 use longma_placement::placement::Placement;
 use longma_placement::store::Vm;
 use longma_text::{escape_json, sanitize};

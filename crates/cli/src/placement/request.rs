@@ -4,8 +4,8 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print;
-use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
+use longma_command_line::size;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::{Client, key_given_twice};
 use longma_text::sanitize;

@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use super::connection::{read_token, warn_if_token_is_visible};
-use crate::zoned::size;
 use clap::ValueEnum;
+use longma_command_line::size;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::scheduler::Overhead;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, heading, list as listed, location, mib, print_line, word};
-use crate::zoned::size;
+use longma_command_line::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};

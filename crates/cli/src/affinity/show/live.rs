@@ -2,11 +2,11 @@
 //! afterwards.
 
 use super::super::{INTERRUPTED, Outcome, interruption, width};
-use crate::machine::table;
-use crate::raw_mode::RawMode;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
+use longma_command_line::output::table;
+use longma_command_line::raw_mode::RawMode;
 use longma_text::sanitize;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Stdin, Write};

@@ -279,7 +279,9 @@ fn foreign_domains_are_shown_and_virtual_machines_do_not_get_their_cpus() {
     let theirs = Actual { running: true, pins, size_mib: Some(1000), bound: vec![0], ..Actual::default() };
     service.hypervisor.put_foreign("theirs", theirs);
     let host = || service.admin.get::<HostView>("/v1/hosts/h1").unwrap();
-    until("the service sees it", || host().foreign_domains.len() == 1 && host().nodes[0].memory[0].1 == 32768 - 1024);
+    until("the service sees it", || {
+        host().foreign_domains.len() == 1 && host().nodes[0].memory[0].1 == 32768 - 1024
+    });
     let shown = serde_json::to_value(host()).unwrap();
     assert_eq!(shown["foreign_domains"][0]["cpus"], "0-7,64-70");
     assert_eq!(shown["foreign_domains"][0]["memory_mib"], json!({ "0": 1024 }));

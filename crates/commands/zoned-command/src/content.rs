@@ -3,7 +3,7 @@
 use super::device::DeviceOptions;
 use super::text::TextFormat;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
-use crate::machine::{print, print_json};
+use longma_command_line::output::{print, print_json};
 use longma_zoned::{Batch, Durability, KeyRange, Options, Store, ZonedDevice};
 use serde_json::json;
 use std::io::{BufRead, ErrorKind, IsTerminal, Read, Write};

@@ -2,8 +2,8 @@
 
 use super::device::{Device, LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
-use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
+use longma_command_line::output::{print, print_json, table};
 use longma_zoned::device::Counted;
 use longma_zoned::{Store, ZonedDevice};
 use longma_zoned_lab::bench::{BenchOptions, Phase, bench};

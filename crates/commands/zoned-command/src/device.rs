@@ -1,7 +1,7 @@
 //! Opens or creates the device named on the command line: a file that emulates a zoned device, a zoned block device, or
 //! memory.
 
-use longma_topology::units::Size;
+use longma_command_line::size;
 use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice, StatesRepair};
 use longma_zoned::{Durability, Error as MapError, Options, Store, ZonedDevice};
 use std::error::Error;
@@ -112,18 +112,6 @@ fn available_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Parses a size with its unit, for example 64MiB, into bytes.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    // `Size` requires a space before the unit; accept sizes without it.
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let spaced = format!("{} {}", number.trim_end(), if unit.is_empty() { "B" } else { unit });
-    spaced.parse::<Size>().map(Size::bytes).map_err(|error| match unit {
-        "PiB" | "EiB" | "PB" | "EB" => format!("\"{text}\" is too large: TiB is the largest unit"),
-        _ => format!("{}; {}", error.message, error.help),
-    })
-}
-
 impl GeometryOptions {
     fn geometry(&self) -> Result<Geometry, Box<dyn Error>> {
         let blocks = |bytes: u64, what: &str| match bytes {
@@ -165,7 +153,7 @@ impl NewDevice {
         if self.is_block_device() && !self.force {
             return Err("all data on the block device would be lost: confirm with --force".into());
         }
-        Ok(Store::format(self.create(None, true)?, None, super::format::identity()?)?)
+        Ok(Store::format(self.create(None, true)?, None, identity()?)?)
     }
 
     /// Whether it is a block device, not an emulated device.
@@ -312,4 +300,11 @@ impl DeviceOptions {
             None => Ok(()),
         }
     }
+}
+
+/// A random identifier for a new map.
+pub fn identity() -> Result<u64, std::io::Error> {
+    let mut bytes = [0; 8];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
 }

@@ -1,6 +1,6 @@
 //! `longma zoned format`: creates an empty map.
 
-use super::device::NewDevice;
+use super::device::{NewDevice, identity};
 use super::{Format, Outcome, inspect};
 use longma_zoned::Store;
 
@@ -45,11 +45,4 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let device = Store::format(device, arguments.node_bytes, identity()?)?;
     inspect::describe(&device, false, arguments.format)
-}
-
-/// A random identifier for a new map.
-pub fn identity() -> Result<u64, std::io::Error> {
-    let mut bytes = [0; 8];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
 }

@@ -2,7 +2,7 @@
 
 use super::device::{LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
-use crate::machine::{print, print_json};
+use longma_command_line::output::{print, print_json};
 use longma_zoned::Store;
 use longma_zoned_lab::soak::{SoakOptions, SoakReport, Window, soak};
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use super::device::{Device, DeviceOptions};
 use super::{Format, Outcome};
-use crate::machine::{print, print_json, table};
+use longma_command_line::output::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
 use longma_zoned::store::RepairReport;
 use longma_zoned::{Options, Store, ZonedDevice};

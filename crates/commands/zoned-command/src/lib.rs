@@ -5,20 +5,15 @@ mod content;
 mod device;
 mod format;
 mod inspect;
-#[cfg(feature = "zoned-server")]
+#[cfg(feature = "server")]
 mod serve;
 mod soak;
 mod text;
 
-pub(crate) use device::size;
-
 use clap::{Subcommand, ValueEnum};
-use std::error::Error;
-use std::process::ExitCode;
+use longma_command_line::output::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// Exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
@@ -58,7 +53,7 @@ enum ZonedCommand {
     /// command has ended.
     Load(content::LoadArguments),
     /// Serve a map to clients of the Redis protocol.
-    #[cfg(feature = "zoned-server")]
+    #[cfg(feature = "server")]
     Serve(Box<serve::Arguments>),
 }
 
@@ -86,7 +81,7 @@ pub fn run(args: Args) -> Outcome {
         ZonedCommand::Scan(arguments) => content::scan(&arguments),
         ZonedCommand::Backup(arguments) => content::backup(&arguments),
         ZonedCommand::Load(arguments) => content::load(&arguments),
-        #[cfg(feature = "zoned-server")]
+        #[cfg(feature = "server")]
         ZonedCommand::Serve(arguments) => serve::run(&arguments),
     }
 }

@@ -1,8 +1,9 @@
 //! `longma zoned serve`: a map for clients of the Redis protocol.
 
 use super::Outcome;
-use super::device::{DeviceOptions, size};
-use crate::machine::print;
+use super::device::DeviceOptions;
+use longma_command_line::output::print;
+use longma_command_line::size;
 use longma_zoned::{Durability, Options};
 use longma_zoned_server::{Limits, Password, Server, Settings, tls_config};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
