@@ -106,7 +106,10 @@ fn a_served_map_keeps_what_clients_put_until_sigterm() {
     let here = folder.path();
     printed(here, FORMAT);
     let complaint = refused(here, "serve drive --listen 0.0.0.0:0");
-    assert!(complaint.contains("set a password"), "{complaint}");
+    assert!(
+        complaint.contains("set a password") && complaint.contains("--password-file FILE"),
+        "{complaint}"
+    );
     let complaint = refused(here, "serve drive --password-file nothing");
     assert!(complaint.contains("nothing"), "{complaint}");
     let mut server = Command::new(env!("CARGO_BIN_EXE_longma"))

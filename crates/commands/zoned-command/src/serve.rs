@@ -5,7 +5,7 @@ use super::device::DeviceOptions;
 use longma_command_line::output::print;
 use longma_command_line::size;
 use longma_zoned::{Durability, Options};
-use longma_zoned_server::{Limits, Password, Server, Settings, tls_config};
+use longma_zoned_server::{Limits, Password, Server, ServerError, Settings, tls_config};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -78,7 +78,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         sync_every: arguments.relaxed.then_some(Duration::from_secs(1)),
     };
     let durability = if arguments.relaxed { Durability::Relaxed } else { Durability::EachBatch };
-    let server = Server::bind(arguments.listen, settings)?;
+    let server = Server::bind(arguments.listen, settings).map_err(|error| match error {
+        ServerError::Listen { .. } => format!("{error}\n  --listen 127.0.0.1:0 picks a free port"),
+        ServerError::NoPassword { .. } => format!("{error}\n  --password-file FILE sets a password"),
+        ServerError::NotEncrypted { .. } => {
+            format!("{error}\n  --tls-cert FILE --tls-key FILE give a certificate, --plain permits it")
+        }
+        error => error.to_string(),
+    })?;
     let map = arguments.device.map(Options { durability, ..Options::with_cache(arguments.cache) })?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,4 +1,4 @@
-//! Serves a map of `longma-zoned` to clients of the Redis protocol (RESP2).
+//! Serves a map of `longma-zoned` to clients of the Redis protocol (RESP2 and RESP3).
 //!
 //! Each client has a thread. Reads go to the map at once; the changes of all clients are committed together by one thread,
 //! and acknowledged when they are durable. No client can make the server use more memory than [`Limits`] permit.

@@ -1,6 +1,6 @@
 //! A client's replies that are not sent yet, within its limits.
 //!
-//! Source: Redis serialization protocol specification (RESP2).
+//! Source: Redis serialization protocol specification (RESP2 and RESP3).
 
 use crate::limits::{Budget, Share};
 use std::io::Write as _;
@@ -21,12 +21,40 @@ pub(crate) struct Output {
     longest: usize,
     share: Share,
     overflow: Option<String>,
+    protocol: Protocol,
+}
+
+/// The version of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    #[default]
+    Resp2,
+    /// It has types of its own for null, maps, sets and texts.
+    Resp3,
 }
 
 impl Output {
     /// An empty buffer for replies of at most `longest` bytes each.
     pub fn new(budget: &Arc<Budget>, longest: usize) -> Self {
-        Self { bytes: Vec::new(), sent: 0, reply: 0, longest, share: Share::new(budget), overflow: None }
+        Self {
+            bytes: Vec::new(),
+            sent: 0,
+            reply: 0,
+            longest,
+            share: Share::new(budget),
+            overflow: None,
+            protocol: Protocol::default(),
+        }
+    }
+
+    /// The version of the protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Changes the version for the next replies.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
     }
 
     /// What is not sent yet.
@@ -140,12 +168,46 @@ impl Output {
 
     /// An absent byte string.
     pub fn null(&mut self) {
-        self.line('$', "-1");
+        match self.protocol {
+            Protocol::Resp2 => self.line('$', "-1"),
+            Protocol::Resp3 => self.line('_', ""),
+        }
     }
 
     /// An absent array.
     pub fn null_array(&mut self) {
-        self.line('*', "-1");
+        match self.protocol {
+            Protocol::Resp2 => self.line('*', "-1"),
+            Protocol::Resp3 => self.line('_', ""),
+        }
+    }
+
+    /// The beginning of a map of `count` keys and values, which follow in turn.
+    pub fn map(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(2 * count),
+            Protocol::Resp3 => self.number_line('%', count),
+        }
+    }
+
+    /// The beginning of a set of `count` elements, which follow.
+    pub fn set(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(count),
+            Protocol::Resp3 => self.number_line('~', count),
+        }
+    }
+
+    /// A text for people.
+    pub fn text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                if self.has_room(text.len() + 32) {
+                    let _ = write!(self.bytes, "={}\r\ntxt:{text}\r\n", text.len() + 4);
+                }
+            }
+        }
     }
 
     /// The beginning of an array of `count` elements, which follow.
@@ -156,12 +218,13 @@ impl Output {
     /// An empty buffer with the same limits, for a part of a reply that is not last.
     pub fn nested(&self) -> Self {
         Self {
-            share: self.share.sibling(),
             bytes: Vec::new(),
             sent: 0,
             reply: 0,
             longest: self.longest,
+            share: self.share.sibling(),
             overflow: None,
+            protocol: self.protocol,
         }
     }
 
@@ -204,6 +267,18 @@ mod tests {
         );
         output.mark_sent(5);
         assert!(output.unsent().starts_with(b":7"));
+        for (protocol, expected) in [
+            (Protocol::Resp2, &b"*2\r\n*1\r\n$1\r\na\r\n$-1\r\n"[..]),
+            (Protocol::Resp3, b"%1\r\n~1\r\n=5\r\ntxt:a\r\n_\r\n"),
+        ] {
+            let mut output = Output::new(&Budget::new(0), 1000);
+            output.set_protocol(protocol);
+            output.map(1);
+            output.set(1);
+            output.text("a");
+            output.null();
+            assert_eq!(output.unsent(), expected);
+        }
     }
 
     #[test]

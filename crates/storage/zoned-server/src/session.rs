@@ -4,7 +4,7 @@
 use crate::command::{Command, Effect, SPECIFICATIONS, Specification, specification};
 use crate::commit::{Job, Work};
 use crate::execute;
-use crate::output::Output;
+use crate::output::{Output, Protocol};
 use crate::request::{Words, size};
 use crate::shared::Shared;
 use crate::watch::WatchedKeys;
@@ -225,7 +225,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
                 output.simple("OK");
             }
             Command::Size => output.integer(self.shared.store.len()),
-            Command::Info => output.bulk(self.shared.info().as_bytes()),
+            Command::Info => output.text(&self.shared.info()),
             Command::Describe(words) => describe(&words, output),
             command => self.read(command, output),
         }
@@ -309,9 +309,12 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         name: Option<Vec<u8>>,
         output: &mut Output,
     ) {
-        if version.is_some_and(|version| version != b"2") {
-            return output.error("NOPROTO unsupported protocol version: this server speaks RESP2 (HELLO 2)");
-        }
+        let protocol = match version.as_deref() {
+            None => output.protocol(),
+            Some(b"2") => Protocol::Resp2,
+            Some(b"3") => Protocol::Resp3,
+            Some(_) => return output.error("NOPROTO unsupported protocol version: use 2 or 3"),
+        };
         if let Some((user, password)) = login
             && !self.admits(Some(&user), &password, output)
         {
@@ -323,13 +326,14 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         if let Some(name) = name {
             self.name = name;
         }
-        output.array(14);
+        output.set_protocol(protocol);
+        output.map(7);
         for (field, text) in [("server", "longma"), ("version", env!("CARGO_PKG_VERSION"))] {
             output.bulk(field.as_bytes());
             output.bulk(text.as_bytes());
         }
         output.bulk(b"proto");
-        output.integer(2);
+        output.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
         output.bulk(b"id");
         output.integer(self.id);
         for (field, text) in [("mode", "standalone"), ("role", "master")] {
@@ -368,7 +372,7 @@ fn describe_one(known: &Specification, output: &mut Output) {
     output.array(6);
     output.bulk(known.name.as_bytes());
     output.signed(known.words);
-    output.array(known.flags.len());
+    output.set(known.flags.len());
     known.flags.iter().for_each(|flag| output.simple(flag));
     let (first, last, step) = known.keys;
     [first, last, step].into_iter().for_each(|number| output.signed(number));

@@ -289,7 +289,9 @@ fn a_client_learns_what_the_server_is() {
     assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
     assert_eq!(client.ask("PING river"), Reply::bulk("river"));
     assert_eq!(client.ask("ECHO map"), Reply::bulk("map"));
-    assert!(client.ask("HELLO 3").error().starts_with("NOPROTO"));
+    for version in ["1", "4", "x"] {
+        assert!(client.ask(&format!("HELLO {version}")).error().starts_with("NOPROTO"));
+    }
     let hello = client.ask("HELLO 2 SETNAME reader").array();
     assert_eq!(&hello[4..6], &[Reply::bulk("proto"), Reply::Integer(2)]);
     assert_eq!(client.ask("CLIENT GETNAME"), Reply::bulk("reader"));
@@ -309,6 +311,39 @@ fn a_client_learns_what_the_server_is() {
     assert_eq!((&get[0], &get[1]), (&Reply::bulk("get"), &Reply::Integer(2)));
     assert_eq!(client.ask("QUIT"), Reply::ok());
     assert_eq!(client.try_reply(), None);
+}
+
+#[test]
+fn version_3_of_the_protocol_has_its_own_null_and_map() {
+    use std::io::Read;
+    let server = Running::new(Settings::default());
+    let mut client = server.client();
+    let mut expect = |request: &str, reply: &str| {
+        client.send(&encoded(&request.split(' ').collect::<Vec<_>>()));
+        let mut got = vec![0; reply.len()];
+        client.socket.read_exact(&mut got).unwrap();
+        assert_eq!(String::from_utf8_lossy(&got), reply, "{request}");
+    };
+    let hello = |first: &str, proto| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "{first}\r\n$6\r\nserver\r\n$6\r\nlongma\r\n$7\r\nversion\r\n${}\r\n{version}\r\n$5\r\nproto\r\n:{proto}\r\n\
+             $2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n",
+            version.len()
+        )
+    };
+    expect("HELLO 3", &hello("%7", 3));
+    expect("GET a", "_\r\n");
+    expect("SET a 1 XX", "_\r\n");
+    expect("SET a 1", "+OK\r\n");
+    expect("MGET a b", "*2\r\n$1\r\n1\r\n_\r\n");
+    expect("WATCH a", "+OK\r\n");
+    expect("SET a 2", "+OK\r\n");
+    expect("MULTI", "+OK\r\n");
+    expect("EXEC", "_\r\n");
+    expect("HELLO", &hello("%7", 3));
+    expect("HELLO 2", &hello("*14", 2));
+    expect("GET b", "$-1\r\n");
 }
 
 #[test]

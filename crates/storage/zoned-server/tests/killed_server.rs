@@ -54,7 +54,7 @@ fn change(mut client: Client, name: usize, acknowledged: &AtomicU32) -> Vec<(u32
     const KEYS: usize = 20;
     let mut numbers = vec![(0, 0); KEYS];
     for round in 1.. {
-        let keys: Vec<usize> = (0..KEYS).filter(|key| (key + round as usize) % 3 != 0).collect();
+        let keys: Vec<usize> = (0..KEYS).filter(|key| !(key + round as usize).is_multiple_of(3)).collect();
         let is_transaction = round % 4 == 0;
         let mut requests = Vec::new();
         for &key in &keys {

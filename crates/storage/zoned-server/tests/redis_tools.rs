@@ -39,6 +39,8 @@ fn redis_cli_works() {
         ("DEL hetu nothing", "1\n"),
         ("SET a 1 EX 10", "ERR SET has no option EX here: keys do not expire\n\n"),
         ("-2 PING", "PONG\n"),
+        ("-3 PING", "PONG\n"),
+        ("-3 MGET river nothing", "map\n\n"),
     ] {
         let mut arguments = vec!["-p", &port, "--no-auth-warning", "-a", "secret"];
         arguments.extend(words.split(' '));
@@ -66,15 +68,22 @@ fn redis_benchmark_works() {
 #[test]
 fn the_python_package_works() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client.py");
-    if !Command::new("python3")
-        .args(["-c", "import redis"])
-        .output()
-        .is_ok_and(|found| found.status.success())
-    {
-        eprintln!("skipped: Python's package redis is missing: install python3-redis");
-        return;
+    // The system's package is often older than another one: the default version of the protocol has changed.
+    let mut ran = 0;
+    for python in ["python3", "/usr/bin/python3"] {
+        if !Command::new(python)
+            .args(["-c", "import redis"])
+            .output()
+            .is_ok_and(|found| found.status.success())
+        {
+            continue;
+        }
+        let server = Running::with_map(Settings::default(), empty_map());
+        let Some(output) = run(python, &[script, &server.address.port().to_string()]) else { return };
+        assert!(printed(output).contains("passed"));
+        ran += 1;
     }
-    let server = Running::with_map(Settings::default(), empty_map());
-    let Some(output) = run("python3", &[script, &server.address.port().to_string()]) else { return };
-    assert!(printed(output).contains("passed"));
+    if ran == 0 {
+        eprintln!("skipped: Python's package redis is missing: install python3-redis");
+    }
 }
