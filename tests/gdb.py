@@ -86,7 +86,7 @@ __asm__(".globl _start\\n_start: la.pcrel $sp, stack\\n addi.d $sp, $sp, 2032\\n
 """
 MACHINE_SESSION = [
     ("x/i $pc", r"_start"),
-    ("info threads", r"Thread 1 [\s\S]*Thread 2 .*not started"),
+    ("info threads", r"Thread 1\.1 [\s\S]*Thread 1\.2 .*not started"),
     ("print/x $CRMD", r"= 0x8\b"),
     ("hbreak add if by == 2", r"assisted breakpoint 1 at"),
     ("continue", r"Breakpoint 1, add \((by=|by@entry=)*2\)"),

@@ -297,7 +297,7 @@ def debug(command, kernel, folder):
         output, _ = child.communicate(timeout=TIMEOUT_S)
     finally:
         child.kill()
-    wanted = rf"Breakpoint 1, [\s\S]*Thread 2 [\s\S]* = {address:#x}\s+\$2 = 0x0\s+=> {address:#x}[\s\S]*\$3 = {address + 4:#x}"
+    wanted = rf"Breakpoint 1, [\s\S]*Thread 1\.2 [\s\S]* = {address:#x}\s+\$2 = 0x0\s+=> {address:#x}[\s\S]*\$3 = {address + 4:#x}"
     right = re.search(wanted, printed) and child.returncode == 0 and output == plain.stdout
     print(f"{'ok  ' if right else 'FAIL'} longma, gdb", flush=True)
     if not right:
