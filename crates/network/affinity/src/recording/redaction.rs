@@ -51,7 +51,7 @@ pub fn is_kept(path: &str) -> bool {
     };
     let last = path.rsplit('/').next().unwrap_or_default();
     let identifies = path.starts_with("sys/class/net/") && IDENTIFYING.contains(&last);
-    !identifies && KEPT.iter().any(|kept| is_below(&kept))
+    !identifies && KEPT.iter().any(is_below)
 }
 
 /// Replaces addresses, and names and numbers of programs. Equal ones stay equal.
