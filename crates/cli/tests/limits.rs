@@ -165,9 +165,11 @@ fn what_cannot_be_sampled_is_refused_with_advice() {
 
 #[test]
 fn keys_of_a_machine_are_set_on_the_command_line() {
-    let (output, small) = timed(&["--set", "caches.l2.size=64KiB"], "sort", &["3000"]);
+    let begun = ["--max-instructions", "3000000"];
+    let small = [&begun[..], &["--set", "caches.l2.size=64KiB"]].concat();
+    let (output, small) = timed(&small, "sort", &["30000"]);
     let small = small.unwrap_or_else(|| panic!("{}", errors(&output)));
-    let (_, usual) = timed(&[], "sort", &["3000"]);
+    let (_, usual) = timed(&begun, "sort", &["30000"]);
     let usual = usual.unwrap();
     let misses = |result: &Value| result["statistics"]["core0"]["l2"]["misses"]["value"].as_u64().unwrap();
     assert!(misses(&small) > misses(&usual), "{} and {}", misses(&small), misses(&usual));
