@@ -328,6 +328,6 @@ mod tests {
         let plan: SamplingPlan = "every=1000,unit=1000,detail=0,warm=0".parse().unwrap();
         let all = stages(plan, 7, 1, 20_000);
         assert!(all[1..].iter().all(|(stage, _)| *stage == Stage::Measure), "{all:?}");
-        assert_eq!(all.len(), 21);
+        assert_eq!(all.len(), 22);
     }
 }
