@@ -634,6 +634,7 @@ fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
                         stops += 1;
                         assert!(untraced + Core::MAX_BLOCK > budget, "{untraced} of {budget}");
                     }
+                    Stop::Attention => core.cpu().attention.clear(),
                     _ => core.cpu().state.pc += 4,
                 }
             }

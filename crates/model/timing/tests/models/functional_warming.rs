@@ -1,7 +1,7 @@
 //! Functional warming leaves predictors and caches in the state in which timing leaves them.
 
 use longma_loongarch::{Instruction, Op};
-use longma_memory::{Detail, MemorySystem, placement::SpaceId};
+use longma_memory::{Detail, MemorySystem, Source, placement::SpaceId};
 use longma_random::SplitMix64;
 use longma_timing::ModelKind::{InOrder, OutOfOrder};
 use longma_topology::Machine;
@@ -53,7 +53,9 @@ fn a_program_after_functional_warming_mispredicts_and_misses_as_after_timing() {
                         "{kind:?}: nothing is counted"
                     );
                 }
-                (false, false) => drop(before.cycles(&mut model, &mut port)),
+                (false, false) => {
+                    before.cycles(&mut model, &mut port);
+                }
             }
             system.set_detail(Detail::Timing);
             model.pass_to(start + 1_000_000);
@@ -62,20 +64,18 @@ fn a_program_after_functional_warming_mispredicts_and_misses_as_after_timing() {
             let mut port = system.port(0);
             port.set_space(SpaceId(0));
             let cycles = after.cycles(&mut model, &mut port) as f64;
-            let misses: u64 = model
-                .blocks()
-                .map(|(_, counts)| counts.misses.iter().map(|m| u64::from(*m)).sum::<u64>())
-                .sum();
-            (model.branches().unwrap().conditional_mispredicted, misses as f64, cycles)
+            let far = Source::LocalMemory as usize;
+            let misses: u64 = model.blocks().map(|(_, counts)| u64::from(counts.misses[far])).sum();
+            (model.branches().unwrap().conditional_mispredicted, misses, cycles)
         };
         let (timed, warmed, cold) = (counts(false, false), counts(true, false), counts(true, true));
         let case = format!(
-            "{kind:?}: (mispredicted, missed, cycles) {timed:?} timed, {warmed:?} warmed, {cold:?} cold"
+            "{kind:?}: (mispredicted, from memory, cycles) {timed:?} timed, {warmed:?} warmed, {cold:?} cold"
         );
         println!("{case}");
         assert_eq!(timed.0, warmed.0, "{case}");
         // Out of order, the caches see accesses in another order.
-        assert!((warmed.1 / timed.1 - 1.0).abs() < 0.02 && (warmed.2 / timed.2 - 1.0).abs() < 0.02, "{case}");
-        assert!(cold.0 > timed.0 && cold.1 > 1.1 * timed.1, "the test distinguishes warm from cold: {case}");
+        assert!(warmed.1.abs_diff(timed.1) < 50 && (warmed.2 / timed.2 - 1.0).abs() < 0.05, "{case}");
+        assert!(cold.0 > timed.0 && cold.1 > timed.1 + 1000, "the test distinguishes warm from cold: {case}");
     }
 }
