@@ -114,7 +114,7 @@ fn lines(recommended: &Recommendation) -> Vec<String> {
     if !recommended.alike.is_empty() {
         let alike = recommended.alike.join(", ");
         lines.push(format!(
-            "  no measurable difference in refused memory: {alike}; it has less remote memory"
+            "  no measurable difference in refused memory: {alike}; it has the least remote memory"
         ));
     }
     lines

@@ -1,7 +1,7 @@
 //! Domains on a host that the service does not manage: the CPUs and memory that they use, which virtual machines must
 //! not get.
 //!
-//! Source: libvirt, "Domain XML format": the elements vcpupin, emulatorpin, iothreadpin and memoryBacking.
+//! Source: libvirt, "Domain XML format": CPU Tuning, Memory Backing.
 
 use crate::audit::AuditError;
 use crate::cpus::CpuSet;

@@ -57,7 +57,7 @@ impl Candidate {
         };
         vec![
             candidate("longma", Strategy::Numa, false),
-            candidate("longma, moving", Strategy::Numa, true),
+            candidate("longma with moves", Strategy::Numa, true),
             candidate("first fit", Strategy::FirstFit, false),
             candidate("best fit by host", Strategy::BestFit, false),
             candidate("best fit by node", Strategy::BestNode, false),

@@ -74,7 +74,7 @@ fn one_move_makes_room_for_a_request_that_fits_no_node() {
     ];
     let still = outcome(&hosts(1, 2), &arrivals, "longma");
     assert_eq!((still.total().refused, still.moves), (1, 0));
-    let moving = outcome(&hosts(1, 2), &arrivals, "longma, moving");
+    let moving = outcome(&hosts(1, 2), &arrivals, "longma with moves");
     assert_eq!((moving.total().refused, moving.moves), (1, 1), "only the last request finds no memory");
     assert_eq!(moving.total().refused_mib, 100);
 }
