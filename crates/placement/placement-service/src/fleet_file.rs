@@ -158,6 +158,9 @@ impl From<Fault> for Failure {
 /// Reads a file that a fleet file names; also returns its path.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> Result<(String, PathBuf), InputError>;
 
+/// Makes a fault of the place of a value in the text, its key and the problem.
+type FaultAt<'a> = &'a dyn Fn(Range<usize>, &str, &dyn Display) -> Fault;
+
 fn parse(text: &str, read: ReadFile<'_>) -> Result<Fleet, Failure> {
     let document: Document = toml::from_str(text).map_err(|error| {
         Fault::at(error.span().map(|span| line_at(text, span.start)), "", error.message())
@@ -200,11 +203,7 @@ fn parse(text: &str, read: ReadFile<'_>) -> Result<Fleet, Failure> {
 
 impl Kind {
     /// The host that the entry describes.
-    fn host(
-        &self,
-        fault: &dyn Fn(Range<usize>, &str, &dyn Display) -> Fault,
-        read: ReadFile<'_>,
-    ) -> Result<Host, Failure> {
+    fn host(&self, fault: FaultAt<'_>, read: ReadFile<'_>) -> Result<Host, Failure> {
         let name = self.name.get_ref();
         let mut host = match (&self.machine, &self.lstopo, &self.lscpu) {
             (Some(machine), None, None) => {

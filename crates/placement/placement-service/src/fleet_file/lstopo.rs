@@ -170,7 +170,7 @@ impl Found {
     fn pages(&mut self, of: &Attributes<'_>) -> Result<(), Fault> {
         let (size, count) = (of.number("size", 1 << 40)?, of.number("count", u64::MAX)?);
         let Some(node) = self.nodes.last_mut() else { return Ok(()) };
-        let mib = u64::try_from(u128::from(size) * u128::from(count) >> 20).unwrap_or(u64::MAX);
+        let mib = u64::try_from((u128::from(size) * u128::from(count)) >> 20).unwrap_or(u64::MAX);
         let page_kib = (size >> 10) as u32;
         if !std::mem::replace(&mut node.has_pages, true) {
             node.pools[0].page_kib = page_kib;
