@@ -5,7 +5,7 @@ use longma_locks::IgnorePoison;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Watch};
+use longma_core::{ConfigurationWords, Core, Execution, Origin, SharedCode, Watch};
 use longma_guest::elf::Architecture;
 use longma_guest::host::attention::{Attention, is_own_attention_suppressed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
@@ -42,8 +42,12 @@ impl Cores {
         simulated: Option<SimulatedProcess>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
-        let is_translated = process.architecture() != Architecture::LoongArch64;
-        let execution = Execution { crypto: is_translated, ..execution };
+        let origin = match process.architecture() {
+            Architecture::LoongArch64 => Origin::LoongArch,
+            Architecture::X86_64 => Origin::X86,
+            Architecture::Aarch64 | Architecture::Mips64 => Origin::Other,
+        };
+        let execution = Execution { origin, ..execution };
         let code = SharedCode::new(process.memory(), execution, watch)?;
         Ok(Self { process, code, words, simulated, running: Mutex::default() })
     }

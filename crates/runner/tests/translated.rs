@@ -236,11 +236,29 @@ fn an_illegal_instruction_is_named() {
     assert!(stderr.contains("fjcvtzs (FEAT_JSCVT)"), "{stderr}");
 }
 
+#[test]
+fn a_misaligned_access_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("misaligned");
+    if !compile_arm("misaligned", &["-O2"], &program) {
+        return;
+    }
+    let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(ending(done.status), 128 + libc::SIGBUS, "{stderr}");
+    assert!(stderr.contains("misaligned access to 0x"), "{stderr}");
+    assert!(stderr.contains(": ldxr x0, [x"), "{stderr}");
+}
+
 /// Checks the output and exit status of a program for x86-64, translated, interpreted and on the host.
 fn check_x86(name: &str, status: i32) {
+    check_x86_with(name, status, &["-static"]);
+}
+
+fn check_x86_with(name: &str, status: i32, options: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
-    if !compile_x86(name, &["-static"], &program) {
+    if !compile_x86(name, options, &program) {
         return;
     }
     let source = source("x86", name);
@@ -301,6 +319,11 @@ fn x86_atomic_operations_need_no_alignment_and_fault_on_pages_that_are_not_writa
 #[test]
 fn x86_nans_exceptions_and_long_doubles_match_the_host() {
     check_x86("floats", 0);
+}
+
+#[test]
+fn x86_modes_flags_and_alignment_match_the_host() {
+    check_x86_with("modes", 0, &["-static", "-std=gnu11", "-msse4.1"]);
 }
 
 #[test]

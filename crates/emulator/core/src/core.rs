@@ -96,7 +96,7 @@ impl Core {
         let return_stack = ReturnStack::allocate()?;
         let segment_base = memory.base() as u64;
         let mut guest = Guest::new(memory, words);
-        guest.permit_crypto(code.crypto);
+        guest.permit_private(code.origin.is_translated());
         let mut cpu = Cpu::new(state, guest);
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();

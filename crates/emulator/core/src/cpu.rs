@@ -188,16 +188,20 @@ impl Cpu {
         }
     }
 
-    /// Copies FCSR's rounding mode into the guest's MXCSR.
+    /// Copies FCSR's rounding mode and private rules into the guest's MXCSR.
     pub(crate) fn load_rounding(&mut self) {
         // FCSR: 0 nearest, 1 zero, 2 up, 3 down. MXCSR: 0 nearest, 1 down, 2 up, 3 zero.
         let rounding = [0u32, 3, 2, 1][(self.state.fcsr.0 >> 8 & 3) as usize];
-        self.guest_mxcsr = GUEST_MXCSR | rounding << 13;
+        let rule = |rule: u32, bit: u32| u32::from(self.state.fcsr.0 & rule != 0) << bit;
+        let flushes = rule(Fcsr::FLUSH_OPERANDS, 6) | rule(Fcsr::FLUSH_RESULTS, 15);
+        self.guest_mxcsr = GUEST_MXCSR | rounding << 13 | flushes;
     }
 
     /// Moves exceptions raised by translated code from MXCSR to FCSR's flags.
     pub(crate) fn collect_exceptions(&mut self) {
-        let raised = self.guest_mxcsr & 0x3d;
+        // Subnormal operands are recorded only by SSE's rules.
+        let recorded = if self.state.fcsr.0 & Fcsr::SSE_RULES != 0 { 0x3f } else { 0x3d };
+        let raised = self.guest_mxcsr & recorded;
         if raised != 0 {
             self.guest_mxcsr &= !0x3f;
             self.state.fcsr = with_flags(self.state.fcsr, raised);
@@ -221,9 +225,9 @@ const GUEST_MXCSR: u32 = 0x1f80 & !0x80;
 
 /// FCSR with the flags for MXCSR's sticky bits `raised` set.
 fn with_flags(fcsr: Fcsr, raised: u32) -> Fcsr {
-    // MXCSR: IE 0, DE 1, ZE 2, OE 3, UE 4, PE 5. FCSR flags: I(nexact) 16, U 17, O 18, Z 19, V 20.
+    // MXCSR: IE 0, DE 1, ZE 2, OE 3, UE 4, PE 5. FCSR flags: I(nexact) 16, U 17, O 18, Z 19, V 20; private: D 21.
     let mut flags = 0;
-    for (from, to) in [(0, 20), (2, 19), (3, 18), (4, 17), (5, 16)] {
+    for (from, to) in [(0, 20), (1, 21), (2, 19), (3, 18), (4, 17), (5, 16)] {
         flags |= (raised >> from & 1) << to;
     }
     Fcsr(fcsr.0 | flags)

@@ -62,18 +62,18 @@ pub struct Guest {
     memory: GuestMemory,
     words: Arc<ConfigurationWords>,
     clock: Clock,
-    permits_crypto: bool,
+    permits_private: bool,
 }
 
 impl Guest {
     /// Creates an environment that reads the host's clock.
     pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
-        Self { memory, words: Arc::new(words), clock: Clock::Host, permits_crypto: false }
+        Self { memory, words: Arc::new(words), clock: Clock::Host, permits_private: false }
     }
 
-    /// Sets whether the cryptographic instructions of translated code execute.
-    pub(crate) fn permit_crypto(&mut self, is_permitted: bool) {
-        self.permits_crypto = is_permitted;
+    /// Sets whether the private instructions of translated code execute.
+    pub(crate) fn permit_private(&mut self, is_permitted: bool) {
+        self.permits_private = is_permitted;
     }
 
     /// Makes the stable counter read simulated time.
@@ -115,8 +115,8 @@ impl Environment for Guest {
         self.words.0.get(index as usize).copied().unwrap_or(0)
     }
 
-    fn permits_crypto(&self) -> bool {
-        self.permits_crypto
+    fn permits_private(&self) -> bool {
+        self.permits_private
     }
 }
 

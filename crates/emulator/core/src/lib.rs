@@ -29,6 +29,6 @@ pub use crate::{
     jit::exported_code::ExportedRegions,
     jit::listing::{Extras, HostCode, field_name},
     magic::Magic,
-    shared_code::{Counts, Execution, SharedCode, Watch},
+    shared_code::{Counts, Execution, Origin, SharedCode, Watch},
     stop::Stop,
 };

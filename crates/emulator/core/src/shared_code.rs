@@ -14,7 +14,7 @@ use crate::{
     changes::{Change, Changes},
     counting::{Counting, Executed},
     jit::{
-        CACHE_BYTES, CryptoSupport, MAX_REGION_BYTES, TranslatorConfig, TranslatorGenerations,
+        CACHE_BYTES, MAX_REGION_BYTES, OriginSupport, TranslatorConfig, TranslatorGenerations,
         exported_code::ExportedRegions,
     },
     readers::Readers,
@@ -44,9 +44,8 @@ pub struct Execution {
     pub magic: bool,
     /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
-    /// The code was translated from another architecture, so it may contain the instructions of
-    /// [`Extension::Crypto`](longma_loongarch::Extension::Crypto).
-    pub crypto: bool,
+    /// The architecture that the program was compiled for.
+    pub origin: Origin,
 }
 
 impl Default for Execution {
@@ -57,8 +56,28 @@ impl Default for Execution {
             tracing: false,
             magic: false,
             pausable: false,
-            crypto: false,
+            origin: Origin::LoongArch,
         }
+    }
+}
+
+/// The architecture that a program was compiled for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// LoongArch.
+    #[default]
+    LoongArch,
+    /// x86-64: translated code, whose floating point follows [`Fcsr::SSE_RULES`](longma_loongarch::Fcsr::SSE_RULES).
+    X86,
+    /// Another architecture: translated code.
+    Other,
+}
+
+impl Origin {
+    /// Whether the code is translated, so that it may contain the instructions of
+    /// [`Extension::Private`](longma_loongarch::Extension::Private).
+    pub const fn is_translated(self) -> bool {
+        !matches!(self, Self::LoongArch)
     }
 }
 
@@ -76,8 +95,7 @@ pub struct SharedCode {
     pub(crate) readers: Arc<Readers>,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) registers: Arc<RegisterAccesses>,
-    /// Whether cores execute cryptographic instructions.
-    pub(crate) crypto: bool,
+    pub(crate) origin: Origin,
     /// The same code without traces, for intervals in which tracing is disabled.
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
@@ -160,7 +178,7 @@ impl SharedCode {
             translated_blocks: Arc::default(),
             registers: registers.clone(),
             readers: readers.clone(),
-            crypto: CryptoSupport::of_host(execution.crypto),
+            origin: OriginSupport::of_host(execution.origin),
         };
         let translates = execution.translate && host_is_able();
         let translators = translates.then(|| TranslatorGenerations::begin(config)).transpose()?.map(Arc::new);
@@ -176,7 +194,7 @@ impl SharedCode {
             readers,
             watch,
             registers,
-            crypto: execution.crypto,
+            origin: execution.origin,
             untraced: None,
         })
     }

@@ -5,8 +5,8 @@ mod programs;
 
 use std::sync::Arc;
 
-use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop};
-use longma_loongarch::{Extension, Instruction, Op, State, Trap, decode, encode};
+use longma_core::{ConfigurationWords, Core, Execution, Origin, SharedCode, Stop};
+use longma_loongarch::{Class, Extension, Fcsr, Instruction, Op, State, Trap, decode, encode};
 use proptest::{prelude::*, test_runner::Config};
 
 use programs::*;
@@ -21,7 +21,9 @@ struct End {
 
 fn run(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bool) -> (End, u64) {
     let memory = bench.load(program, data);
-    let execution = Execution { translate, crypto: true, ..Execution::default() };
+    let has_sse_rules = state.fcsr.0 & Fcsr::SSE_RULES != 0;
+    let origin = if has_sse_rules { Origin::X86 } else { Origin::Other };
+    let execution = Execution { translate, origin, ..Execution::default() };
     let code = SharedCode::new(&memory, execution, Arc::new(Unwatched)).expect("executable memory");
     let mut core = Core::new(state.clone(), memory.clone(), ConfigurationWords::default(), code.clone())
         .expect("a core");
@@ -64,9 +66,10 @@ fn reads_half(op: Op) -> bool {
 /// The bits of the vector registers that a program of these instructions defines.
 fn defined_bits(body: &[Instruction]) -> [u64; 4] {
     let has = |extension| body.iter().any(|i| i.op.row().extension == extension);
-    if has(Extension::Lasx) {
+    let is_wide = |i: &Instruction| i.op.mnemonic().starts_with('x');
+    if has(Extension::Lasx) || has(Extension::Private) && body.iter().any(is_wide) {
         [u64::MAX; 4]
-    } else if has(Extension::Lsx) || has(Extension::Crypto) {
+    } else if has(Extension::Lsx) || has(Extension::Private) {
         [u64::MAX, u64::MAX, 0, 0]
     } else if body.iter().any(|i| writes_half(i.op)) {
         [0xffff_ffff, 0, 0, 0]
@@ -243,14 +246,70 @@ fn translated_and_interpreted_lasx_programs_agree() {
 }
 
 #[test]
-fn translated_and_interpreted_cryptography_agrees() {
-    check(&[Extension::Crypto, Extension::Lsx], 60 * times());
+fn translated_and_interpreted_private_instructions_agree() {
+    let ops = usable(&[Extension::Private]);
+    check_each(&ops);
+    let is_narrow = |op: &Op| !op.mnemonic().starts_with('x');
+    let narrow: Vec<Op> = usable(&[Extension::Lsx]).into_iter().chain(ops).filter(is_narrow).collect();
+    check_programs(&narrow, 60 * times());
+}
+
+/// The instructions whose results depend on x86-64's rules, with each combination of these.
+#[test]
+fn translated_and_interpreted_floating_point_agrees_by_the_rules_of_x86() {
+    let bench = Bench::new();
+    let is_excluded = |op: &Op| {
+        let name = op.mnemonic().trim_start_matches(['x', 'v']);
+        // Translated x86-64 programs contain none of these.
+        let starts = ["fmax", "fmin", "fscaleb", "flogb", "fclass", "fnm", "frecip", "frsqrt"];
+        !name.starts_with('f') || starts.iter().any(|start| name.starts_with(start)) || name.contains(".h")
+    };
+    let mut ops = usable(&[Extension::Fp, Extension::Lsx, Extension::Lasx]);
+    ops.retain(|op| !is_excluded(op) && op.row().class != Class::Load && op.row().class != Class::Store);
+    ops.extend([Op::VfrintSExact, Op::VfrintDExact, Op::XvfrintSExact, Op::XvfrintDExact]);
+    assert!(ops.len() > 150, "{}", ops.len());
+    for op in ops {
+        let mut runner = proptest::test_runner::TestRunner::new_with_rng(
+            Config { cases: 4 * single_cases(), failure_persistence: None, ..Config::default() },
+            proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+        );
+        runner
+            .run(&(instruction(op), subnormal_state(), 0u32..16), |(one, mut state, rules)| {
+                let rounding = (rules & 3) << 8;
+                state.fcsr = Fcsr(Fcsr::SSE_RULES | rounding | (rules >> 2) << 30);
+                if !(writes_half(op) && !reads_half(op) && one.d == one.j) {
+                    compare(&bench, &[one], &state, &[0x5a; DATA_BYTES as usize]);
+                }
+                Ok(())
+            })
+            .unwrap_or_else(|error| panic!("{op:?}: {error}"));
+    }
+}
+
+/// A state whose vectors hold subnormal and tiny numbers in both precisions, and others.
+fn subnormal_state() -> impl Strategy<Value = State> {
+    let tiny = any::<u64>().prop_map(|bits| bits & 0x801f_ffff_807f_ffff);
+    let small = any::<u64>().prop_map(|bits| bits & 0x801f_ffff_80ff_ffff | 0x1ff0_0000_2000_0000);
+    let usual = prop::sample::select(vec![
+        0x3ff0_0000_3f80_0000,
+        0x0010_0000_0080_0000,
+        0x7ff8_0000_7fc0_0001,
+        0x36a0_0000_0000_0001,
+        0x7ff0_0000_7f80_0000,
+    ]);
+    let lane = prop_oneof![2 => tiny, 1 => small, 2 => usual];
+    (starting_state(), prop::collection::vec(lane, 128)).prop_map(|(mut state, lanes)| {
+        for (register, lanes) in state.v.iter_mut().zip(lanes.chunks(4)) {
+            register.0.copy_from_slice(lanes);
+        }
+        state
+    })
 }
 
 #[test]
-fn programs_of_loongarch_have_no_cryptographic_instructions() {
+fn programs_of_loongarch_have_no_private_instructions() {
     let bench = Bench::new();
-    for op in usable(&[Extension::Crypto]) {
+    for op in usable(&[Extension::Private]) {
         for translate in [false, true] {
             // Reached only in the last round, when the loop is hot.
             let last = Instruction { d: 4, j: COUNTER, imm: -1, ..Instruction::new(Op::AddiD) };

@@ -41,7 +41,7 @@ const TRACED: Execution = Execution {
     tracing: true,
     magic: false,
     pausable: false,
-    crypto: false,
+    origin: longma_core::Origin::LoongArch,
 };
 
 /// Appends the steps in the core's trace, and clears it.

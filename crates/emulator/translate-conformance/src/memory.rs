@@ -83,7 +83,7 @@ impl Environment for TestMemory {
         0
     }
 
-    fn permits_crypto(&self) -> bool {
+    fn permits_private(&self) -> bool {
         true
     }
 }

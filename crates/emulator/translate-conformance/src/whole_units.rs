@@ -98,7 +98,7 @@ impl Environment for Everywhere<'_> {
         0
     }
 
-    fn permits_crypto(&self) -> bool {
+    fn permits_private(&self) -> bool {
         true
     }
 }

@@ -93,7 +93,7 @@ impl FrontEnd for X86_64 {
         state.set_r(PARITY, 1);
         state.lbt.scratch[usize::from(X87_WORDS)] = service::INITIAL_WORDS;
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
-        state.fcsr.0 = service::INVALID_TRAP;
+        state.fcsr.0 = service::INITIAL_FCSR;
     }
 
     fn settle(known: Known, state: &mut State, _: &dyn UserMemory) {
@@ -128,9 +128,17 @@ impl FrontEnd for X86_64 {
         looks_up.then(|| state.r(TARGET))
     }
 
-    /// Division errors and privileged instructions already raise the right trap.
+    /// An address that is not aligned as the instruction requires is a general-protection fault. Division errors and
+    /// privileged instructions already raise the right trap.
     fn trap(trap: Trap) -> Trap {
-        trap
+        match trap {
+            Trap::Memory(Fault {
+                cause: FaultCause::Misaligned,
+                access: Access::Read | Access::Write,
+                ..
+            }) => service::protection(),
+            _ => trap,
+        }
     }
 
     fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {

@@ -40,6 +40,8 @@ pub const DIRECTION: u8 = 1;
 pub const X87_WORDS: u8 = 2;
 /// LBT scratch register: MXCSR, except for rounding and exceptions, which are in FCSR.
 pub const SSE_CONTROL: u8 = 3;
+/// The bit of [`SSE_CONTROL`] that makes subnormal operands count as zeros (DAZ).
+pub const ZERO_SUBNORMALS: i32 = 6;
 
 /// Vector registers that are free between two source instructions.
 pub const VECTOR_TEMPORARIES: [u8; 4] = [8, 9, 10, 11];

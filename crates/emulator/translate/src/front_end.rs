@@ -206,7 +206,10 @@ pub enum ServiceResult {
     Changed(u64),
     /// The instruction is complete and has switched on a floating-point mode that LoongArch does not have. Execution
     /// must continue in code that is translated with [`crate::optimizations::Options::exact_floats`].
-    ExactFloats,
+    ExactFloats {
+        /// The source address after the instruction; `None` if that has the usual length.
+        behind: Option<u64>,
+    },
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,
 }

@@ -50,7 +50,7 @@ const EXTENSIONS: [(Extension, &str); 12] = [
     (Extension::Lasx, "256-bit vectors (LASX)"),
     (Extension::Privileged, "Privileged"),
     (Extension::Lvz, "Virtualisation (LVZ)"),
-    (Extension::Crypto, "Cryptography in translated code"),
+    (Extension::Private, "Private to translated code"),
 ];
 
 const HEAD: &str = "# Instructions
@@ -72,8 +72,8 @@ Operands have the names that the manual uses: `r` is a general register, `f` a f
 registers, `c` is a condition flag, `scr` a scratch register and `fcsr` a control register. `si` and `ui` are signed and unsigned
 immediates, followed by their width in bits.
 
-The LA464 reports a cryptographic extension whose encodings Loongson has not published. The encodings of *Cryptography in translated
-code* are this project's own.
+The instructions that are *private to translated code* are this project's own. LoongArch has no equivalents, or, for cryptography, their
+encodings are not published.
 ";
 
 /// Generates the page.
@@ -105,7 +105,7 @@ pub fn page() -> String {
             let row = op.row();
             let operands: Vec<String> = row.operands.iter().map(operand).collect();
             let semantics = match (is_user_instruction(op), extension) {
-                (true, Extension::Crypto) => "translated",
+                (true, Extension::Private) => "translated",
                 (true, _) => "user",
                 (false, Extension::Privileged | Extension::Lvz) => "kernel",
                 (false, _) => "none",

@@ -94,9 +94,9 @@ pub trait Environment {
     /// The configuration word `index`; 0 if it does not exist.
     fn cpucfg(&self, index: u32) -> u32;
 
-    /// Whether the instructions of [`Extension::Crypto`](crate::Extension::Crypto) execute: the code was translated from
+    /// Whether the instructions of [`Extension::Private`](crate::Extension::Private) execute: the code was translated from
     /// another architecture.
-    fn permits_crypto(&self) -> bool {
+    fn permits_private(&self) -> bool {
         false
     }
 }

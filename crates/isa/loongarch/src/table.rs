@@ -204,8 +204,8 @@ pub enum Extension {
     Privileged,
     /// Virtualisation; privileged.
     Lvz,
-    /// Cryptography in translated code, with encodings of this project; illegal elsewhere.
-    Crypto,
+    /// This project's own instructions for code translated from other architectures; illegal elsewhere.
+    Private,
 }
 
 /// The class of an instruction, for which timing models define a latency and a functional unit.

@@ -32,7 +32,9 @@ pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
         // Scalar floating-point instructions use the vector units: if only the vector form was measured, its timing
         // applies.
         let vector = || by_name.get(format!("v{mnemonic}").as_str()).filter(|_| mnemonic.starts_with('f'));
-        by_name.get(mnemonic).or_else(vector).copied()
+        // Private variants of an instruction are as fast as it.
+        let plain = || by_name.get(mnemonic.strip_suffix(".aligned").or(mnemonic.strip_suffix(".exact"))?);
+        by_name.get(mnemonic).or_else(vector).or_else(plain).copied()
     };
     Op::all().map(found).collect()
 }
@@ -64,6 +66,14 @@ mod tests {
                 assert!(seen.insert(mnemonic), "{name}: {mnemonic} twice");
             }
         }
+    }
+
+    #[test]
+    fn a_private_variant_uses_the_measurement_of_the_instruction() {
+        let table = table(InstructionTiming::La464);
+        assert_eq!(table[Op::VfrintDExact as usize], table[Op::VfrintD as usize]);
+        assert_eq!(table[Op::XvldAligned as usize], table[Op::Xvld as usize]);
+        assert!(table[Op::VfrintDExact as usize].is_some() && table[Op::XvldAligned as usize].is_some());
     }
 
     #[test]

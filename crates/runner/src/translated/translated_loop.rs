@@ -183,8 +183,8 @@ impl<F: FrontEnd> Translated<F> {
                             None => self.raise(on, state, Trap::IllegalInstruction),
                         };
                     }
-                    ServiceResult::ExactFloats => {
-                        if let Some(outcome) = self.use_exact_floats(on, state) {
+                    ServiceResult::ExactFloats { behind } => {
+                        if let Some(outcome) = self.use_exact_floats(on, state, behind) {
                             return outcome;
                         }
                     }
@@ -217,14 +217,22 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Retranslates the code with exact floating-point modes, and continues after the current instruction. Returns
     /// `None` if the code is already exact.
-    fn use_exact_floats(&self, on: &mut DebuggedThread, state: &mut State) -> Option<Outcome> {
+    fn use_exact_floats(
+        &self,
+        on: &mut DebuggedThread,
+        state: &mut State,
+        behind: Option<u64>,
+    ) -> Option<Outcome> {
         let changed = self.engine().use_exact_floats(&self.view(on.cores));
         if matches!(changed, Ok(false)) {
             return None;
         }
         must(changed.map(|_| ()));
         Some(match self.settled(on.cores, state) {
-            Some(position) => self.arrive(on, state, position.pc.wrapping_add(4)),
+            Some(position) => {
+                let behind = behind.unwrap_or(position.pc.wrapping_add(F::ALIGNMENT));
+                self.arrive(on, state, behind)
+            }
             None => self.raise(on, state, Trap::IllegalInstruction),
         })
     }
@@ -294,8 +302,20 @@ impl<F: FrontEnd> Translated<F> {
         match on.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(on, state),
             over => {
-                if over == Outcome::KilledBy(libc::SIGILL) {
-                    self.report_illegal_instruction(on.cores, on.thread, pc);
+                match (over, trap) {
+                    (Outcome::KilledBy(libc::SIGILL), _) => {
+                        self.report_illegal_instruction(on.cores, on.thread, pc);
+                    }
+                    (
+                        Outcome::KilledBy(libc::SIGBUS),
+                        Trap::Memory(Fault { address, cause: FaultCause::Misaligned, .. }),
+                    ) => {
+                        let text = self.describe(on.cores, pc);
+                        on.thread.process().report(&format!(
+                            "misaligned access to {address:#x} at {pc:#x}: {text}; the architecture requires an aligned address here, even where the host does not"
+                        ));
+                    }
+                    _ => {}
                 }
                 over
             }
@@ -308,13 +328,19 @@ impl<F: FrontEnd> Translated<F> {
         let is_read = self.view(cores).read(pc, &mut bytes);
         let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
         let code = if is_read { code } else { "not readable".into() };
-        let (_, text) = F::describe(pc, &|address| {
-            let mut word = [0; 4];
-            self.view(cores).read(address, &mut word).then(|| u32::from_le_bytes(word))
-        });
+        let text = self.describe(cores, pc);
         thread.process().report(&format!(
             "illegal or unsupported instruction at {pc:#x}: {text} ({code}); the book's page 'Other instruction sets' lists unsupported instructions"
         ));
+    }
+
+    /// The text of the instruction at a source address.
+    fn describe(&self, cores: &Cores, pc: u64) -> String {
+        F::describe(pc, &|address| {
+            let mut word = [0; 4];
+            self.view(cores).read(address, &mut word).then(|| u32::from_le_bytes(word))
+        })
+        .1
     }
 
     /// Handles an error of a lookup of the code at source address `target`.

@@ -152,6 +152,35 @@ static void tags(void) {
     printf("tags: %d %lu %lu %d %lu\n", called("7"), (unsigned long)memory[0], (unsigned long)memory[1], itself == (uint64_t)memory, (unsigned long)lanes);
 }
 
+// Accesses that need an alignment, often enough to be translated before the last one is misaligned.
+static void alignment(void) {
+    static char memory[64] __attribute__((aligned(64)));
+    static const char *const names[] = {"ldar x", "ldar w", "ldarh", "ldarb", "stlr x", "stlrh", "ldxr", "ldr"};
+    for (int how = 0; how < 8; how++) {
+        volatile int done = 0;
+        caught = 0;
+        if (!sigsetjmp(back, 1)) {
+            for (int i = 0; i <= 500; i++) {
+                char *at = memory + (i == 500 ? 17 : 16);
+                unsigned long value = 0;
+                switch (how) {
+                case 0: __asm__ volatile("ldar %0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                case 1: __asm__ volatile("ldar %w0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                case 2: __asm__ volatile("ldarh %w0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                case 3: __asm__ volatile("ldarb %w0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                case 4: __asm__ volatile("stlr %0, [%1]" : : "r"(value), "r"(at) : "memory"); break;
+                case 5: __asm__ volatile("stlrh %w0, [%1]" : : "r"(value), "r"(at) : "memory"); break;
+                case 6: __asm__ volatile("ldxr %0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                case 7: __asm__ volatile("ldr %0, [%1]" : "=r"(value) : "r"(at) : "memory"); break;
+                }
+                done = i;
+            }
+        }
+        int is_right = caught == SIGBUS && code == BUS_ADRALN && where == memory + 17;
+        printf("%s: %s after %d\n", names[how], is_right ? "misaligned" : caught ? "another fault" : "no fault", done);
+    }
+}
+
 int main(void) {
     tags();
     pairs();
@@ -174,6 +203,8 @@ int main(void) {
     void (*volatile nowhere)(void) = NULL;
     if (!sigsetjmp(back, 1)) nowhere();
     printf("a call of null: %d at %#lx\n", caught == SIGSEGV, (unsigned long)where);
+    caught = 0;
+    alignment();
     caught = 0;
     volatile int zero = 0, five = 5;
     printf("a division by zero: %d\n", five / zero);

@@ -10,7 +10,7 @@ use longma_loongarch::{
 use super::{
     assembler::Assembled,
     code_cache::LINE_BYTES,
-    emit::{self, EmitContext, Emitted, crypto::CryptoSupport},
+    emit::{self, EmitContext, Emitted, origin::OriginSupport},
     interpreter_call::execute_interpreter_call,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
@@ -73,7 +73,7 @@ impl HostCode {
                 tracing: tracing.as_ref(),
                 registers: &RegisterAccesses::default(),
                 system: None,
-                crypto: CryptoSupport::ALL,
+                origin: OriginSupport::ALL,
             },
         );
         let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;

@@ -43,7 +43,7 @@ use self::{
 };
 pub(crate) use self::{
     code_cache::{CACHE_BYTES, CodeCache},
-    emit::crypto::CryptoSupport,
+    emit::origin::OriginSupport,
     trampolines::{BASE_BIAS, Trampolines},
     translator_generations::TranslatorGenerations,
 };
@@ -85,8 +85,8 @@ pub(crate) struct TranslatorConfig {
     pub registers: Arc<RegisterAccesses>,
     /// The cores that may run the code.
     pub readers: Arc<Readers>,
-    /// The cryptographic instructions that the code may contain.
-    pub crypto: CryptoSupport,
+    /// What follows from the architecture that the program was compiled for.
+    pub origin: OriginSupport,
 }
 
 /// The data about a region that the fault handler needs.
@@ -270,7 +270,7 @@ impl Translator {
                 tracing: self.config.tracing.as_deref(),
                 registers: &self.config.registers,
                 system: None,
-                crypto: self.config.crypto,
+                origin: self.config.origin,
             },
         );
         let Emitted {

@@ -10,13 +10,14 @@ use longma_loongarch::Instruction;
 use super::Frame;
 use crate::block::{Block, BlockEnds};
 use crate::jit::allocation::Allocation;
-use crate::jit::emit::crypto::CryptoSupport;
+use crate::jit::emit::origin::OriginSupport;
 use crate::jit::emit::{self, EmitContext};
 use crate::jit::listing::{CodeSlice, SingleRunProfile};
 use crate::jit::region::{Region, successors};
 use crate::jit::side_entry;
 use crate::jit::{CodeCache, MAX_REGION_BYTES, Trampolines};
 use crate::register_accesses::RegisterAccesses;
+use crate::shared_code::Origin;
 
 /// The owner's function for an instruction that translated code does not execute. It gets the frame, whose program
 /// counter points to the instruction, and the data that the owner gave for it during translation. It returns 0 if
@@ -130,7 +131,7 @@ impl SystemTranslator {
                 tracing: None,
                 registers: &RegisterAccesses::default(),
                 system: Some(call_out),
-                crypto: CryptoSupport::of_host(false),
+                origin: OriginSupport::of_host(Origin::LoongArch),
             },
         );
         let start = self.cache.insert(&emitted.code).start;

@@ -183,13 +183,13 @@ impl Lowering<'_> {
     fn load_acquire(&mut self, i: Instruction) {
         let (op, facts) = match i.bits(30, 2) {
             0 => (La::LdBu, Facts::of_width(8)),
-            1 => (La::LdHu, Facts::of_width(16)),
-            2 => (La::LdWu, Facts::ZERO_EXTENDED),
-            _ => (La::LdD, Facts::NONE),
+            1 => (La::LdHuAligned, Facts::of_width(16)),
+            2 => (La::LdWuAligned, Facts::ZERO_EXTENDED),
+            _ => (La::LdDAligned, Facts::NONE),
         };
         let base = self.base(i);
         let to = self.target(i.rd());
-        self.assembler.immediate(op, to, base, 0);
+        self.assembler.two(op, to, base);
         self.put(i.rd(), to, true, facts);
         self.barrier(ACQUIRE);
     }

@@ -205,7 +205,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Opti
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
                 match serve(instruction, &mut state, &memory) {
-                    ServiceResult::ExactFloats
+                    ServiceResult::ExactFloats { .. }
                         if engine.use_exact_floats(&memory).expect("there is memory") =>
                     {
                         let position = engine.position(state.pc).expect("it is translated code");
@@ -214,7 +214,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Opti
                     }
                     result => {
                         assert!(
-                            matches!(result, ServiceResult::Done | ServiceResult::ExactFloats),
+                            matches!(result, ServiceResult::Done | ServiceResult::ExactFloats { .. }),
                             "{result:?}"
                         );
                         state.pc += 4;

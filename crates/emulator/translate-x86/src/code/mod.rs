@@ -1,6 +1,7 @@
 //! Translation of a unit's instructions to LoongArch code. Source: Intel SDM, volumes 1 and 2; LoongArch Reference
 //! Manual, volume 1.
 
+mod alignment;
 mod atomic;
 mod avx;
 mod bits;
@@ -21,6 +22,7 @@ mod moves;
 mod operands;
 mod products;
 pub(crate) mod reading;
+mod rounding;
 mod scalar;
 mod strings;
 mod table;
@@ -30,5 +32,6 @@ mod uses;
 mod vector;
 mod vex;
 
+pub(crate) use alignment::must_be_aligned;
 pub use known::Known;
 pub(crate) use vex::{first, is_newer, is_vex, last, old};

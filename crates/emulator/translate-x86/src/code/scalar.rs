@@ -61,7 +61,7 @@ impl Lowering<'_> {
     }
 
     /// A vector register whose low part is valid.
-    fn low(&mut self, register: Register, is_double: bool) -> u8 {
+    pub fn low(&mut self, register: Register, is_double: bool) -> u8 {
         let v = register.number();
         if self.known.valid[v] < size_of(is_double) {
             self.complete(v);
@@ -98,7 +98,7 @@ impl Lowering<'_> {
     }
 
     /// Copies the first source to the destination, a part of which is about to change.
-    fn take_first(&mut self) {
+    pub fn take_first(&mut self) {
         let i = self.instruction;
         let (d, from) = (i.op0_register(), i.op_register(first(&i)));
         if d != from {
@@ -366,22 +366,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// MINSD, MAXSD and their variants: the result is the second operand unless the first is strictly less or greater.
-    fn least_or_most(&mut self) {
-        use Mnemonic::*;
-        let i = self.instruction;
-        let is_double = matches!(self.mnemonic(), Minsd | Maxsd);
-        let register = i.op0_register();
-        let s = self.float(last(&i), is_double);
-        let d = self.low(i.op_register(first(&i)), is_double);
-        let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
-        let op = self.signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
-        self.assembler.three(op, 0, j, k);
-        let result = self.result(register, is_double);
-        self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
-        self.finish(register, result, is_double);
-    }
-
     fn integer_to_float(&mut self) {
         let i = self.instruction;
         let is_double = self.mnemonic() == Mnemonic::Cvtsi2sd;
@@ -456,32 +440,6 @@ impl Lowering<'_> {
         self.write_register(self.instruction.op0_register(), t);
     }
 
-    fn round_scalar(&mut self) -> bool {
-        let i = self.instruction;
-        let is_double = self.mnemonic() == Mnemonic::Roundsd;
-        let d = vector(i.op0_register());
-        let s = self.float(last(&i), is_double);
-        let v = self.vector_temporary();
-        let op = match (i.immediate8() & 7, is_double) {
-            (0, true) => La::VfrintrneD,
-            (1, true) => La::VfrintrmD,
-            (2, true) => La::VfrintrpD,
-            (3, true) => La::VfrintrzD,
-            (_, true) => La::FrintD,
-            (0, false) => La::VfrintrneS,
-            (1, false) => La::VfrintrmS,
-            (2, false) => La::VfrintrpS,
-            (3, false) => La::VfrintrzS,
-            (_, false) => La::FrintS,
-        };
-        // The other elements must not raise exceptions.
-        self.assembler.immediate(if is_double { La::VreplveiD } else { La::VreplveiW }, v, s, 0);
-        self.assembler.two(op, v, v);
-        self.take_first();
-        self.merge(d, v, is_double);
-        true
-    }
-
     fn compare_scalar(&mut self) -> bool {
         let i = self.instruction;
         if i.is_string_instruction() || i.op0_kind() != OpKind::Register {
@@ -502,6 +460,8 @@ impl Lowering<'_> {
                 self.merge(d, v, is_double);
             }
             None => {
+                let never = scalar(self.always_false(i.immediate8(), is_double));
+                self.assembler.three(never, 0, a, s);
                 self.take_first();
                 self.merge(d, ones, is_double);
             }
@@ -513,8 +473,20 @@ impl Lowering<'_> {
     pub fn compare_vectors(&mut self, v: u8, d: u8, s: u8, predicate: u8, is_double: bool) {
         match self.comparison([d, s], predicate, is_double) {
             Some((op, j, k)) => self.vectors(op, v, j, k),
-            None => self.vectors(La::VseqB, v, ZERO_VECTOR, ZERO_VECTOR),
+            None => {
+                // The result is always true, but the operands may raise exceptions.
+                let never = self.always_false(predicate, is_double);
+                let w = self.vector_temporary();
+                self.vectors(never, w, d, s);
+                self.vectors(La::VseqB, v, ZERO_VECTOR, ZERO_VECTOR);
+            }
         }
+    }
+
+    /// The comparison that never holds and raises the exceptions of a predicate that always does.
+    fn always_false(&self, predicate: u8, is_double: bool) -> La {
+        let op = if is_double { La::VfcmpCafD } else { La::VfcmpCafS };
+        if is_signalling(predicate & 31) { self.signalling(op) } else { op }
     }
 
     /// The comparison for a predicate and its operands; `None` if it always holds.

@@ -31,22 +31,6 @@ fn neighbours(mnemonic: Mnemonic) -> Option<(La, La, La)> {
     })
 }
 
-/// The LoongArch instruction of ROUNDPS or ROUNDPD, by the immediate.
-fn rounding(how: u8, double: bool) -> La {
-    match (how & 7, double) {
-        (0, true) => La::VfrintrneD,
-        (1, true) => La::VfrintrmD,
-        (2, true) => La::VfrintrpD,
-        (3, true) => La::VfrintrzD,
-        (_, true) => La::VfrintD,
-        (0, false) => La::VfrintrneS,
-        (1, false) => La::VfrintrmS,
-        (2, false) => La::VfrintrpS,
-        (3, false) => La::VfrintrzS,
-        (_, false) => La::VfrintS,
-    }
-}
-
 impl Lowering<'_> {
     /// The register of the first source.
     pub fn first_source(&self) -> u8 {
@@ -73,8 +57,8 @@ impl Lowering<'_> {
         let place = self.place(t);
         let v = self.vector_temporary();
         match i.memory_size().size() {
-            16 => self.access(La::Vld, La::Vldx, v, place),
-            32 => self.access(La::Xvld, La::Xvldx, v, place),
+            16 => self.access(self.aligned(La::Vld), self.aligned(La::Vldx), v, place),
+            32 => self.access(self.aligned(La::Xvld), self.aligned(La::Xvldx), v, place),
             8 => self.access(La::FldD, La::FldxD, v, place),
             4 => self.access(La::FldS, La::FldxS, v, place),
             _ => {
@@ -496,16 +480,7 @@ impl Lowering<'_> {
         let i = self.instruction;
         let d = vector(i.op0_register());
         match self.mnemonic() {
-            Minps | Maxps | Minpd | Maxpd => {
-                let s = self.source();
-                let v = self.vector_temporary();
-                let op = if matches!(self.mnemonic(), Minps | Maxps) { La::VfcmpCltS } else { La::VfcmpCltD };
-                let op = self.signalling(op);
-                let a = self.first_source();
-                let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
-                self.vectors(op, v, j, k);
-                self.vectors_four(La::VbitselV, d, [s, a, v]);
-            }
+            Minps | Maxps | Minpd | Maxpd => self.least_or_most_of_vectors(),
             Cmpps | Cmppd => {
                 let s = self.source();
                 let a = self.first_source();
@@ -527,8 +502,7 @@ impl Lowering<'_> {
             Cvttpd2dq | Cvtpd2dq => self.integers_of_doubles(),
             Roundps | Roundpd => {
                 let s = self.source();
-                let op = rounding(i.immediate8(), self.mnemonic() == Roundpd);
-                self.vectors_two(op, d, s);
+                self.round_vector(d, s, self.mnemonic() == Roundpd);
             }
             _ => return false,
         }
@@ -541,10 +515,10 @@ impl Lowering<'_> {
         let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         // Values from 2^31 on must become the smallest integer. LoongArch does that itself for values that are too
-        // small.
+        // small. As integers, positive numbers have the same order; a comparison of numbers would raise exceptions.
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
         self.vectors_two(La::Vreplgr2vrW, w, SCRATCH);
-        self.vectors(La::VfcmpCuleS, w, w, s);
+        self.vectors(La::VsleW, w, w, s);
         let op = if self.mnemonic() == Mnemonic::Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
         self.vectors_two(op, v, s);
         self.smallest(vector(i.op0_register()), v, w);
@@ -556,11 +530,11 @@ impl Lowering<'_> {
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
         self.vectors(op, v, ZERO_VECTOR, s);
-        // LoongArch saturates large values, so detect them by a comparison.
+        // LoongArch saturates large values, so detect them by a comparison, as for singles.
         let t = self.temporary();
-        self.assembler.constant(t, 0x41df_ffff_ffe0_0000);
+        self.assembler.constant(t, 0x41e0_0000_0000_0000);
         self.vectors_two(La::Vreplgr2vrD, w, t);
-        self.vectors(La::VfcmpCuleD, w, w, s);
+        self.vectors(La::VsleD, w, w, s);
         self.vectors(La::VpickevW, w, ZERO_VECTOR, w);
         self.smallest(vector(self.instruction.op0_register()), v, w);
     }

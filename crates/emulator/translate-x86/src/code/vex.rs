@@ -129,7 +129,7 @@ impl Lowering<'_> {
 
     /// Emits a load or store of a vector in the size of the current instruction.
     pub fn access_vector(&mut self, near: La, sum: La, v: u8, place: super::operands::OperandLocation) {
-        let (near, sum) = (self.sized(near), self.sized(sum));
+        let (near, sum) = (self.aligned(self.sized(near)), self.aligned(self.sized(sum)));
         self.access(near, sum, v, place);
     }
 }

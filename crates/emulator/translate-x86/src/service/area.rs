@@ -88,7 +88,7 @@ impl Machine<'_> {
             },
             Xrstor | Xrstor64 => {
                 let mut area = [0; AREA_BYTES];
-                let address = self.address();
+                let address = self.aligned_address(64)?;
                 self.load_bytes(address, &mut area[..UPPERS_AT])?;
                 if asked & word(&area, HEADER) & AVX != 0 {
                     self.load_bytes(address + UPPERS_AT as u64, &mut area[UPPERS_AT..])?;
@@ -108,10 +108,7 @@ impl Machine<'_> {
 
     /// XSAVE, XSAVEOPT and XSAVEC. Components not in `asked` are left unchanged in memory.
     fn save_extended(&mut self, asked: u64, compacts: bool) -> Done {
-        let address = self.address();
-        if !address.is_multiple_of(64) {
-            return Err(exceptions::protection());
-        }
+        let address = self.aligned_address(64)?;
         let mut area = [0; AREA_BYTES];
         self.load_bytes(address, &mut area[..UPPERS_AT])?;
         let all = save(self.state);

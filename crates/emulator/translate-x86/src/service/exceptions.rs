@@ -22,7 +22,7 @@ pub(super) fn interrupt(instruction: &Instruction) -> Option<Trap> {
 }
 
 /// A general-protection fault, represented as an access to a non-canonical address.
-pub(super) fn protection() -> Trap {
+pub(crate) fn protection() -> Trap {
     Trap::Memory(Fault { address: 1 << 63, access: Access::Read, cause: FaultCause::Unmapped })
 }
 

@@ -5,19 +5,27 @@
 
 use longma_loongarch::{Fcsr, Instruction, State};
 
-use crate::registers::SSE_CONTROL;
+use crate::registers::{SSE_CONTROL, ZERO_SUBNORMALS};
 
 /// FCSR's bit that enables the trap of invalid operations.
 pub(crate) const INVALID_TRAP: u32 = 1 << 4;
 
-/// The bits of MXCSR without a counterpart in FCSR: denormal exception, DAZ, masks of invalid and denormal exceptions,
-/// FTZ. The masks are stored inverted.
-const KEPT: u32 = 1 << 1 | 1 << 6 | MASKS | 1 << 15;
+/// The bits of MXCSR that have no equal in FCSR: DAZ, masks of invalid and denormal exceptions, FTZ. The masks are stored
+/// inverted.
+const KEPT: u32 = DAZ | MASKS | FTZ;
+const DAZ: u32 = 1 << ZERO_SUBNORMALS;
+const FTZ: u32 = 1 << 15;
+const UNDERFLOW_MASK: u32 = 1 << 11;
 const INVALID_MASK: u32 = 1 << 7;
 const MASKS: u32 = INVALID_MASK | 1 << 8;
 
 /// The positions of flags in MXCSR and FCSR: invalid, divide by zero, overflow, underflow, inexact.
 const FLAGS: [(u32, u32); 5] = [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)];
+/// MXCSR's flag of subnormal operands.
+const SUBNORMAL: u32 = 1 << 1;
+
+/// FCSR's private rules that every x86-64 program follows.
+pub(crate) const INITIAL_FCSR: u32 = INVALID_TRAP | Fcsr::SSE_RULES;
 
 /// Reads MXCSR.
 pub(crate) fn control(state: &State) -> u32 {
@@ -29,18 +37,34 @@ pub(crate) fn control(state: &State) -> u32 {
             out |= (!fcsr >> bit & 1) << (7 + mxcsr);
         }
     }
+    if fcsr & Fcsr::SUBNORMAL != 0 {
+        out |= SUBNORMAL;
+    }
     out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
 }
 
 /// Writes MXCSR.
 pub(crate) fn set_control(state: &mut State, value: u32) {
-    let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8 | INVALID_TRAP;
+    let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8 | INITIAL_FCSR;
+    // Tiny results are flushed only if underflow is masked.
+    let flushes = value & (FTZ | UNDERFLOW_MASK) == FTZ | UNDERFLOW_MASK;
+    let rules = [
+        (value & SUBNORMAL != 0, Fcsr::SUBNORMAL),
+        (value & DAZ != 0, Fcsr::FLUSH_OPERANDS),
+        (flushes, Fcsr::FLUSH_RESULTS),
+    ];
+    fcsr |= rules.iter().filter(|(holds, _)| *holds).map(|(_, bit)| bit).sum::<u32>();
     for (mxcsr, bit) in FLAGS {
         fcsr |= (value >> mxcsr & 1) << (16 + bit);
         fcsr |= (!value >> (7 + mxcsr) & 1) << bit;
     }
     state.fcsr = Fcsr(fcsr);
     state.lbt.scratch[usize::from(SSE_CONTROL)] = u64::from((value ^ MASKS) & KEPT);
+}
+
+/// Whether subnormal operands count as zeros.
+pub(crate) fn zeroes_subnormals(state: &State) -> bool {
+    state.fcsr.0 & Fcsr::FLUSH_OPERANDS != 0
 }
 
 /// Disables the trap of invalid operations, if the program masks their exceptions. Returns false otherwise.
@@ -67,6 +91,7 @@ pub(crate) fn end_repair(word: &Instruction, before: &State, state: &mut State) 
         "fsqrt" => &[word.j],
         "fmadd" | "fmsub" | "fnmadd" | "fnmsub" => &[word.j, word.k, word.a],
         "ftint" | "ftintrz" if lanes == 1 => return repair_integer(format, word.d, state),
+        "ftint" | "ftintrz" => return repair_words(word, lanes, format, before, state),
         _ => return,
     };
     for lane in 0..lanes {
@@ -101,19 +126,37 @@ fn repair_integer(format: &str, d: u8, state: &mut State) {
     };
 }
 
+/// Words that NaNs and numbers that round to 2^31 have been converted to. Code compares numbers from 2^31 on itself.
+fn repair_words(word: &Instruction, lanes: usize, format: &str, before: &State, state: &mut State) {
+    const SMALLEST: u64 = 1 << 31;
+    let is_half = format == "w.d";
+    let from = before.v[usize::from(if is_half { word.k } else { word.j })].0;
+    let result = &mut state.v[usize::from(word.d)].0;
+    for at in 0..2 * lanes {
+        // Two doubles become the lower half of the words.
+        let (does_not_fit, lane, half) = if is_half {
+            let value = f64::from_bits(from[at / 2]);
+            (value.is_nan() || value.abs() >= 2_147_483_647.5, at / 4 * 2, at / 2 % 2)
+        } else {
+            let value = f32::from_bits((from[at / 2] >> (32 * (at % 2))) as u32);
+            (value.is_nan() || value.abs() >= 2_147_483_648.0, at / 2, at % 2)
+        };
+        let found = result[lane] >> (32 * half) & 0xffff_ffff;
+        let is_saturated = found == 0 || found == SMALLEST - 1;
+        if does_not_fit && is_saturated {
+            result[lane] = result[lane] & !(0xffff_ffff << (32 * half)) | SMALLEST << (32 * half);
+        }
+    }
+}
+
 /// The result of an operation whose format has `fraction` fraction bits: the first operand that is a NaN, made quiet, or
-/// the default NaN. With three operands, LoongArch's choice of NaN is kept.
-fn repaired(result: u64, sources: impl ExactSizeIterator<Item = u64>, fraction: u32) -> u64 {
+/// the default NaN.
+fn repaired(result: u64, mut sources: impl Iterator<Item = u64>, fraction: u32) -> u64 {
     let (sign, quiet) = if fraction == 52 { (1 << 63, 1 << 51) } else { (1 << 31, 1 << 22) };
     let infinity = (sign - 1) & !((1u64 << fraction) - 1);
     let is_nan = |value: u64| value & (sign - 1) > infinity;
     if !is_nan(result) {
         return result;
     }
-    let count = sources.len();
-    match sources.into_iter().find(|value| is_nan(*value)) {
-        None => sign | infinity | quiet,
-        Some(_) if count == 3 => result,
-        Some(nan) => nan | quiet,
-    }
+    sources.find(|value| is_nan(*value)).map_or(sign | infinity | quiet, |nan| nan | quiet)
 }

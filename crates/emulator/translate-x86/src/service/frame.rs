@@ -65,6 +65,16 @@ fn trap_number(signal: u64, code: u32) -> u64 {
     }
 }
 
+/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch. Bit 0
+/// is known for fetches only: whether a page is present depends on earlier accesses.
+fn page_fault_error(process: &ProcessFrame) -> u64 {
+    const SEGV_ACCERR: u32 = 2;
+    if process.pc() == process.fault_address() {
+        return 0x14 | u64::from(process.code() == SEGV_ACCERR);
+    }
+    if process.is_write() { 6 } else { 4 }
+}
+
 /// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
 /// its handler, which returns to `back`. Returns false if the stack is not writable.
 pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
@@ -89,7 +99,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let trap = trap_number(signal, process.code());
     put_word(&mut frame, TRAP, trap);
     if trap == PAGE_FAULT {
-        put_word(&mut frame, ERROR, if process.is_write() { 6 } else { 4 });
+        put_word(&mut frame, ERROR, page_fault_error(&process));
         put_word(&mut frame, CR2, process.fault_address());
     }
     put_word(&mut frame, FLOATS, floats_at);
@@ -147,6 +157,9 @@ pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let at = word(&frame, FLOATS);
     if at != 0 {
         restore_saved(state, at, memory);
+    } else {
+        // The LoongArch frame does not contain FCSR's private rules.
+        set_control(state, control(state));
     }
 }
 

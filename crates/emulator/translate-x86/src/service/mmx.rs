@@ -2,11 +2,11 @@
 //! mantissa of the physical x87 register `n`. Source: Intel SDM, volume 1, chapter 9; volume 2.
 
 use iced_x86::{Mnemonic, OpKind};
-use longma_loongarch::{State, Trap};
+use longma_loongarch::{State, Trap, float};
 use rustc_apfloat::ieee::{Double, Single};
 use rustc_apfloat::{Float, Round, Status};
 
-use super::vectors::{double, lane, put_lane, single};
+use super::vectors::{lane, put_lane};
 use super::{Done, Machine, x87};
 use crate::registers::{RDI, X87_EXPONENTS, X87_MANTISSAS};
 
@@ -24,6 +24,16 @@ fn set_register(state: &mut State, n: usize, value: u64) {
 fn enter(state: &mut State) {
     let words = x87::words(state);
     x87::set_words(state, x87::Words { status: words.status & !0x3800, empty: 0, ..words });
+}
+
+/// The rounding mode of MXCSR.
+fn rounding(state: &State) -> Round {
+    match super::control(state) >> 13 & 3 {
+        0 => Round::NearestTiesToEven,
+        1 => Round::TowardNegative,
+        2 => Round::TowardPositive,
+        _ => Round::TowardZero,
+    }
 }
 
 /// The signed value of a lane.
@@ -269,7 +279,7 @@ impl Machine<'_> {
             if i.op1_kind() == OpKind::Register || name == Cvtpi2ps {
                 enter(self.state);
             }
-            let round = self.round();
+            let round = rounding(self.state);
             let mut raised = Status::OK;
             let numbers = [0, 1].map(|at| {
                 let value = i128::from(signed(source, at, 4));
@@ -290,13 +300,16 @@ impl Machine<'_> {
         }
         let source = self.vector_in(1)?;
         let truncates = matches!(name, Cvttps2pi | Cvttpd2pi);
-        let round = if truncates { Round::TowardZero } else { self.round() };
+        let round = if truncates { Round::TowardZero } else { rounding(self.state) };
+        let rules = self.state.fcsr.rules();
         let mut raised = Status::OK;
         let result = lanes(4, |at| {
             let found = if matches!(name, Cvtps2pi | Cvttps2pi) {
-                single(&source, at).to_i128_r(32, round, &mut false)
+                let value = rules.flushed::<float::Single>(lane(&source, at, 4));
+                Single::from_bits(value.into()).to_i128_r(32, round, &mut false)
             } else {
-                double(&source, at).to_i128_r(32, round, &mut false)
+                let value = rules.flushed::<float::Double>(lane(&source, at, 8));
+                Double::from_bits(value.into()).to_i128_r(32, round, &mut false)
             };
             raised |= found.status;
             if found.status.contains(Status::INVALID_OP) { i32::MIN.into() } else { found.value as i64 }

@@ -15,11 +15,16 @@ pub mod frame;
 mod identity;
 mod mmx;
 mod texts;
+mod vector_floats;
 mod vectors;
 mod x87;
 
 pub(crate) use atomic::is_atomic;
-pub(crate) use floats::{INVALID_TRAP, begin_repair, control, end_repair, is_avoidable, set_control};
+pub(crate) use exceptions::protection;
+pub(crate) use floats::{
+    INITIAL_FCSR, begin_repair, control, end_repair, is_avoidable, set_control, zeroes_subnormals,
+};
+use longma_translate::calls::word;
 use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
@@ -35,6 +40,8 @@ pub(super) const OF: u64 = 1 << 11;
 /// The flags that POPF changes, without those that are stored elsewhere.
 const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
 
+/// The bits of MXCSR that are not reserved.
+const CONTROL_BITS: u32 = 0xffff;
 /// The number of bits of a canonical address.
 const CANONICAL_BITS: u32 = 48;
 
@@ -77,9 +84,18 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn U
     let mut machine = Machine { state, memory, instruction: *instruction, is_interrupted: false };
     match machine.execute() {
         Ok(()) if machine.is_interrupted => ServiceResult::Again,
+        Ok(()) if sets_control(instruction) && zeroes_subnormals(machine.state) => {
+            ServiceResult::ExactFloats { behind: Some(instruction.next_ip()) }
+        }
         Ok(()) => ServiceResult::Done,
         Err(trap) => ServiceResult::Trap(trap),
     }
+}
+
+/// Whether an instruction loads MXCSR.
+fn sets_control(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(instruction.mnemonic(), Ldmxcsr | Vldmxcsr | Fxrstor | Fxrstor64 | Xrstor | Xrstor64)
 }
 
 fn mask(bytes: usize) -> u64 {
@@ -210,8 +226,11 @@ impl Machine<'_> {
         use Mnemonic::*;
         match self.instruction.mnemonic() {
             Ldmxcsr | Vldmxcsr => {
-                let value = self.read(0)?;
-                set_control(self.state, value as u32 & 0xffff);
+                let value = self.read(0)? as u32;
+                if value & !CONTROL_BITS != 0 {
+                    return Err(protection());
+                }
+                set_control(self.state, value);
                 Ok(())
             }
             Stmxcsr | Vstmxcsr => {
@@ -220,17 +239,26 @@ impl Machine<'_> {
             }
             Fxsave | Fxsave64 => {
                 let bytes = frame::save_floats(self.state);
-                let address = self.address();
+                let address = self.aligned_address(16)?;
                 self.store_bytes(address, &bytes)
             }
             _ => {
-                let address = self.address();
+                let address = self.aligned_address(16)?;
                 let mut bytes = [0; frame::FLOAT_BYTES];
                 self.load_bytes(address, &mut bytes)?;
+                if word(&bytes, 24) as u32 & !CONTROL_BITS != 0 {
+                    return Err(protection());
+                }
                 frame::restore_floats(self.state, &bytes);
                 Ok(())
             }
         }
+    }
+
+    /// The address of the memory operand, which must be a multiple of `bytes`.
+    fn aligned_address(&self, bytes: u64) -> Result<u64, Trap> {
+        let address = self.address();
+        if address.is_multiple_of(bytes) { Ok(address) } else { Err(protection()) }
     }
 
     pub fn register(&self, register: Register) -> u64 {

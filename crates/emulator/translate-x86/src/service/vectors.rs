@@ -1,14 +1,12 @@
-//! Rare vector instructions that the engine executes: gathers with unusual addresses, sums of absolute differences, dot
-//! products, string comparisons, reciprocals, half-precision conversions. Source: Intel SDM, volume 2; volume 1,
+//! Rare vector instructions that the engine executes: gathers with unusual addresses, sums of absolute differences,
+//! string comparisons, reciprocals. Source: Intel SDM, volume 2; volume 1,
 //! section 14 (AVX).
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use longma_loongarch::State;
-use rustc_apfloat::ieee::{Double, Half, Single};
-use rustc_apfloat::{Float, FloatConvert, Round};
 
 use super::{Done, Machine};
-use crate::code::{first, is_vex, last, old};
+use crate::code::{first, is_vex, last, must_be_aligned, old};
 use crate::registers::*;
 use longma_loongarch::Trap;
 
@@ -33,44 +31,6 @@ pub(super) fn lane(bytes: &[u8], at: usize, size: usize) -> u64 {
 
 pub(super) fn put_lane(bytes: &mut [u8], at: usize, size: usize, value: u64) {
     bytes[at * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
-}
-
-pub(super) fn single(bytes: &[u8], at: usize) -> Single {
-    Single::from_bits(lane(bytes, at, 4).into())
-}
-
-pub(super) fn double(bytes: &[u8], at: usize) -> Double {
-    Double::from_bits(lane(bytes, at, 8).into())
-}
-
-/// A product as SSE computes it.
-fn multiplied<F: Float>(a: F, b: F, round: Round) -> F {
-    with_nan(a, b, a.mul_r(b, round).value)
-}
-
-/// A sum as SSE computes it.
-fn added<F: Float>(a: F, b: F, round: Round) -> F {
-    with_nan(a, b, a.add_r(b, round).value)
-}
-
-/// A result, or the NaN that SSE returns instead: the first operand that is one, made quiet, or the default NaN.
-fn with_nan<F: Float>(a: F, b: F, result: F) -> F {
-    let quiet = 1 << (F::PRECISION - 2);
-    match [a, b].into_iter().find(|value| value.is_nan()) {
-        Some(nan) => F::from_bits(nan.to_bits() | quiet),
-        None if result.is_nan() => F::NAN.copy_sign(-F::ZERO),
-        None => result,
-    }
-}
-
-/// The rounding mode with this encoding in MXCSR.
-fn rounding(number: u32) -> Round {
-    match number & 3 {
-        0 => Round::NearestTiesToEven,
-        1 => Round::TowardNegative,
-        2 => Round::TowardPositive,
-        _ => Round::TowardZero,
-    }
 }
 
 impl Machine<'_> {
@@ -109,7 +69,8 @@ impl Machine<'_> {
         }
         let mut bytes = [0; 32];
         let size = i.memory_size().size();
-        self.load_bytes(self.address(), &mut bytes[..size])?;
+        let address = if must_be_aligned(i) { self.aligned_address(size as u64)? } else { self.address() };
+        self.load_bytes(address, &mut bytes[..size])?;
         Ok(bytes)
     }
 
@@ -123,12 +84,12 @@ impl Machine<'_> {
         }
     }
 
-    fn sources(&self) -> Result<[Wide; 2], Trap> {
+    pub(super) fn sources(&self) -> Result<[Wide; 2], Trap> {
         Ok([self.vector_in(first(&self.instruction))?, self.vector_in(last(&self.instruction))?])
     }
 
     /// The operand size in bytes.
-    fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         if self.instruction.op0_register().is_ymm() { 32 } else { 16 }
     }
 
@@ -145,38 +106,6 @@ impl Machine<'_> {
             let root = matches!(old(&i), Rsqrtps | Rsqrtss);
             let result = if root { 1.0 / value.sqrt() } else { 1.0 / value };
             put_lane(&mut out, at, 4, result.to_bits().into());
-        }
-        self.vector_out(i.op0_register(), &out);
-        Ok(())
-    }
-
-    pub(super) fn round(&self) -> Round {
-        rounding(super::control(self.state) >> 13)
-    }
-
-    /// DPPS and DPPD. Exceptions are not recorded.
-    fn dot_product(&mut self) -> Done {
-        let i = self.instruction;
-        let [a, b] = self.sources()?;
-        let (order, round) = (i.immediate8(), self.round());
-        let mut out = [0; 32];
-        for half in 0..self.width() / 16 {
-            let (a, b, to) = (&a[16 * half..], &b[16 * half..], &mut out[16 * half..16 * half + 16]);
-            let takes = |at: usize| order >> (4 + at) & 1 != 0;
-            if old(&i) == Mnemonic::Dppd {
-                let product = |at: usize| {
-                    if takes(at) { multiplied(double(a, at), double(b, at), round) } else { Double::ZERO }
-                };
-                let sum = added(product(0), product(1), round).to_bits() as u64;
-                (0..2).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 8, sum));
-                continue;
-            }
-            let product = |at: usize| {
-                if takes(at) { multiplied(single(a, at), single(b, at), round) } else { Single::ZERO }
-            };
-            let (low, high) = (added(product(0), product(1), round), added(product(2), product(3), round));
-            let sum = added(low, high, round).to_bits() as u64;
-            (0..4).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 4, sum));
         }
         self.vector_out(i.op0_register(), &out);
         Ok(())
@@ -258,36 +187,5 @@ impl Machine<'_> {
         self.vector_out(d, &out);
         self.vector_out(chooser, &mask);
         done
-    }
-
-    /// VCVTPH2PS.
-    fn widen_halves(&mut self) -> Done {
-        let i = self.instruction;
-        let source = self.vector_in(1)?;
-        let mut out = [0; 32];
-        for at in 0..self.width() / 4 {
-            let value: Single = Half::from_bits(lane(&source, at, 2).into()).convert(&mut false).value;
-            put_lane(&mut out, at, 4, value.to_bits() as u64);
-        }
-        self.vector_out(i.op0_register(), &out);
-        Ok(())
-    }
-
-    /// VCVTPS2PH.
-    fn narrow_to_halves(&mut self) -> Done {
-        let i = self.instruction;
-        let source = self.vector_in(1)?;
-        let round = if i.immediate8() & 4 != 0 { self.round() } else { rounding(i.immediate8().into()) };
-        let count = i.op1_register().size() / 4;
-        let mut out = [0; 32];
-        for at in 0..count {
-            let value: Half = single(&source, at).convert_r(round, &mut false).value;
-            put_lane(&mut out, at, 2, value.to_bits() as u64);
-        }
-        if i.op0_kind() == OpKind::Register {
-            self.vector_out(i.op0_register(), &out);
-            return Ok(());
-        }
-        self.store_bytes(self.address(), &out[..2 * count])
     }
 }

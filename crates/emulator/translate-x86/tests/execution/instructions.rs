@@ -319,11 +319,9 @@ pub fn is_floating(i: &Instruction) -> bool {
 }
 
 /// Whether the choice among several NaN operands differs from the processor's.
-fn has_other_nans(i: &Instruction) -> bool {
+pub fn has_other_nans(i: &Instruction) -> bool {
     let name = format!("{:?}", i.mnemonic());
-    ["Vfm", "Vfnm", "Dpp", "Vdpp", "Hadd", "Hsub", "Vhadd", "Vhsub"]
-        .iter()
-        .any(|start| name.starts_with(start))
+    ["Vfmaddsub", "Vfmsubadd", "Vfnm", "Dpp", "Vdpp"].iter().any(|start| name.starts_with(start))
 }
 
 /// Changes the state so that a division does not overflow.

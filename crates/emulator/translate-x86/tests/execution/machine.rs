@@ -106,6 +106,14 @@ pub fn translated_with(
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
                 ServiceResult::Done => state.pc += 4,
+                ServiceResult::ExactFloats { behind } => {
+                    state.pc += 4;
+                    if engine.use_exact_floats(&memory).map_err(|fault| format!("{fault}"))? {
+                        let behind = behind.expect("the instruction's length varies");
+                        state.pc =
+                            engine.code_of(behind, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                    }
+                }
                 other => return Err(format!("{other:?}")),
             },
             (trap, exit) => {

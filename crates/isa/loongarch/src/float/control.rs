@@ -38,6 +38,9 @@ impl Fcsr {
             return Err(Trap::FloatingPoint);
         }
         self.0 |= exceptions << 16;
+        if raised.intersects(ExceptionFlags::SUBNORMAL_OPERAND) {
+            self.0 |= Self::SUBNORMAL;
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! LoongArch Reference Manual, volume 1, section 3.1 (formats, exceptions, NaN results); IEEE 754-2008.
 //!
 //! Operations take bit patterns (in the low bits of a `u64`) and a rounding mode, and return a bit pattern and the
-//! raised exceptions. Tininess is detected after rounding, and subnormals are never flushed to zero.
+//! raised exceptions. Tininess is detected after rounding. Subnormals are flushed to zero only by [`Rules`].
 
 mod arithmetic;
 mod compare;
@@ -12,12 +12,14 @@ mod extended;
 mod format;
 mod nan;
 mod round;
+mod rules;
 
 pub use arithmetic::{add, div, logb, mul, mul_add, recip, rsqrt, scaleb, sqrt, sub};
 pub use compare::{Relation, classify, compare, compare_condition, max, max_magnitude, min, min_magnitude};
 pub use convert::{Integer, convert, from_signed, from_unsigned, round_to_integral, to_integer};
 pub use extended::Extended;
 pub use format::{Double, Format, Half, Single};
+pub use rules::Rules;
 
 /// The rounding mode, with the numbers of FCSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,6 +62,14 @@ impl ExceptionFlags {
     pub const INVALID: Self = Self(16);
     /// The result is tiny and exact. This is an exception only if the underflow trap is enabled.
     pub const TINY_EXACT: Self = Self(32);
+    /// An operand is subnormal. Only [`Rules`] raises it.
+    pub const SUBNORMAL_OPERAND: Self = Self(64);
+
+    /// The set without the exceptions of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 
     /// Whether the set contains any exception of `other`.
     pub const fn intersects(self, other: Self) -> bool {

@@ -4,6 +4,7 @@
 //! (AESE, SHA1C, SHA256H and relatives).
 
 use super::Semantics;
+use super::private::permit;
 use crate::{Environment, Instruction, Op, State, Trap};
 
 /// Four words, the lowest first.
@@ -95,9 +96,7 @@ fn run<E: Environment>(
     environment: &E,
     of: impl Fn([u128; 3]) -> u128,
 ) -> Result<(), Trap> {
-    if !environment.permits_crypto() {
-        return Err(Trap::IllegalInstruction);
-    }
+    permit(environment)?;
     let result = of([i.d, i.j, i.k].map(|number| {
         let [low, high, ..] = state.v[usize::from(number)].0;
         u128::from(high) << 64 | u128::from(low)

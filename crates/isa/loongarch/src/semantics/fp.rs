@@ -12,7 +12,10 @@ macro_rules! two_rounded {
     ($format:ty, $operation:ident) => {
         |state, i, _| {
             let mode = state.fcsr.rounding_mode();
-            let result = float::$operation::<$format>(state.f(i.j), state.f(i.k), mode);
+            let result =
+                state.fcsr.rules().apply::<$format, $format, 2>([state.f(i.j), state.f(i.k)], |[j, k]| {
+                    float::$operation::<$format>(j, k, mode)
+                });
             write_result(state, i, <$format>::BITS, result)
         }
     };
@@ -32,7 +35,21 @@ macro_rules! two_chosen {
 macro_rules! one_rounded {
     ($format:ty, $operation:ident) => {
         |state, i, _| {
-            let result = float::$operation::<$format>(state.f(i.j), state.fcsr.rounding_mode());
+            let mode = state.fcsr.rounding_mode();
+            let result = state
+                .fcsr
+                .rules()
+                .apply::<$format, $format, 1>([state.f(i.j)], |[j]| float::$operation::<$format>(j, mode));
+            write_result(state, i, <$format>::BITS, result)
+        }
+    };
+}
+
+macro_rules! integral {
+    ($format:ty,) => {
+        |state, i, _| {
+            let operand = state.fcsr.rules().flushed::<$format>(state.f(i.j));
+            let result = float::round_to_integral::<$format>(operand, state.fcsr.rounding_mode());
             write_result(state, i, <$format>::BITS, result)
         }
     };
@@ -42,8 +59,9 @@ macro_rules! one_rounded {
 macro_rules! multiply_add {
     ($format:ty, $negate_addend:literal, $negate_result:literal) => {
         |state, i, _| {
-            let (j, k, a, mode) = (state.f(i.j), state.f(i.k), state.f(i.a), state.fcsr.rounding_mode());
-            let result = float::mul_add::<$format>(j, k, a, $negate_addend, $negate_result, mode);
+            let (operands, mode) = ([state.f(i.j), state.f(i.k), state.f(i.a)], state.fcsr.rounding_mode());
+            let negations = [$negate_addend, $negate_result];
+            let result = state.fcsr.rules().mul_add::<$format>(operands, negations, mode);
             write_result(state, i, <$format>::BITS, result)
         }
     };
@@ -94,7 +112,11 @@ macro_rules! compare {
         |state, i, _| {
             // The condition is in bits 19..15 of the word.
             let condition = i.op.row().matched >> 15 & 0x1f;
-            let (holds, raised) = float::compare_condition::<$format>(state.f(i.j), state.f(i.k), condition);
+            let operands = [state.f(i.j), state.f(i.k)];
+            let (holds, raised) = state
+                .fcsr
+                .rules()
+                .examine::<$format, _>(operands, |j, k| float::compare_condition::<$format>(j, k, condition));
             state.fcsr.record(raised)?;
             state.fcc[usize::from(i.d)] = holds.into();
             Ok(())
@@ -106,14 +128,15 @@ macro_rules! compare {
 macro_rules! to_integer {
     ($format:ty, $integer:ident) => {
         |state, i, _| {
-            let result =
-                float::to_integer::<$format>(state.f(i.j), Integer::$integer, state.fcsr.rounding_mode());
+            let operand = state.fcsr.rules().flushed::<$format>(state.f(i.j));
+            let result = float::to_integer::<$format>(operand, Integer::$integer, state.fcsr.rounding_mode());
             write_result(state, i, Integer::$integer.bits, result)
         }
     };
     ($format:ty, $integer:ident, $mode:ident) => {
         |state, i, _| {
-            let result = float::to_integer::<$format>(state.f(i.j), Integer::$integer, RoundingMode::$mode);
+            let operand = state.fcsr.rules().flushed::<$format>(state.f(i.j));
+            let result = float::to_integer::<$format>(operand, Integer::$integer, RoundingMode::$mode);
             write_result(state, i, Integer::$integer.bits, result)
         }
     };
@@ -179,7 +202,7 @@ fn arithmetic<E: Environment>(op: Op) -> Option<Semantics<E>> {
         FrsqrteS FrsqrteD => one_rounded(rsqrt),
         FscalebS FscalebD => scale(),
         FlogbS FlogbD => logarithm(),
-        FrintS FrintD => one_rounded(round_to_integral),
+        FrintS FrintD => integral(),
         FclassS FclassD => class(),
         FabsS FabsD => bits(|j, _k| j & !SIGN),
         FnegS FnegD => bits(|j, _k| j ^ SIGN),
@@ -191,11 +214,11 @@ fn arithmetic<E: Environment>(op: Op) -> Option<Semantics<E>> {
 fn conversions<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::FcvtSD => |state, i, _| {
-            let result = float::convert::<Double, Single>(state.f(i.j), state.fcsr.rounding_mode());
+            let result = converted::<Double, Single>(state, i);
             write_result(state, i, 32, result)
         },
         Op::FcvtDS => |state, i, _| {
-            let result = float::convert::<Single, Double>(state.f(i.j), state.fcsr.rounding_mode());
+            let result = converted::<Single, Double>(state, i);
             write_result(state, i, 64, result)
         },
         _ => forms! { op;
@@ -286,6 +309,12 @@ fn control_fields(n: u8) -> u32 {
         3 => Fcsr::ROUNDING,
         _ => 0,
     }
+}
+
+/// fj in another format.
+fn converted<From: Format, To: Format>(state: &State, i: &Instruction) -> (u64, ExceptionFlags) {
+    let mode = state.fcsr.rounding_mode();
+    state.fcsr.rules().apply::<From, To, 1>([state.f(i.j)], |[j]| float::convert::<From, To>(j, mode))
 }
 
 /// Records the exceptions of a result and writes it unless one of them traps.

@@ -123,12 +123,12 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 }
 
 #[inline]
-fn offset(state: &State, i: &Instruction) -> Result<u64, Trap> {
+pub(super) fn offset(state: &State, i: &Instruction) -> Result<u64, Trap> {
     Ok(state.r(i.j).wrapping_add(i.imm as i64 as u64))
 }
 
 #[inline]
-fn indexed(state: &State, i: &Instruction) -> Result<u64, Trap> {
+pub(super) fn indexed(state: &State, i: &Instruction) -> Result<u64, Trap> {
     Ok(state.r(i.j).wrapping_add(state.r(i.k)))
 }
 

@@ -10,6 +10,7 @@ mod fp;
 mod integer;
 mod lbt;
 mod memory;
+mod private;
 pub mod privileged;
 mod vector;
 
@@ -61,7 +62,7 @@ fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Extension::Fp => fp::lookup(op).or_else(|| memory::lookup(op)).or_else(|| control::lookup(op)),
         Extension::Lsx | Extension::Lasx => vector::lookup(op),
         Extension::Lbt => lbt::lookup(op),
-        Extension::Crypto => crypto::lookup(op),
+        Extension::Private => private::lookup(op),
         Extension::Privileged | Extension::Lvz => None,
     }
 }

@@ -136,7 +136,7 @@ impl Environment for Memory {
         index.wrapping_mul(0x9e37_79b9)
     }
 
-    fn permits_crypto(&self) -> bool {
+    fn permits_private(&self) -> bool {
         true
     }
 }

@@ -4,7 +4,7 @@
 use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op};
 
-use super::{Emitter, host_vectors::*};
+use super::{Emitter, host_vectors::*, origin::OriginSupport};
 
 const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
@@ -16,36 +16,11 @@ const SWAPPED: i32 = 0xb1;
 const UPPER: i32 = 0x0e;
 const FIRST: i32 = 0;
 
-/// Which cryptographic instructions translated code may contain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CryptoSupport {
-    /// The guest may execute them.
-    pub is_permitted: bool,
-    /// The host has AES-NI.
-    pub aes: bool,
-    /// The host has SHA-NI.
-    pub sha: bool,
-}
-
-impl CryptoSupport {
-    /// Every instruction, on any host.
-    pub const ALL: Self = Self { is_permitted: true, aes: true, sha: true };
-
-    /// The instructions that the host has, if the guest may execute them.
-    pub fn of_host(is_permitted: bool) -> Self {
-        Self {
-            is_permitted,
-            aes: std::arch::is_x86_feature_detected!("aes"),
-            sha: std::arch::is_x86_feature_detected!("sha"),
-        }
-    }
-}
-
 impl Emitter<'_> {
     /// Emits a cryptographic instruction. Returns false for other instructions and for those that the host lacks.
     pub(super) fn cryptography(&mut self, i: &Instruction) -> bool {
-        let CryptoSupport { is_permitted, aes, sha } = self.crypto;
-        is_permitted && (aes && self.aes(i) || sha && self.sha(i) || self.without_extension(i))
+        let OriginSupport { aes, sha, .. } = self.origin;
+        aes && self.aes(i) || sha && self.sha(i) || self.without_extension(i)
     }
 
     fn aes(&mut self, i: &Instruction) -> bool {

@@ -188,6 +188,9 @@ impl Emitter<'_> {
 
     /// `d = ±(j * k ± a)`.
     fn fused_multiply(&mut self, i: &Instruction, code: Code, single: bool, negated: bool) {
+        if self.origin.has_sse_rules && !negated {
+            return self.fused_scalar_by_sse_rules(i, code);
+        }
         let (slow, back) = self.slow_path(i);
         let j = self.scalar_read(i.j, SCRATCH);
         if j != SCRATCH {
@@ -206,6 +209,18 @@ impl Emitter<'_> {
         }
         self.scalar_write(i.d, SCRATCH);
         self.a.place(back);
+    }
+
+    /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
+    fn fused_scalar_by_sse_rules(&mut self, i: &Instruction, code: Code) {
+        let k = self.scalar_read(i.k, SCRATCH);
+        if k != SCRATCH {
+            self.a.op2(Code::VEX_Vmovaps_xmm_xmmm128, SCRATCH, k);
+        }
+        let j = self.scalar_read(i.j, SCRATCH2);
+        let addend = self.scalar_source(i.a);
+        self.a.op3(code, SCRATCH, j, addend);
+        self.scalar_write(i.d, SCRATCH);
     }
 
     fn sign(&mut self, i: &Instruction, code: Code, single: bool) {

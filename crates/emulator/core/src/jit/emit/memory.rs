@@ -38,6 +38,17 @@ impl Emitter<'_> {
             Op::Vst | Op::Vstx => self.store_vector(i, Code::VEX_Vmovdqu_xmmm128_xmm, |r| r),
             Op::Xvld | Op::Xvldx => self.load_vector(i, Code::VEX_Vmovdqu_ymm_ymmm256, wide),
             Op::Xvst | Op::Xvstx => self.store_vector(i, Code::VEX_Vmovdqu_ymmm256_ymm, wide),
+            Op::VldAligned | Op::VldxAligned => {
+                self.load_vector(i, Code::VEX_Vmovaps_xmm_xmmm128, |r| r);
+            }
+            Op::VstAligned | Op::VstxAligned => {
+                self.store_vector(i, Code::VEX_Vmovaps_xmmm128_xmm, |r| r);
+            }
+            Op::XvldAligned | Op::XvldxAligned => self.load_vector(i, Code::VEX_Vmovaps_ymm_ymmm256, wide),
+            Op::XvstAligned | Op::XvstxAligned => self.store_vector(i, Code::VEX_Vmovaps_ymmm256_ymm, wide),
+            Op::LdHuAligned => self.load_aligned(i, 2, Code::Movzx_r32_rm16),
+            Op::LdWuAligned => self.load_aligned(i, 4, Code::Mov_r32_rm32),
+            Op::LdDAligned => self.load_aligned(i, 8, Code::Mov_r64_rm64),
             Op::VldreplD => self.load_vector(i, Code::VEX_Vmovddup_xmm_xmmm64, |r| r),
             Op::VldreplW => self.load_vector(i, Code::VEX_Vbroadcastss_xmm_m32, |r| r),
             Op::VldreplH => self.load_vector(i, Code::VEX_Vpbroadcastw_xmm_xmmm16, |r| r),
@@ -87,8 +98,22 @@ impl Emitter<'_> {
         self.a.jump_if(Condition::AboveOrEqual, label);
     }
 
+    /// Emits a load. If the address is not a multiple of `bytes`, the run loop executes the instruction. The host has no
+    /// such loads of general registers, whereas its MOVAPS faults.
+    fn load_aligned(&mut self, i: &Instruction, bytes: i32, code: Code) {
+        let memory = self.address(i);
+        let misaligned = self.interpret_label();
+        self.a.op2(Code::Test_rm32_imm32, low32(memory.base), bytes - 1);
+        self.a.jump_if(Condition::NotEqual, misaligned);
+        self.load_from(i, code, memory);
+    }
+
     fn load(&mut self, i: &Instruction, code: Code) {
         let memory = self.address(i);
+        self.load_from(i, code, memory);
+    }
+
+    fn load_from(&mut self, i: &Instruction, code: Code, memory: MemoryOperand) {
         let to = self.target(i.d, Register::RAX);
         let narrow = matches!(code, Code::Movzx_r32_rm8 | Code::Movzx_r32_rm16 | Code::Mov_r32_rm32);
         self.a.op2(code, if narrow { low32(to) } else { to }, memory);

@@ -5,12 +5,13 @@ mod atomic;
 mod bits;
 pub(super) mod control;
 mod counting;
-pub(crate) mod crypto;
+mod crypto;
 mod float;
 mod halves;
 mod host_vectors;
 mod integer;
 mod memory;
+pub(crate) mod origin;
 mod scratch;
 mod sequences;
 mod system;
@@ -23,10 +24,10 @@ mod vector_table;
 use std::mem::offset_of;
 
 use iced_x86::{Code, MemoryOperand, Register};
-use longma_loongarch::{Instruction, Op, State};
+use longma_loongarch::{Extension, Instruction, Op, State};
 use longma_trace::has_address;
 
-use self::crypto::CryptoSupport;
+use self::origin::OriginSupport;
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
@@ -108,7 +109,7 @@ pub(super) struct Emitter<'a> {
     tracing: Option<&'a TracedBlocks>,
     registers: &'a RegisterAccesses,
     system: Option<&'a mut CallOuts<'a>>,
-    crypto: CryptoSupport,
+    origin: OriginSupport,
     /// The record of the block being emitted, if blocks are traced.
     record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
@@ -150,8 +151,8 @@ pub(crate) struct EmitContext<'a> {
     /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes.
     /// The second argument is the number of instructions that follow it in the block.
     pub system: Option<&'a mut CallOuts<'a>>,
-    /// The cryptographic instructions that the code may contain.
-    pub crypto: CryptoSupport,
+    /// What follows from the architecture that the program was compiled for.
+    pub origin: OriginSupport,
 }
 
 /// See [`EmitContext::system`].
@@ -159,7 +160,7 @@ pub(crate) type CallOuts<'a> = dyn FnMut(&Instruction, u32) -> u64 + 'a;
 
 /// Emits the code of a region.
 pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted {
-    let EmitContext { trampolines, based, counting, metered, tracing, registers, system, crypto } = context;
+    let EmitContext { trampolines, based, counting, metered, tracing, registers, system, origin } = context;
     let mut a = Assembler::new();
     let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -178,7 +179,7 @@ pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted 
         tracing,
         registers,
         system,
-        crypto,
+        origin,
         record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
@@ -292,10 +293,11 @@ impl Emitter<'_> {
 
     /// Emits one instruction that does not end a block.
     fn instruction(&mut self, instruction: &Instruction, following: Option<&Instruction>) {
+        let is_private = instruction.op.row().extension == Extension::Private;
         let emitted = if self.system.is_some() {
             self.system_instruction(instruction, following)
         } else {
-            self.process_instruction(instruction, following)
+            (self.origin.is_translated || !is_private) && self.process_instruction(instruction, following)
         };
         if !emitted {
             self.call_interpreter(instruction);

@@ -121,6 +121,9 @@ impl Emitter<'_> {
     /// `d = j * k ± a`. If the result contains a NaN, the interpreter executes the instruction, because it knows which
     /// NaN to return.
     fn fused_vector(&mut self, i: &Instruction, code: Pair, unordered: Pair, is_wide: bool) {
+        if self.origin.has_sse_rules {
+            return self.fused_by_sse_rules(i, code, is_wide);
+        }
         let (slow, back) = self.slow_path(i);
         let j = self.read_vector(i.j, A, is_wide);
         if j != sized(A, is_wide) {
@@ -136,6 +139,18 @@ impl Emitter<'_> {
         self.a.jump_if(Condition::NotEqual, slow);
         self.write_vector(i.d, result, is_wide);
         self.a.place(back);
+    }
+
+    /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
+    fn fused_by_sse_rules(&mut self, i: &Instruction, code: Pair, is_wide: bool) {
+        let k = self.read_vector(i.k, A, is_wide);
+        if k != sized(A, is_wide) {
+            self.a.op2(MOVAPS.of(is_wide), sized(A, is_wide), k);
+        }
+        let j = self.read_vector(i.j, B, is_wide);
+        let addend = self.vector_source(i.a, is_wide);
+        self.a.op3(code.of(is_wide), sized(A, is_wide), j, addend);
+        self.write_vector(i.d, sized(A, is_wide), is_wide);
     }
 
     /// Replaces the lowest element of `d` with that of `j`.
@@ -216,6 +231,10 @@ impl Emitter<'_> {
             Op::Vshuf4iD => self.shuffle_halves(i),
             Op::Vshuf4iW => self.shuffle_words(i, i.imm, false),
             Op::Xvshuf4iW => self.shuffle_words(i, i.imm, true),
+            Op::VfrintSExact => self.round_exactly(i, ROUNDPS, false),
+            Op::VfrintDExact => self.round_exactly(i, ROUNDPD, false),
+            Op::XvfrintSExact => self.round_exactly(i, ROUNDPS, true),
+            Op::XvfrintDExact => self.round_exactly(i, ROUNDPD, true),
             Op::XvpermiD => {
                 let from = self.vector_source(i.j, true);
                 let to = wide(self.vector_target(i.d, A));
@@ -339,6 +358,17 @@ impl Emitter<'_> {
         let from = self.vector_source(i.j, is_wide);
         let to = sized(self.vector_target(i.d, A), is_wide);
         self.a.op3(PSHUFD.of(is_wide), to, from, order);
+        self.write_vector(i.d, to, is_wide);
+    }
+
+    /// Rounds without recording inexact results.
+    fn round_exactly(&mut self, i: &Instruction, code: Pair, is_wide: bool) {
+        const NEVER_INEXACT: i32 = 8;
+        // By MXCSR, or by the host's number of the mode.
+        let mode = [0, 3, 2, 1].get(i.imm as usize).copied().unwrap_or(4);
+        let from = self.vector_source(i.j, is_wide);
+        let to = sized(self.vector_target(i.d, A), is_wide);
+        self.a.op3(code.of(is_wide), to, from, mode | NEVER_INEXACT);
         self.write_vector(i.d, to, is_wide);
     }
 

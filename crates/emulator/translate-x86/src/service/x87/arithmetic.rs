@@ -66,6 +66,16 @@ fn round_to_precision(
     (from_bits(rounded), is_inexact, is_up)
 }
 
+/// Whether a result that was rounded to a finite number overflows: rounded to nearest, it is infinite.
+fn is_finite_overflow(
+    value: Extended,
+    is_inexact: bool,
+    operation: impl Fn(Round) -> StatusAnd<Extended>,
+) -> bool {
+    let is_greatest = value.is_finite_non_zero() && value.ilogb() == MAX_EXPONENT;
+    is_inexact && is_greatest && operation(Round::NearestTiesToEven).value.is_infinite()
+}
+
 impl Stack<'_, '_> {
     /// The number of mantissa bits of results.
     fn precision(&self) -> u32 {
@@ -86,13 +96,15 @@ impl Stack<'_, '_> {
             self.raised |= exceptions_of(down.status) as u16 & !INEXACT;
             self.raised |= if is_inexact { INEXACT } else { 0 };
             self.raised |= if value.is_infinite() && is_inexact { OVERFLOW } else { 0 };
+            self.raised |= if is_finite_overflow(value, is_inexact, &operation) { OVERFLOW } else { 0 };
             self.c1 = Some(is_up);
             return value;
         }
         let result = operation(round);
         self.raised |= exceptions_of(result.status) as u16;
-        let is_up =
-            result.status.contains(Status::INEXACT) && magnitude(result.value) > magnitude(down.value);
+        let is_inexact = result.status.contains(Status::INEXACT);
+        self.raised |= if is_finite_overflow(result.value, is_inexact, &operation) { OVERFLOW } else { 0 };
+        let is_up = is_inexact && magnitude(result.value) > magnitude(down.value);
         self.c1 = Some(is_up);
         result.value
     }

@@ -3,12 +3,14 @@
 //! Manual, volume 1, section 3.
 
 use super::half::{Families, Half as Operands};
-use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
+use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Rules, Single};
 
 /// The rounding mode and the exceptions, shared by the lanes of an instruction.
 pub(super) struct Rounding {
     /// FCSR's rounding mode.
     pub mode: RoundingMode,
+    /// FCSR's private rules.
+    pub rules: Rules,
     /// The union of the exceptions of all lanes so far.
     pub raised: ExceptionFlags,
 }
@@ -150,6 +152,26 @@ fn lanes(bits: u32, rounding: &mut Rounding, f: impl Fn(u32, RoundingMode) -> (u
     })
 }
 
+/// Applies `f` to the lanes of register j, by FCSR's rules.
+fn of_one<F: Format>(
+    half: &Operands,
+    rounding: &mut Rounding,
+    f: impl Fn(u64, RoundingMode) -> (u64, ExceptionFlags),
+) -> u128 {
+    let rules = rounding.rules;
+    unary::<F>(half, rounding, |j, mode| rules.apply::<F, F, 1>([j], |[j]| f(j, mode)))
+}
+
+/// Applies `f` to the lanes of registers j and k, by FCSR's rules.
+fn of_two<F: Format>(
+    half: &Operands,
+    rounding: &mut Rounding,
+    f: impl Fn(u64, u64, RoundingMode) -> (u64, ExceptionFlags),
+) -> u128 {
+    let rules = rounding.rules;
+    binary::<F>(half, rounding, |j, k, mode| rules.apply::<F, F, 2>([j, k], |[j, k]| f(j, k, mode)))
+}
+
 /// Applies `f` to the lanes of register j.
 fn unary<F: Format>(
     half: &Operands,
@@ -169,28 +191,29 @@ fn binary<F: Format>(
 }
 
 fn add<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    binary::<F>(half, rounding, float::add::<F>)
+    of_two::<F>(half, rounding, float::add::<F>)
 }
 
 fn sub<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    binary::<F>(half, rounding, float::sub::<F>)
+    of_two::<F>(half, rounding, float::sub::<F>)
 }
 
 fn mul<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    binary::<F>(half, rounding, float::mul::<F>)
+    of_two::<F>(half, rounding, float::mul::<F>)
 }
 
 fn div<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    binary::<F>(half, rounding, float::div::<F>)
+    of_two::<F>(half, rounding, float::div::<F>)
 }
 
 fn mul_add<F: Format, const NEGATE_ADDEND: bool, const NEGATE_RESULT: bool>(
     half: &Operands,
     rounding: &mut Rounding,
 ) -> u128 {
+    let rules = rounding.rules;
     lanes(F::BITS, rounding, |i, mode| {
-        let [j, k, a] = [half.j, half.k, half.a].map(|register| lane(register, F::BITS, i));
-        float::mul_add::<F>(j, k, a, NEGATE_ADDEND, NEGATE_RESULT, mode)
+        let operands = [half.j, half.k, half.a].map(|register| lane(register, F::BITS, i));
+        rules.mul_add::<F>(operands, [NEGATE_ADDEND, NEGATE_RESULT], mode)
     })
 }
 
@@ -222,42 +245,44 @@ fn classify<F: Format>(half: &Operands) -> u128 {
 }
 
 fn sqrt<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    unary::<F>(half, rounding, float::sqrt::<F>)
+    of_one::<F>(half, rounding, float::sqrt::<F>)
 }
 
 fn recip<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    unary::<F>(half, rounding, float::recip::<F>)
+    of_one::<F>(half, rounding, float::recip::<F>)
 }
 
 fn rsqrt<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    unary::<F>(half, rounding, float::rsqrt::<F>)
+    of_one::<F>(half, rounding, float::rsqrt::<F>)
 }
 
 fn round<F: Format, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    let mode = mode::<MODE>(rounding);
-    unary::<F>(half, rounding, |j, _| float::round_to_integral::<F>(j, mode))
+    let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
+    unary::<F>(half, rounding, |j, _| float::round_to_integral::<F>(rules.flushed::<F>(j), mode))
 }
 
 /// Sets all bits of a lane if the condition holds, and none otherwise.
 fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let rules = rounding.rules;
     binary::<F>(half, rounding, |j, k, _| {
-        let (holds, raised) = float::compare_condition::<F>(j, k, CONDITION);
+        let (holds, raised) =
+            rules.examine::<F, _>([j, k], |j, k| float::compare_condition::<F>(j, k, CONDITION));
         (if holds { u64::MAX } else { 0 }, raised)
     })
 }
 
 /// Converts each lane to an integer of the same width.
 fn to_integer<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    let mode = mode::<MODE>(rounding);
-    unary::<F>(half, rounding, |j, _| float::to_integer::<F>(j, I::TYPE, mode))
+    let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
+    unary::<F>(half, rounding, |j, _| float::to_integer::<F>(rules.flushed::<F>(j), I::TYPE, mode))
 }
 
 /// Converts to integers of half the width. The lanes of k become the low 64 bits, those of j the high 64 bits.
 fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    let mode = mode::<MODE>(rounding);
+    let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
     lanes(I::TYPE.bits, rounding, |i, _| {
         let (source, i) = pair(half, i, 128 / F::BITS);
-        float::to_integer::<F>(lane(source, F::BITS, i), I::TYPE, mode)
+        float::to_integer::<F>(rules.flushed::<F>(lane(source, F::BITS, i)), I::TYPE, mode)
     })
 }
 
@@ -269,8 +294,10 @@ fn pair(half: &Operands, index: u32, count: u32) -> (u128, u32) {
 
 /// Converts the lanes in the low 64 bits of j to integers of twice the width.
 fn low_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    let mode = mode::<MODE>(rounding);
-    lanes(I::TYPE.bits, rounding, |i, _| float::to_integer::<F>(lane(half.j, F::BITS, i), I::TYPE, mode))
+    let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
+    lanes(I::TYPE.bits, rounding, |i, _| {
+        float::to_integer::<F>(rules.flushed::<F>(lane(half.j, F::BITS, i)), I::TYPE, mode)
+    })
 }
 
 /// Like [`low_to_long`], for the lanes in the high 64 bits.
@@ -314,15 +341,22 @@ fn from_longs(half: &Operands, rounding: &mut Rounding) -> u128 {
 
 /// Converts to a format of half the width. The lanes of k become the low 64 bits, those of j the high 64 bits.
 fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let rules = rounding.rules;
     lanes(To::BITS, rounding, |i, mode| {
         let (source, i) = pair(half, i, 128 / From::BITS);
-        float::convert::<From, To>(lane(source, From::BITS, i), mode)
+        let operand = lane(source, From::BITS, i);
+        rules.apply::<From, To, 1>([operand], |[operand]| float::convert::<From, To>(operand, mode))
     })
 }
 
 /// Converts the lanes in the low 64 bits of j to a format of twice the width.
 fn widen_low<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    lanes(To::BITS, rounding, |i, mode| float::convert::<From, To>(lane(half.j, From::BITS, i), mode))
+    // Operands in half precision are neither flushed nor recorded.
+    let rules = if From::BITS > 16 { rounding.rules } else { Rules::default() };
+    lanes(To::BITS, rounding, |i, mode| {
+        let operand = lane(half.j, From::BITS, i);
+        rules.apply::<From, To, 1>([operand], |[operand]| float::convert::<From, To>(operand, mode))
+    })
 }
 
 fn widen_high<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {

@@ -150,7 +150,11 @@ fn run(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
             write_first(state, instruction.d, result, *halves);
         }
         Some(Action::Float { function, halves, sources }) => {
-            let mut rounding = Rounding { mode: state.fcsr.rounding_mode(), raised: ExceptionFlags::NONE };
+            let mut rounding = Rounding {
+                mode: state.fcsr.rounding_mode(),
+                rules: state.fcsr.rules(),
+                raised: ExceptionFlags::NONE,
+            };
             let result = [0, 1].map(|i| {
                 if i < *halves {
                     function(&operands(state, instruction, sources, i), &mut rounding)

@@ -1,8 +1,12 @@
-//! Cryptography of translated code: standard test vectors, the host's instructions, and that programs of LoongArch have
-//! no such instructions. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP 800-38D.
+//! Private instructions and floating-point rules of translated code: standard test vectors, the host's instructions, and
+//! that programs of LoongArch have no such instructions. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP
+//! 800-38D.
 
+mod accesses;
 #[path = "../checked/mod.rs"]
 mod checked;
+#[cfg(target_arch = "x86_64")]
+mod floats;
 #[cfg(target_arch = "x86_64")]
 mod host;
 mod vectors;
@@ -41,7 +45,7 @@ impl Environment for Code {
         0
     }
 
-    fn permits_crypto(&self) -> bool {
+    fn permits_private(&self) -> bool {
         self.is_translated
     }
 }
@@ -59,7 +63,7 @@ fn result(op: Op, operands: [u128; 3], imm: i32) -> u128 {
 }
 
 fn all() -> impl Iterator<Item = Op> {
-    Op::all().filter(|op| op.row().extension == Extension::Crypto)
+    Op::all().filter(|op| op.row().extension == Extension::Private)
 }
 
 #[test]
@@ -77,8 +81,8 @@ fn programs_of_loongarch_have_no_such_instructions() {
 
 #[test]
 fn every_instruction_is_compared_with_a_standard_or_the_host() {
-    checked::assert_listed("formula-crypto", vectors::tested());
-    let tested = vectors::tested();
+    let tested: Vec<Op> = vectors::tested().into_iter().chain(accesses::tested()).collect();
+    checked::assert_listed("formula-private", tested.clone());
     #[cfg(target_arch = "x86_64")]
     let tested: Vec<Op> = tested.into_iter().chain(host::tested()).collect();
     for op in all().filter(|_| cfg!(target_arch = "x86_64")) {
@@ -90,6 +94,6 @@ fn every_instruction_is_compared_with_a_standard_or_the_host() {
 #[cfg(target_arch = "x86_64")]
 fn instructions_of_x86_are_compared_with_the_host() {
     if host::can_compare() {
-        checked::assert_listed("host-crypto", host::tested());
+        checked::assert_listed("host-private", host::tested());
     }
 }
