@@ -40,7 +40,7 @@ impl Lowering<'_> {
             Fcvtzu => self.round_to_unsigned(i, None),
             Fcvtas | Fcvtau => {
                 let n = self.scalar(i.rn(), i);
-                let rounded = self.round_away(n, &[n], usize::from(i.is_double()));
+                let rounded = self.round_away(i, n, &[n]);
                 if i.op == Fcvtas {
                     self.truncate(i, Some(rounded))
                 } else {
@@ -129,27 +129,22 @@ impl Lowering<'_> {
     fn round_to_unsigned(&mut self, i: Instruction, from: Option<u8>) {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (n, between) = self.between(i, from);
-        if d == NONE {
-            // Only the exception flags matter.
-            let ops = [La::VftintrzWuS, La::VftintrzLuD];
-            return self.assembler.two(ops[usize::from(i.is_double())], between, n);
-        }
-        let to = self.target(d);
+        // The instructions convert all elements, but only this one may raise exceptions.
+        self.spread(between, n, i);
+        // Also without a destination, for the exception flags.
+        let to = if d == NONE { self.temporary() } else { self.target(d) };
         if !is_wide && !i.is_double() {
-            self.assembler.two(La::VftintrzWuS, between, n);
+            self.assembler.two(La::VftintrzWuS, between, between);
             self.assembler.two(La::Movfr2grS, to, between);
-            return self.put(d, to, false, Facts::WORD);
+            return self.put_converted(d, to, false, Facts::WORD);
         }
-        let wide = if i.is_double() {
-            n
-        } else {
-            self.assembler.two(La::FcvtDS, between, n);
-            between
-        };
-        self.assembler.two(La::VftintrzLuD, between, wide);
+        if !i.is_double() {
+            self.assembler.two(La::VfcvtlDS, between, between);
+        }
+        self.assembler.two(La::VftintrzLuD, between, between);
         self.assembler.two(La::Movfr2grD, to, between);
         if is_wide {
-            return self.put(d, to, true, Facts::NONE);
+            return self.put_converted(d, to, true, Facts::NONE);
         }
         // Saturate: values that need more than 32 bits become all ones.
         let excess = self.temporary();
@@ -160,7 +155,16 @@ impl Lowering<'_> {
         // All ones are a NaN, whose conversion is invalid.
         self.assembler.two(La::Movgr2frD, between, excess);
         self.assembler.two(La::FtintrzWD, between, between);
-        self.put(d, to, false, Facts::NONE);
+        self.put_converted(d, to, false, Facts::NONE);
+    }
+
+    /// Writes the result in `to` to x`d`, if there is a destination.
+    fn put_converted(&mut self, d: u8, to: u8, is_wide: bool, facts: Facts) {
+        if d == NONE {
+            self.free(to);
+        } else {
+            self.put(d, to, is_wide, facts);
+        }
     }
 
     fn convert_signed(&mut self, i: Instruction) {

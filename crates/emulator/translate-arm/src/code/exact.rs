@@ -13,6 +13,9 @@ use longma_translate::front_end::Exit;
 /// The classes of VFCLASS that need the engine: NaNs and subnormal numbers.
 const SPECIAL: i32 = 0b1_0001_0011;
 
+/// The FCSR register with the exception flags.
+const FLAGS: u8 = 2;
+
 /// The checks that an instruction needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Checks {
@@ -67,6 +70,8 @@ impl Lowering<'_> {
             self.give_back_vectors();
             self.assembler.go(Goal::Label(end));
         } else {
+            let raised = self.temporary();
+            self.assembler.two(La::Movfcsr2gr, raised, FLAGS);
             let old = reads.contains(&d).then(|| self.borrow_vector(&[&reads[..], &[d]].concat()));
             if let Some(old) = old {
                 self.assembler.three(La::VorV, old, d, d);
@@ -77,6 +82,9 @@ impl Lowering<'_> {
             self.restore_vectors();
             self.assembler.go(Goal::Label(end));
             self.assembler.place(special);
+            // The engine raises the exceptions of the instruction.
+            self.assembler.two(La::Movgr2fcsr, FLAGS, raised);
+            self.free(raised);
             if let Some(old) = old {
                 self.assembler.three(La::VorV, d, old, old);
             }

@@ -68,9 +68,7 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             Fadd | Fsub | Fmul | Fdiv | Fmaxnm | Fminnm | Fmax | Fmin | Fnmul => self.float_two(i),
-            FmovReg | Fabs | Fneg | Fsqrt | Frintn | Frintp | Frintm | Frintz | Frintx | Frinti => {
-                self.float_one(i)
-            }
+            FmovReg | Fabs | Fneg | Fsqrt | Frintx => self.float_one(i),
             Fmadd | Fmsub | Fnmadd | Fnmsub => self.fused(i),
             FcmpReg | FcmpZero | FcmpeReg | FcmpeZero | FcmpRegH | FcmpZeroH | FcmpeRegH | FcmpeZeroH => {
                 self.float_compare(i)
@@ -123,10 +121,6 @@ impl Lowering<'_> {
             Op::Fabs => [La::FabsS, La::FabsD],
             Op::Fneg => [La::FnegS, La::FnegD],
             Op::Fsqrt => [La::FsqrtS, La::FsqrtD],
-            Op::Frintn => [La::VfrintrneS, La::VfrintrneD],
-            Op::Frintp => [La::VfrintrpS, La::VfrintrpD],
-            Op::Frintm => [La::VfrintrmS, La::VfrintrmD],
-            Op::Frintz => [La::VfrintrzS, La::VfrintrzD],
             _ => [La::FrintS, La::FrintD],
         };
         self.assembler.two(ops[usize::from(i.is_double())], d, n);

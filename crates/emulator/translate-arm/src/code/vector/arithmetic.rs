@@ -85,11 +85,7 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
         FcvtzuV => [La::VftintrzWuS, La::VftintrzLuD],
         ScvtfV => [La::VffintSW, La::VffintDL],
         UcvtfV => [La::VffintSWu, La::VffintDLu],
-        FrintnV => [La::VfrintrneS, La::VfrintrneD],
-        FrintpV => [La::VfrintrpS, La::VfrintrpD],
-        FrintmV => [La::VfrintrmS, La::VfrintrmD],
-        FrintzV => [La::VfrintrzS, La::VfrintrzD],
-        FrintxV | FrintiV => [La::VfrintS, La::VfrintD],
+        FrintxV => [La::VfrintS, La::VfrintD],
         _ => return None,
     })
 }

@@ -22,6 +22,25 @@ fn to_signed(op: Op) -> Option<Pair> {
     })
 }
 
+/// The mode of an instruction that rounds to integral numbers and records no inexact result: FCSR's number of the mode,
+/// or 4 for the current one.
+fn integral_mode(op: Op) -> Option<i32> {
+    use Op::*;
+    Some(match op {
+        Frintn | FrintnV => 0,
+        Frintz | FrintzV => TOWARD_ZERO,
+        Frintp | FrintpV => 2,
+        Frintm | FrintmV => 3,
+        Frinti | FrintiV => 4,
+        _ => return None,
+    })
+}
+
+/// FCSR's number of the mode.
+const TOWARD_ZERO: i32 = 1;
+
+const ROUND_EXACT: Pair = [La::VfrintSExact, La::VfrintDExact];
+
 /// The rounding that precedes a conversion to unsigned integers.
 fn before_unsigned(op: Op) -> Option<Pair> {
     use Op::*;
@@ -40,15 +59,21 @@ impl Lowering<'_> {
     pub(super) fn vector_rounding(&mut self, i: Instruction) -> bool {
         use Op::*;
         let double = usize::from(i.is_double());
-        let (ops, d) = (to_signed(i.op), i.rd());
-        if let Some(ops) = ops {
+        let d = i.rd();
+        if let Some(mode) = integral_mode(i.op) {
             let n = self.rounded_operand(i);
+            self.assembler.immediate(ROUND_EXACT[double], d, n, mode);
+            self.put_rounded(i);
+            return true;
+        }
+        if let Some(ops) = to_signed(i.op) {
+            let n = self.lone_operand(i);
             self.assembler.two(ops[double], d, n);
             self.put_rounded(i);
             return true;
         }
         if let Some(ops) = before_unsigned(i.op) {
-            let n = self.rounded_operand(i);
+            let n = self.lone_operand(i);
             self.assembler.two(ops[double], d, n);
             self.assembler.two(TRUNCATE_UNSIGNED[double], d, d);
             self.put_rounded(i);
@@ -57,12 +82,12 @@ impl Lowering<'_> {
         match i.op {
             FrintaV | Frinta => {
                 let n = self.rounded_operand(i);
-                let rounded = self.round_away(n, &[d, n], double);
+                let rounded = self.round_away(i, n, &[d, n]);
                 self.assembler.three(La::VorV, d, rounded, rounded);
             }
             FcvtasV | FcvtasScalar | FcvtauV | FcvtauScalar => {
                 let n = self.rounded_operand(i);
-                let rounded = self.round_away(n, &[d, n], double);
+                let rounded = self.round_away(i, n, &[d, n]);
                 let is_signed = matches!(i.op, FcvtasV | FcvtasScalar);
                 let ops = if is_signed { TRUNCATE_SIGNED } else { TRUNCATE_UNSIGNED };
                 self.assembler.two(ops[double], d, rounded);
@@ -84,6 +109,20 @@ impl Lowering<'_> {
         if Self::is_scalar(i) { self.scalar(i.rn(), i) } else { self.lanes(i.rn(), i.is_whole()) }
     }
 
+    /// The operand. If it is a scalar, its copies are in all elements of the destination, so that an instruction on all
+    /// elements raises the scalar's exceptions only.
+    fn lone_operand(&mut self, i: Instruction) -> u8 {
+        let n = self.rounded_operand(i);
+        if Self::is_scalar(i) { self.spread(i.rd(), n, i) } else { n }
+    }
+
+    /// Copies the lowest element of `n` to all elements of `to`. Returns `to`.
+    pub(crate) fn spread(&mut self, to: u8, n: u8, i: Instruction) -> u8 {
+        let op = if i.is_double() { La::VreplveiD } else { La::VreplveiW };
+        self.assembler.immediate(op, to, n, 0);
+        to
+    }
+
     fn put_rounded(&mut self, i: Instruction) {
         if Self::is_scalar(i) {
             self.put_scalar(i.rd(), i.is_double());
@@ -92,8 +131,10 @@ impl Lowering<'_> {
         }
     }
 
-    /// Rounds to the nearest integral number, ties away from zero. Returns a borrowed vector.
-    pub(crate) fn round_away(&mut self, n: u8, used: &[u8], double: usize) -> u8 {
+    /// Rounds to the nearest integral number, ties away from zero. Returns a borrowed vector. FRINTA does not record
+    /// inexact results.
+    pub(crate) fn round_away(&mut self, i: Instruction, n: u8, used: &[u8]) -> u8 {
+        let double = usize::from(i.is_double());
         let [small, rest, half, result] = [(); 4].map(|()| self.borrow_vector(used));
         let (clear, sign) = ([La::VbitclriW, La::VbitclriD][double], [31, 63][double]);
         let constants: [i64; 4] = [
@@ -110,11 +151,16 @@ impl Lowering<'_> {
             lowering.assembler.two(La::Vreplgr2vrD, to, value);
         };
         replicate(self, small, 0);
-        self.assembler.immediate(clear, rest, n, sign);
+        let from = if Self::is_scalar(i) { self.spread(half, n, i) } else { n };
+        self.assembler.immediate(clear, rest, from, sign);
         self.assembler.three([La::VfcmpCltS, La::VfcmpCltD][double], small, rest, small);
-        self.assembler.two([La::VfrintrzS, La::VfrintrzD][double], result, n);
+        if matches!(i.op, Op::Frinta | Op::FrintaV) {
+            self.assembler.immediate(ROUND_EXACT[double], result, from, TOWARD_ZERO);
+        } else {
+            self.assembler.two([La::VfrintrzS, La::VfrintrzD][double], result, from);
+        }
         // The difference is exact, and is computed only for small numbers.
-        self.assembler.three(La::VandV, rest, n, small);
+        self.assembler.three(La::VandV, rest, from, small);
         self.assembler.three(La::VandV, half, result, small);
         self.assembler.three([La::VfsubS, La::VfsubD][double], rest, rest, half);
         self.assembler.immediate(clear, rest, rest, sign);
@@ -139,6 +185,10 @@ impl Lowering<'_> {
         let (clear, sign) = ([La::VbitclriW, La::VbitclriD][double], [31, 63][double]);
         self.assembler.immediate(clear, first, n, sign);
         self.assembler.immediate(clear, second, m, sign);
+        if is_scalar {
+            self.spread(first, first, i);
+            self.spread(second, second, i);
+        }
         let op = match i.op {
             Op::FacgeV | Op::FacgeScalar => [La::VfcmpSleS, La::VfcmpSleD],
             _ => [La::VfcmpSltS, La::VfcmpSltD],

@@ -18,6 +18,7 @@ impl Lowering<'_> {
             _ => return self.scalar_of_two(i),
         };
         let n = self.scalar(i.rn(), i);
+        let n = if i.op == FcvtzuScalar { self.spread(d, n, i) } else { n };
         self.assembler.two(two[usize::from(is_double)], d, n);
         self.put_scalar(d, is_double);
         true
