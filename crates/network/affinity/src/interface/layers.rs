@@ -172,7 +172,9 @@ mod tests {
     fn bonds_teams_vlans_bridges_and_macvlans_are_resolved_to_their_nics() {
         let link = "-> ../eth0";
         let net = "sys/class/net";
-        let cases: [(&str, Vec<(String, &str)>, Kind, &[&str]); 8] = [
+        /// An interface, its files, and what they say.
+        type Case<'a> = (&'a str, Vec<(String, &'a str)>, Kind, &'a [&'a str]);
+        let cases: [Case; 8] = [
             (
                 "bond1",
                 vec![

@@ -228,7 +228,8 @@ fn facts_with_impossible_numbers_are_refused() {
         bytes(&recording)
     };
     assert!(opened(&with(&|_| {})).is_ok());
-    let cases: [(&dyn Fn(&mut Facts), &str); 6] = [
+    type Change<'a> = &'a dyn Fn(&mut Facts);
+    let cases: [(Change, &str); 6] = [
         (&|facts| facts.affinity_recording = 2, "format 2"),
         (
             &|facts| facts.observation.flows[0].thread = Some(5),
