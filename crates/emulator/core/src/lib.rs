@@ -11,6 +11,7 @@ mod frame;
 mod guest;
 mod jit;
 mod magic;
+mod origin;
 mod profile;
 mod readers;
 mod recorder;
@@ -29,6 +30,7 @@ pub use crate::{
     jit::exported_code::ExportedRegions,
     jit::listing::{Extras, HostCode, field_name},
     magic::Magic,
-    shared_code::{Counts, Execution, Origin, SharedCode, Watch},
+    origin::Origin,
+    shared_code::{Counts, Execution, SharedCode, Watch},
     stop::Stop,
 };

@@ -17,6 +17,7 @@ use crate::{
         CACHE_BYTES, MAX_REGION_BYTES, OriginSupport, TranslatorConfig, TranslatorGenerations,
         exported_code::ExportedRegions,
     },
+    origin::Origin,
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
@@ -58,26 +59,6 @@ impl Default for Execution {
             pausable: false,
             origin: Origin::LoongArch,
         }
-    }
-}
-
-/// The architecture that a program was compiled for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
-    /// LoongArch.
-    #[default]
-    LoongArch,
-    /// x86-64: translated code, whose floating point follows [`Fcsr::SSE_RULES`](longma_loongarch::Fcsr::SSE_RULES).
-    X86,
-    /// Another architecture: translated code.
-    Other,
-}
-
-impl Origin {
-    /// Whether the code is translated, so that it may contain the instructions of
-    /// [`Extension::Private`](longma_loongarch::Extension::Private).
-    pub const fn is_translated(self) -> bool {
-        !matches!(self, Self::LoongArch)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::jit::listing::{CodeSlice, SingleRunProfile};
 use crate::jit::region::{Region, successors};
 use crate::jit::side_entry;
 use crate::jit::{CodeCache, MAX_REGION_BYTES, Trampolines};
+use crate::origin::Origin;
 use crate::register_accesses::RegisterAccesses;
-use crate::shared_code::Origin;
 
 /// The owner's function for an instruction that translated code does not execute. It gets the frame, whose program
 /// counter points to the instruction, and the data that the owner gave for it during translation. It returns 0 if

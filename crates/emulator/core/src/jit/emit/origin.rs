@@ -1,6 +1,6 @@
 //! What the architecture that a program was compiled for means for the code that is emitted.
 
-use crate::shared_code::Origin;
+use crate::origin::Origin;
 
 /// The private instructions that translated code may contain, and its floating-point rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
