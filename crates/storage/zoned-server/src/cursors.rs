@@ -1,14 +1,15 @@
 //! The cursors of SCAN. Clients expect numbers, and a position in the map is a key: the server remembers the newest
-//! positions.
+//! positions. Cursors begin at a random number, so that one of an earlier server process is unknown.
 
 use longma_locks::IgnorePoison;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
 /// The number of positions that are remembered.
 const REMEMBERED: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Positions {
     last: u64,
     keys: HashMap<u64, Vec<u8>>,
@@ -16,8 +17,16 @@ struct Positions {
 }
 
 /// The positions of unfinished scans.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cursors(Mutex<Positions>);
+
+impl Default for Cursors {
+    fn default() -> Self {
+        // Short enough for clients that keep cursors as floating-point numbers.
+        let last = RandomState::new().hash_one(std::process::id()) >> 12;
+        Self(Mutex::new(Positions { last, keys: HashMap::new(), order: VecDeque::new() }))
+    }
+}
 
 impl Cursors {
     /// Remembers the last key that was returned, and returns a cursor for it.
@@ -44,6 +53,14 @@ impl Cursors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cursor_of_an_earlier_process_is_unknown() {
+        let (earlier, later) = (Cursors::default(), Cursors::default());
+        let old: Vec<u64> = (0..1000).map(|_| earlier.add(b"a".to_vec())).collect();
+        (0..1000).for_each(|_| assert!(later.add(b"b".to_vec()) < 1 << 53));
+        assert!(old.into_iter().all(|cursor| later.get(cursor).is_none()));
+    }
 
     #[test]
     fn the_newest_positions_are_remembered() {
