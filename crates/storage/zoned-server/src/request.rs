@@ -45,6 +45,8 @@ pub enum RequestError {
 enum Place {
     /// The line with the number of words.
     Count,
+    /// The line feed of an empty line before a request.
+    EmptyLine,
     /// The line with the length of a word.
     Length,
     /// A word, of which this many bytes are missing.
@@ -96,6 +98,15 @@ impl RequestReader {
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Words>, RequestError> {
         while let Some(&first) = input.first() {
             match self.place {
+                // As in Redis, empty lines between requests have no meaning: `redis-cli --pipe` sends one.
+                Place::Count if self.line.is_empty() && first == b'\r' => {
+                    take(first, '\r', input)?;
+                    self.place = Place::EmptyLine;
+                }
+                Place::EmptyLine => {
+                    take(first, '\n', input)?;
+                    self.place = Place::Count;
+                }
                 Place::Count => {
                     let Some(count) = self.number('*', input)? else { break };
                     self.charge(count, WORD_BYTES)?;
@@ -273,6 +284,17 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains(reason), "{error}"),
                 Ok(read) => assert_eq!((read, reason), (None, "incomplete")),
             }
+        }
+    }
+
+    #[test]
+    fn empty_lines_between_requests_are_ignored() {
+        let input = b"\r\n\r\n*1\r\n$1\r\na\r\n\r\n*1\r\n$1\r\nb\r\n\r\n";
+        for piece in 1..input.len() {
+            assert_eq!(read(input, piece, 100), Ok(vec![vec![b"a".to_vec()], vec![b"b".to_vec()]]));
+        }
+        for wrong in [&b"\r*1\r\n"[..], b"\r\nGET / HTTP/1.1\r\n", b"*1\r\n\r\n"] {
+            assert!(matches!(read(wrong, 5, 100), Err(RequestError::Unexpected { .. })));
         }
     }
 
