@@ -93,16 +93,6 @@ impl Command {
             _ => Effect::Control,
         }
     }
-
-    /// The keys that the command may change.
-    pub fn changed_keys(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        match self {
-            Self::Set { key, .. } => Box::new(std::iter::once(&key[..])),
-            Self::Delete(keys) => Box::new(keys.iter().map(|key| &key[..])),
-            Self::SetMany(pairs) => Box::new(pairs.iter().map(|(key, _)| &key[..])),
-            _ => Box::new(std::iter::empty()),
-        }
-    }
 }
 
 /// A command as COMMAND describes it.
@@ -309,6 +299,11 @@ impl Arguments {
             }
             at += 1;
         }
+        if self.words[0] == b"+" || self.words[1] == b"-" {
+            // Nothing is behind the last key, or before the first one.
+            (range.start, range.end) = (Bound::Excluded(Vec::new()), Bound::Excluded(Vec::new()));
+            return Ok(Command::Range(range));
+        }
         range.start = bound(&self.words[0], b"-")?;
         range.end = bound(&self.words[1], b"+")?;
         Ok(Command::Range(range))
@@ -316,12 +311,20 @@ impl Arguments {
 
     fn scan(self) -> Result<Command, String> {
         const COUNT: u64 = 10;
+        const LONGEST_PATTERN: usize = 1024;
         let cursor = number(&self.words[0]).ok_or("the cursor is not a number")?;
         let (mut pattern, mut count, mut at) = (None, COUNT, 1);
         while let Some(option) = self.words.get(at) {
             match option.to_ascii_uppercase().as_slice() {
                 b"MATCH" => {
-                    pattern = Some(Pattern::new(self.words.get(at + 1).ok_or("MATCH needs a pattern")?));
+                    let text = self.words.get(at + 1).ok_or("MATCH needs a pattern")?;
+                    if text.len() > LONGEST_PATTERN {
+                        return Err(format!(
+                            "the pattern has {} bytes: patterns have at most {LONGEST_PATTERN}",
+                            text.len()
+                        ));
+                    }
+                    pattern = Some(Pattern::new(text));
                 }
                 b"COUNT" => count = self.count_after(at)?,
                 _ => return self.unknown_option(option),
@@ -420,7 +423,7 @@ mod tests {
             ("set 123456789 1", "the key has 9 bytes: keys have at most 8"),
             ("mset a 12345678901234567", "the value has 17 bytes"),
             ("range a b", "'a' is not a bound"),
-            ("range + -", "'+' is not a bound"),
+            ("range - x", "'x' is not a bound"),
             ("range - + count 0", "COUNT needs a number of at least 1"),
             ("range - + limit 0", "RANGE has no option 'limit'"),
             ("scan x", "the cursor is not a number"),

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::watch::{WatchedKeys, Watches};
 use longma_locks::IgnorePoison;
 use longma_zoned::{Store, Transaction, ZonedDevice};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex};
@@ -52,13 +52,6 @@ impl Job {
         match &self.work {
             Work::Separate(commands) => (0..commands.len()).map(Unit::Command).collect(),
             Work::Atomic { .. } => vec![Unit::Transaction],
-        }
-    }
-
-    fn commands(&self, unit: Unit) -> &[Command] {
-        match (&self.work, unit) {
-            (Work::Separate(commands), Unit::Command(index)) => &commands[index..=index],
-            (Work::Separate(commands) | Work::Atomic { commands, .. }, _) => commands,
         }
     }
 }
@@ -202,33 +195,25 @@ impl<D: ZonedDevice> Committer<'_, D> {
 
     fn commit_together(&self, jobs: &mut [Job]) -> Result<(), Refusal> {
         let mut transaction = self.store.transaction();
-        let mut changes: Vec<(usize, Unit)> = Vec::new();
-        for index in 0..jobs.len() {
-            let (before, job) = jobs.split_at_mut(index);
-            let job = &mut job[0];
+        let mut changed = HashSet::new();
+        for job in jobs {
             for unit in job.units() {
-                let changed = changes.iter().flat_map(|(job, unit)| before[*job].commands(*unit));
-                if self.execute(&mut transaction, job, unit, changed.flat_map(Command::changed_keys))? {
-                    changes.push((index, unit));
-                }
+                self.execute(&mut transaction, job, unit, &mut changed)?;
             }
         }
         self.finish(transaction)?;
-        let commands = changes.iter().flat_map(|(job, unit)| jobs[*job].commands(*unit));
-        self.watches.changed(commands.flat_map(Command::changed_keys));
+        self.watches.changed(changed.iter().map(Vec::as_slice));
         Ok(())
     }
 
     fn commit_alone(&self, job: &mut Job, unit: Unit) {
         let start = job.output.begin();
         let mut transaction = self.store.transaction();
-        let committed = self.execute(&mut transaction, job, unit, std::iter::empty()).and_then(|changed| {
-            self.finish(transaction)?;
-            Ok(changed)
-        });
+        let mut changed = HashSet::new();
+        let committed =
+            self.execute(&mut transaction, job, unit, &mut changed).and_then(|()| self.finish(transaction));
         match committed {
-            Ok(true) => self.watches.changed(job.commands(unit).iter().flat_map(Command::changed_keys)),
-            Ok(false) => {}
+            Ok(()) => self.watches.changed(changed.iter().map(Vec::as_slice)),
             Err(refusal) => {
                 job.output.take_back(start);
                 job.output.error(&format!("ERR {refusal}"));
@@ -242,14 +227,14 @@ impl<D: ZonedDevice> Committer<'_, D> {
     }
 
     /// Executes a unit in a transaction of the map, and appends its replies. `changed` are the keys that earlier units
-    /// of the same transaction have changed. Returns whether it has changed anything.
-    fn execute<'k>(
+    /// of the same transaction have changed; those of this unit are added.
+    fn execute(
         &self,
         transaction: &mut Transaction<D>,
         job: &mut Job,
         unit: Unit,
-        mut changed: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<bool, Refusal> {
+        changed: &mut HashSet<Vec<u8>>,
+    ) -> Result<(), Refusal> {
         let Job { work, output, .. } = job;
         output.begin();
         let commands = match (&*work, unit) {
@@ -257,22 +242,26 @@ impl<D: ZonedDevice> Committer<'_, D> {
             (Work::Separate(commands), Unit::Transaction) => commands,
             (Work::Atomic { commands, watched }, _) => {
                 let is_valid = watched.is_empty()
-                    || (self.watches.are_unchanged(watched) && !changed.any(|key| watched.contains(key)));
-                if !is_valid {
+                    || (self.watches.are_unchanged(watched)
+                        && !watched.keys().any(|key| changed.contains(key)));
+                if is_valid {
+                    output.array(commands.len());
+                    &commands[..]
+                } else {
                     output.null_array();
-                    return Ok(false);
+                    &[][..]
                 }
-                output.array(commands.len());
-                commands
             }
         };
-        let mut has_changed = false;
         for command in commands {
-            has_changed |= write(transaction, command, output).map_err(|error| error.to_string())?;
-            if let Some(reason) = output.overflow() {
-                return Err(format!("nothing was changed: {reason}"));
+            write(transaction, command, output, changed).map_err(|error| error.to_string())?;
+            if output.overflow().is_some() {
+                break;
             }
         }
-        Ok(has_changed)
+        match output.overflow() {
+            Some(reason) => Err(format!("nothing was changed: {reason}")),
+            None => Ok(()),
+        }
     }
 }

@@ -130,7 +130,9 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
 
     /// Whether requests are executed now: not while too many replies are unsent.
     fn takes_requests(&self) -> bool {
-        self.next == Next::Continue && self.output.unsent().len() < self.shared.limits.reply_bytes
+        self.next == Next::Continue
+            && self.output.unsent().len() < self.shared.limits.reply_bytes
+            && !self.output.is_pressed()
     }
 
     /// Waits until there is something to do.

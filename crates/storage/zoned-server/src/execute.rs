@@ -4,6 +4,7 @@ use crate::command::{Command, Condition, Range};
 use crate::output::Output;
 use crate::pattern::Pattern;
 use longma_zoned::{KeyBounds, Result, Snapshot, Store, Transaction, ZonedDevice};
+use std::collections::HashSet;
 use std::ops::Bound;
 
 /// A version of the map.
@@ -82,6 +83,8 @@ pub(crate) fn read_store<D: ZonedDevice>(
 ) -> Result<()> {
     match command {
         Command::Get(key) => output.optional(store.get(key)?.as_deref()),
+        Command::Ping(None) => output.simple("PONG"),
+        Command::Ping(Some(message)) | Command::Echo(message) => output.bulk(message),
         _ => read(&store.snapshot(), command, output)?,
     }
     Ok(())
@@ -110,6 +113,8 @@ pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> 
         Command::Range(range) => records(view, range, output)?,
         Command::Ping(None) => output.simple("PONG"),
         Command::Ping(Some(message)) | Command::Echo(message) => output.bulk(message),
+        // It has no effect: EXEC ends all watches.
+        Command::Unwatch => output.simple("OK"),
         _ => output.error("ERR this command cannot be part of a transaction"),
     }
     Ok(())
@@ -144,12 +149,13 @@ fn records(view: &impl View, range: &Range, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Executes a command that changes the map. Returns whether it has changed anything.
+/// Executes a command that changes the map, and adds the keys that it has changed to `changed`.
 pub(crate) fn write<D: ZonedDevice>(
     transaction: &mut Transaction<D>,
     command: &Command,
     output: &mut Output,
-) -> Result<bool> {
+    changed: &mut HashSet<Vec<u8>>,
+) -> Result<()> {
     match command {
         Command::Set { key, value, condition } => {
             let is_met = match condition {
@@ -159,30 +165,33 @@ pub(crate) fn write<D: ZonedDevice>(
             };
             if is_met {
                 transaction.put(key, value);
+                changed.insert(key.clone());
                 output.simple("OK");
             } else {
                 output.null();
             }
-            Ok(is_met)
         }
         Command::SetMany(pairs) => {
-            pairs.iter().for_each(|(key, value)| transaction.put(key, value));
+            for (key, value) in pairs {
+                transaction.put(key, value);
+                changed.insert(key.clone());
+            }
             output.simple("OK");
-            Ok(true)
         }
         Command::Delete(keys) => {
             let mut deleted = 0;
             for key in keys {
                 if transaction.contains_key(key)? {
                     transaction.delete(key);
+                    changed.insert(key.clone());
                     deleted += 1;
                 }
             }
             output.integer(deleted);
-            Ok(deleted > 0)
         }
-        _ => read(transaction, command, output).map(|()| false),
+        _ => read(transaction, command, output)?,
     }
+    Ok(())
 }
 
 /// A part of a scan: the keys found, and the last key examined if there are more.
@@ -191,7 +200,7 @@ pub(crate) struct ScanPart {
     pub last: Option<Vec<u8>>,
 }
 
-/// Examines `count` keys after `after`, at most [`SCAN_KEYS`], and returns those that match.
+/// Examines `count` keys after `after`, at most [`SCAN_KEYS`] and [`SCAN_STEPS`], and returns those that match.
 pub(crate) fn scan(
     view: &impl View,
     after: Option<&[u8]>,
@@ -205,22 +214,25 @@ pub(crate) fn scan(
     };
     let count = count.min(SCAN_KEYS);
     let (mut part, mut examined, mut bytes) = (ScanPart { keys: Vec::new(), last: None }, 0, 0);
+    let mut steps = 0;
     let mut last = None;
-    view.visit((start, Bound::Unbounded), false, |key, _| {
+    view.visit((start, Bound::Unbounded), false, |key, value| {
         if !key.starts_with(&prefix) {
             return false;
         }
-        if examined == count || bytes > SCAN_BYTES {
+        if last.is_some() {
             part.last = last.take();
             return false;
         }
         examined += 1;
-        if pattern.is_none_or(|pattern| pattern.matches(key)) {
+        // A long value was read from the device.
+        steps += 1 + value.len() / VALUE_BYTES;
+        if pattern.is_none_or(|pattern| pattern.matches(key, &mut steps)) {
             bytes += key.len() + crate::request::WORD_BYTES;
             part.keys.push(key.to_vec());
         }
         // Copied only where the next call may need it.
-        if examined == count || bytes > SCAN_BYTES {
+        if examined == count || bytes > SCAN_BYTES || steps > SCAN_STEPS {
             last = Some(key.to_vec());
         }
         true
@@ -230,5 +242,9 @@ pub(crate) fn scan(
 
 /// A part of a scan examines at most this many keys, so that it ends soon.
 const SCAN_KEYS: u64 = 100_000;
+/// A part of a scan ends after this many steps, some 10 ms: comparisons of a pattern, and keys.
+const SCAN_STEPS: usize = 4_000_000;
+/// Bytes of a value that count as a step.
+const VALUE_BYTES: usize = 4;
 /// A part of a scan ends when its keys take this much memory, bytes.
 const SCAN_BYTES: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! Source: Redis serialization protocol specification (RESP2 and RESP3).
 
-use crate::limits::{Budget, Share};
+use crate::limits::{Budget, FREE_BYTES, Share};
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ pub(crate) struct Output {
     longest: usize,
     share: Share,
     overflow: Option<String>,
+    /// The account was exhausted when a reply was added, and most of the replies are still unsent.
+    is_pressed: bool,
     protocol: Protocol,
 }
 
@@ -43,6 +45,7 @@ impl Output {
             longest,
             share: Share::new(budget),
             overflow: None,
+            is_pressed: false,
             protocol: Protocol::default(),
         }
     }
@@ -73,7 +76,9 @@ impl Output {
         } else if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
             self.sent = 0;
+            self.shrink();
         }
+        self.is_pressed &= self.unsent().len() > FREE_BYTES / 2;
         self.reply = self.bytes.len();
     }
 
@@ -88,6 +93,29 @@ impl Output {
         self.bytes.truncate(place);
         self.overflow = None;
         self.reply = place;
+        self.shrink();
+    }
+
+    /// Completes the reply that began at `place`: replaces it by an error if it `failed` or did not fit.
+    pub fn complete(&mut self, place: usize, failed: Option<String>) {
+        if let Some(reason) = failed.or_else(|| self.overflow.clone()) {
+            self.take_back(place);
+            self.error(&format!("ERR {reason}"));
+        }
+    }
+
+    /// Whether the client has to read before the next request is executed, because the account is exhausted.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed
+    }
+
+    /// Returns memory that much shorter replies do not need.
+    fn shrink(&mut self) {
+        let needed = self.bytes.len().max(KEPT_BYTES);
+        if self.bytes.capacity() > 4 * needed {
+            self.bytes.shrink_to(needed);
+            self.share.resize(self.bytes.capacity());
+        }
     }
 
     /// Why the current reply is incomplete, if it is.
@@ -106,14 +134,22 @@ impl Output {
             return false;
         }
         let needed = self.bytes.len() + more;
-        if needed > self.bytes.capacity() {
-            let capacity = needed.max(2 * self.bytes.capacity());
-            if !self.share.resize(capacity) {
-                self.overflow = Some("the buffers of all clients together are full: try again later".into());
-                return false;
-            }
-            self.bytes.reserve_exact(capacity - self.bytes.len());
+        if needed > self.bytes.capacity() && !self.grow(needed) {
+            self.overflow = Some("the buffers of all clients together are full: try again later".into());
+            self.is_pressed = true;
+            return false;
         }
+        true
+    }
+
+    /// Makes the buffer at least `needed` bytes long, twice as long as before if the account permits.
+    fn grow(&mut self, needed: usize) -> bool {
+        let doubled = needed.max(2 * self.bytes.capacity());
+        let Some(capacity) = [doubled, needed].into_iter().find(|capacity| self.share.resize(*capacity))
+        else {
+            return false;
+        };
+        self.bytes.reserve_exact(capacity - self.bytes.len());
         true
     }
 
@@ -140,6 +176,12 @@ impl Output {
         let place = self.begin();
         self.take_back(place);
         let text = longma_text::sanitize(text);
+        let needed = self.bytes.len() + text.len() + 3;
+        if needed > self.bytes.capacity() && !self.grow(needed) {
+            // The vector must not double its capacity by itself.
+            self.is_pressed = true;
+            self.bytes.reserve_exact(text.len() + 3);
+        }
         let _ = write!(self.bytes, "-{text}\r\n");
     }
 
@@ -224,12 +266,14 @@ impl Output {
             longest: self.longest,
             share: self.share.sibling(),
             overflow: None,
+            is_pressed: false,
             protocol: self.protocol,
         }
     }
 
     /// Appends a part of the current reply.
     pub fn append(&mut self, part: Self) {
+        self.is_pressed |= part.is_pressed;
         if let Some(reason) = part.overflow {
             self.overflow.get_or_insert(reason);
         } else if self.has_room(part.bytes.len()) {
@@ -249,7 +293,6 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::FREE_BYTES;
 
     #[test]
     fn replies_are_encoded_as_the_protocol_says() {

@@ -25,10 +25,7 @@ impl Password {
     /// If the file cannot be read, its first line is empty, or other users may read it.
     pub fn from_file(path: &Path) -> Result<Self, ServerError> {
         let refused = |what: String| ServerError::File { path: path.to_owned(), what };
-        let mode = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.mode();
-        if mode & 0o004 != 0 {
-            return Err(refused("all users may read the password: run `chmod o-r` on it".into()));
-        }
+        check_private(path)?;
         let text = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
         let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match line.strip_suffix(b"\r").unwrap_or(line) {
@@ -49,10 +46,23 @@ impl std::fmt::Debug for Password {
     }
 }
 
+/// Checks that a file is a regular one that not all users may read.
+fn check_private(path: &Path) -> Result<(), ServerError> {
+    let refused = |what: String| ServerError::File { path: path.to_owned(), what };
+    let found = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?;
+    if !found.is_file() {
+        return Err(refused("it is not a regular file".into()));
+    }
+    if found.mode() & 0o004 != 0 {
+        return Err(refused("all users may read this secret: run `chmod o-r` on it".into()));
+    }
+    Ok(())
+}
+
 /// Reads a certificate chain and its key, both in PEM.
 ///
 /// # Errors
-/// If a file cannot be read, or the key does not belong to the certificate.
+/// If a file cannot be read, all users may read the key, or the key does not belong to the certificate.
 pub fn tls_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServerError> {
     let refused = |path: &Path, what: &dyn std::fmt::Display| ServerError::File {
         path: path.to_owned(),
@@ -64,6 +74,7 @@ pub fn tls_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, S
     if chain.is_empty() {
         return Err(refused(certificate, &"it contains no certificate (PEM: BEGIN CERTIFICATE)"));
     }
+    check_private(key)?;
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| refused(key, &error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -94,5 +105,7 @@ mod tests {
         }
         assert!(read("\nother", 0o600).unwrap_err().contains("is empty"));
         assert!(read("river", 0o644).unwrap_err().contains("chmod o-r"));
+        let error = Password::from_file(Path::new("/dev/null")).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
     }
 }

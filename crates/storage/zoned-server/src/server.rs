@@ -23,6 +23,9 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 /// Idle connections are probed after this time, so that those of vanished hosts end.
 const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Size of a socket's send buffer, bytes; the kernel doubles it. A client's progress is noticed when a third of the buffer
+/// is free, so it must not be much longer than what a client has to read in time.
+const SEND_BUFFER_BYTES: usize = 96 << 10;
 /// Stack of a client's thread, bytes.
 const STACK_BYTES: usize = 512 << 10;
 /// Upper bound of open files besides connections.
@@ -59,7 +62,8 @@ impl Server {
     /// # Errors
     /// [`ServerError::NoPassword`], [`ServerError::NotEncrypted`], [`ServerError::Listen`].
     pub fn bind(address: SocketAddr, settings: Settings) -> Result<Self, ServerError> {
-        if !address.ip().is_loopback() {
+        // An IPv6 address may stand for an IPv4 one.
+        if !address.ip().to_canonical().is_loopback() {
             if settings.password.is_none() {
                 return Err(ServerError::NoPassword { address });
             }
@@ -87,6 +91,7 @@ impl Server {
     pub fn run<D: ZonedDevice>(self, store: Store<D>, stop: &AtomicBool) -> Result<(), ServerError> {
         let Settings { password, tls, limits, sync_every, .. } = self.settings;
         allow_files(limits.clients as u64 + OTHER_FILES);
+        return_large_blocks();
         let shared = Shared::new(store, limits, password, sync_every, self.address.port());
         let peers = Peers::default();
         let served = thread::scope(|scope| {
@@ -129,6 +134,7 @@ fn accept(listener: &TcpListener) -> Option<TcpStream> {
         Ok((socket, _)) => {
             // Do not delay short replies (Nagle's algorithm).
             let _ = socket.set_nodelay(true);
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
             let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
             let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEPALIVE);
             Some(socket)
@@ -183,6 +189,16 @@ fn welcome<'scope, D: ZonedDevice>(
         shared.counts.clients.fetch_sub(1, Ordering::Relaxed);
         peers.remove(peer.id);
         refuse("the server cannot start another thread: try again later");
+    }
+}
+
+/// Makes the allocator return blocks of 128 KiB and more to the system as soon as they are freed. By default, glibc keeps
+/// them for reuse in several arenas once it has seen a large one, up to some hundred megabytes.
+fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `mallopt` changes a parameter of the allocator, under the allocator's own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
     }
 }
 

@@ -101,7 +101,9 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
             return Next::Continue;
         }
         match Command::parse(words, self.shared.lengths) {
-            Ok(command) if self.queued.is_some() => self.enqueue(command, bytes, output),
+            Ok(command) if self.queued.is_some() => {
+                self.reply(output, |session, output| session.enqueue(command, bytes, output));
+            }
             Ok(command) if command.effect() == Effect::Write => {
                 self.pending.push(command);
                 self.pending_bytes += bytes;
@@ -111,8 +113,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
             }
             Ok(command) => {
                 self.settle(output);
-                output.begin();
-                self.execute(command, output);
+                self.reply(output, |session, output| session.execute(command, output));
             }
             Err(reason) => {
                 self.settle(output);
@@ -123,6 +124,21 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
             }
         }
         if self.is_closing { Next::Close } else { Next::Continue }
+    }
+
+    /// Adds one reply: a whole one, or an error if `work` fails or the reply does not fit.
+    fn reply(
+        &mut self,
+        output: &mut Output,
+        work: impl FnOnce(&mut Self, &mut Output) -> longma_zoned::Result<()>,
+    ) {
+        let start = output.begin();
+        let protocol = output.protocol();
+        let failed = work(self, output).err().map(|error| error.to_string());
+        if output.overflow().is_some() {
+            output.set_protocol(protocol);
+        }
+        output.complete(start, failed);
     }
 
     /// Commits the pending changes and appends their replies.
@@ -152,17 +168,30 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
     }
 
     /// A command after MULTI.
-    fn enqueue(&mut self, command: Command, bytes: usize, output: &mut Output) {
-        let Some(queued) = &mut self.queued else { return };
+    fn enqueue(&mut self, command: Command, bytes: usize, output: &mut Output) -> longma_zoned::Result<()> {
+        let Some(queued) = &mut self.queued else { return Ok(()) };
         let refusal = match command {
-            Command::Execute => return self.execute_queued(output),
+            Command::Execute => {
+                self.execute_queued(output);
+                return Ok(());
+            }
             Command::Discard => {
                 self.queued = None;
                 self.unwatch();
-                return output.simple("OK");
+                output.simple("OK");
+                return Ok(());
             }
             Command::Quit => return self.execute(Command::Quit, output),
-            Command::Begin => Some("MULTI calls can not be nested".to_string()),
+            // As in Redis, these two do not abort the transaction.
+            Command::Begin => {
+                output.error("ERR MULTI calls can not be nested");
+                return Ok(());
+            }
+            Command::Watch(_) => {
+                output.error("ERR WATCH inside MULTI is not allowed");
+                return Ok(());
+            }
+            Command::Unwatch => None,
             _ if command.effect() == Effect::Control => Some(
                 "only commands that read or write keys can be part of a transaction, and not SCAN".into(),
             ),
@@ -185,6 +214,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
                 output.simple("QUEUED");
             }
         }
+        Ok(())
     }
 
     fn execute_queued(&mut self, output: &mut Output) {
@@ -197,7 +227,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         self.commit(Work::Atomic { commands: queued.commands, watched }, queued.bytes, output);
     }
 
-    fn execute(&mut self, command: Command, output: &mut Output) {
+    fn execute(&mut self, command: Command, output: &mut Output) -> longma_zoned::Result<()> {
         match command {
             Command::Authenticate { user, password } => self.authenticate(user.as_deref(), &password, output),
             Command::Hello { version, login, name } => self.hello(version, login, name, output),
@@ -227,24 +257,18 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
             Command::Size => output.integer(self.shared.store.len()),
             Command::Info => output.text(&self.shared.info()),
             Command::Describe(words) => describe(&words, output),
-            command => self.read(command, output),
+            command => return self.read(&command, output),
         }
+        Ok(())
     }
 
-    fn read(&self, command: Command, output: &mut Output) {
-        let start = output.begin();
+    fn read(&self, command: &Command, output: &mut Output) -> longma_zoned::Result<()> {
         let shared = self.shared;
-        let done = shared.readers.pass(|| match command {
-            Command::Scan { .. } => self.scan(&command, output),
-            _ => execute::read_store(&shared.store, &command, output),
-        });
-        let reason = match done {
-            Err(error) => Some(error.to_string()),
-            Ok(()) => output.overflow().map(str::to_string),
-        };
-        if let Some(reason) = reason {
-            output.take_back(start);
-            output.error(&format!("ERR {reason}"));
+        match command {
+            // They read nothing, so they need not wait for the clients that do.
+            Command::Ping(_) | Command::Echo(_) => execute::read_store(&shared.store, command, output),
+            Command::Scan { .. } => shared.readers.pass(|| self.scan(command, output)),
+            _ => shared.readers.pass(|| execute::read_store(&shared.store, command, output)),
         }
     }
 
@@ -359,6 +383,9 @@ fn describe(words: &Words, output: &mut Output) {
                 match specification(name) {
                     Some(known) => describe_one(known, output),
                     None => output.null_array(),
+                }
+                if output.overflow().is_some() {
+                    break;
                 }
             }
         }

@@ -36,6 +36,11 @@ impl WatchedKeys {
         self.0.contains_key(key)
     }
 
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.0.keys()
+    }
+
     /// The memory of the keys, bytes.
     pub fn bytes(&self) -> usize {
         self.0.keys().map(|key| key.len() + 2 * crate::request::WORD_BYTES).sum()

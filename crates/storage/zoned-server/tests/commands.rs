@@ -236,7 +236,19 @@ fn a_transaction_with_a_refused_command_or_a_changed_key_changes_nothing() {
     assert!(client.ask("EXEC").error().contains("EXEC without MULTI"));
     client.ask("MULTI");
     assert!(client.ask("MULTI").error().contains("nested"));
-    client.ask("DISCARD");
+    assert!(client.ask("WATCH a").error().contains("inside MULTI"));
+    assert_eq!(client.ask("UNWATCH"), Reply::Simple("QUEUED".into()));
+    assert_eq!(client.ask("EXEC"), Reply::Array(Some(vec![Reply::ok()])));
+    // Keys that a transaction names but does not change do not conflict when it changes another one.
+    client.ask("SET kept 1");
+    client.ask("WATCH absent kept");
+    other.ask("MULTI");
+    for command in ["DEL absent other", "SET kept 2 NX", "SET absent 1 XX", "SET other 1"] {
+        other.ask(command);
+    }
+    assert_eq!(other.ask("EXEC").array().len(), 4);
+    client.ask("MULTI");
+    assert_eq!(client.ask("EXEC"), Reply::Array(Some(Vec::new())));
     // The own pipeline's changes count too.
     client.send(
         &[encoded(&["WATCH", "a"]), encoded(&["SET", "a", "6"]), encoded(&["MULTI"]), encoded(&["EXEC"])]
@@ -280,6 +292,38 @@ fn a_scan_returns_each_key_once_while_others_change() {
         client.ask("SCAN 0 MATCH nothing*").array(),
         [Reply::bulk("0"), Reply::Array(Some(Vec::new()))]
     );
+}
+
+#[test]
+fn a_scan_with_an_expensive_pattern_returns_early_and_continues() {
+    let server = Running::new(Settings::default());
+    let mut client = server.client();
+    for number in 0..300 {
+        client.send(&encoded(&["SET", &format!("{number:03}{}", "a".repeat(480)), "x"]));
+    }
+    (0..300).for_each(|_| assert_eq!(client.reply(), Reply::ok()));
+    let pattern = format!("*{}b*", "a".repeat(240));
+    let (mut calls, mut cursor) = (0, "0".to_string());
+    while calls == 0 || cursor != "0" {
+        let reply = client.ask(&format!("SCAN {cursor} MATCH {pattern} COUNT 100000")).array();
+        assert_eq!(reply[1], Reply::Array(Some(Vec::new())));
+        cursor = String::from_utf8(reply[0].clone().bytes()).unwrap();
+        calls += 1;
+    }
+    assert!((3..=300).contains(&calls), "{calls}");
+    let longest = "?".repeat(1024);
+    assert_eq!(client.ask(&format!("SCAN 0 MATCH {longest}")).array().len(), 2);
+    assert!(client.ask(&format!("SCAN 0 MATCH {longest}?")).error().contains("at most 1024"));
+}
+
+#[test]
+fn a_range_from_the_last_or_to_the_first_key_is_empty() {
+    let server = Running::new(Settings::default());
+    let mut client = server.client();
+    client.ask("SET a 1");
+    for range in ["+ -", "+ +", "- -", "+ [z", "[a -", "+ - REV"] {
+        assert_eq!(client.ask(&format!("RANGE {range}")), Reply::Array(Some(Vec::new())), "{range}");
+    }
 }
 
 #[test]

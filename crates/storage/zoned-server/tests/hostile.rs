@@ -5,6 +5,7 @@ mod support;
 use longma_zoned_server::{Limits, Password, Server, ServerError, Settings, tls_config};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Client, PATIENCE, Reply, Running, encoded};
@@ -169,6 +170,50 @@ fn a_reply_beyond_the_limit_is_an_error() {
 }
 
 #[test]
+fn every_request_has_one_whole_reply_or_one_error() {
+    let server = with_limits(Limits { reply_bytes: 150, buffer_bytes: 1 << 20, ..Limits::default() });
+    let mut client = server.client();
+    client.send(&encoded(&["MSET", "a", "1", "b", "2"]));
+    client.send(&encoded(&["CLIENT", "SETNAME", &"n".repeat(200)]));
+    (0..2).for_each(|_| assert_eq!(client.reply(), Reply::ok()));
+    let names: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(["get"; 20]).collect();
+    for request in [vec!["CLIENT", "GETNAME"], vec!["INFO"], vec!["COMMAND"], names] {
+        client.send(&[encoded(&request), encoded(&["GET", "a"]), encoded(&["GET", "b"])].concat());
+        assert!(client.reply().error().contains("longer than 150 bytes"), "{request:?}");
+        assert_eq!((client.reply(), client.reply()), (Reply::bulk("1"), Reply::bulk("2")), "{request:?}");
+    }
+    // Replies that exceed the buffers of all clients.
+    let server = with_limits(Limits { buffer_bytes: 0, ..Limits::default() });
+    let mut client = server.client();
+    client.send(&encoded(&["SET", "a", "1"]));
+    let many: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(["x"; 400]).chain(["get"; 1400]).collect();
+    client.send(&[encoded(&many), encoded(&["GET", "a"])].concat());
+    assert_eq!(client.reply(), Reply::ok());
+    assert!(client.reply().error().contains("buffers of all clients"));
+    assert_eq!(client.reply(), Reply::bulk("1"));
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_served() {
+    let limits = Limits { stall: Duration::from_secs(3), ..Limits::default() };
+    let server = with_limits(limits);
+    let mut client = server.client();
+    rustix::net::sockopt::set_socket_recv_buffer_size(client.socket.get_ref(), 64 << 10).unwrap();
+    let value = vec![7; 1 << 20];
+    assert_eq!(client.ask_words(&[&b"SET"[..], b"big", &value]), Reply::ok());
+    client.send(&encoded(&["GET", "big"]).repeat(12));
+    // Reads 200 KB a second for longer than the time to stall.
+    let mut piece = vec![0; 100_000];
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(500));
+        client.socket.read_exact(&mut piece).unwrap();
+    }
+    let mut rest = vec![0; 12 * (value.len() + 12) - 12 * piece.len()];
+    client.socket.read_exact(&mut rest).unwrap();
+    assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
 fn strangers_cannot_take_all_places() {
     let limits = Limits { clients: 3, login: Duration::from_secs(3600), ..Limits::default() };
     let password = Some(Password::new(b"secret"));
@@ -234,6 +279,9 @@ fn other_machines_need_a_password_and_tls() {
     let with_password = Settings { password, ..Settings::default() };
     assert!(matches!(bound(with_password.clone()), Err(ServerError::NotEncrypted { .. })));
     bound(Settings { plain: true, ..with_password }).unwrap();
+    // An IPv6 address of the own machine. Hosts without IPv6 cannot listen on it.
+    let mapped = Server::bind("[::ffff:127.0.0.1]:0".parse().unwrap(), Settings::default());
+    assert!(matches!(mapped, Ok(_) | Err(ServerError::Listen { .. })));
 }
 
 #[test]
@@ -244,6 +292,10 @@ fn connections_are_encrypted_with_a_certificate() {
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     assert!(tls_config(&key, &certificate).is_err());
+    let set_mode = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o644);
+    assert!(tls_config(&certificate, &key).unwrap_err().to_string().contains("chmod o-r"));
+    set_mode(0o600);
     let tls = Some(tls_config(&certificate, &key).unwrap());
     let limits = Limits { login: Duration::from_millis(700), ..Limits::default() };
     let server = Running::new(Settings { tls, limits, ..Settings::default() });
