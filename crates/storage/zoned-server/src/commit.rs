@@ -11,7 +11,7 @@ use crate::watch::{WatchedKeys, Watches};
 use longma_locks::IgnorePoison;
 use longma_zoned::{Store, Transaction, ZonedDevice};
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -137,6 +137,8 @@ pub(crate) struct CommitCounts {
     pub groups: AtomicU64,
     /// Commands and transactions of clients.
     pub units: AtomicU64,
+    /// Whether a failed write has stopped the map: it refuses changes until it is opened again.
+    pub is_stopped: AtomicBool,
 }
 
 /// The thread that changes the map.
@@ -223,7 +225,12 @@ impl<D: ZonedDevice> Committer<'_, D> {
 
     fn finish(&self, transaction: Transaction<D>) -> Result<(), Refusal> {
         self.counts.groups.fetch_add(u64::from(transaction.changes() > 0), Ordering::Relaxed);
-        transaction.commit().map(|_| ()).map_err(|error| error.to_string())
+        transaction.commit().map(|_| ()).map_err(|error| {
+            if matches!(error, longma_zoned::Error::Stopped { .. }) {
+                self.counts.is_stopped.store(true, Ordering::Relaxed);
+            }
+            error.to_string()
+        })
     }
 
     /// Executes a unit in a transaction of the map, and appends its replies. `changed` are the keys that earlier units

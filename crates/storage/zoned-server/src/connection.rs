@@ -13,10 +13,13 @@ use rustls::ServerConfig;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
+
+/// How long requests are executed before their replies are sent, which fails if the client has gone.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Why a connection ends.
 enum End {
@@ -189,8 +192,8 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
 
     /// Executes the requests in the buffer.
     fn execute(&mut self) -> Result<(), End> {
-        let arrived = self.unread.len();
-        while self.takes_requests() {
+        let (arrived, began) = (self.unread.len(), Instant::now());
+        while self.takes_requests() && began.elapsed() < SLICE {
             let mut input = &self.buffer[self.unread.clone()];
             let request = self.reader.next(&mut input);
             self.unread.start = self.unread.end - input.len();

@@ -22,11 +22,21 @@ pub enum ServerError {
     },
     /// Passwords and data would be sent unencrypted.
     #[error(
-        "{address} is reachable from other machines, and passwords and data would be sent unencrypted: give a certificate, or permit that explicitly"
+        "{address} is reachable from other machines, and passwords and data would be sent unencrypted: give a certificate, or permit plain connections"
     )]
     NotEncrypted {
         /// The address.
         address: SocketAddr,
+    },
+    /// A limit is too low to serve clients.
+    #[error("the limit {what} is {given}: it must be at least {least}")]
+    Limit {
+        /// The field of [`crate::Limits`].
+        what: &'static str,
+        /// The limit given.
+        given: usize,
+        /// The least limit.
+        least: usize,
     },
     /// A file cannot be used.
     #[error("{}: {what}", longma_text::display_path(.path))]

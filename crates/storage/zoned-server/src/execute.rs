@@ -9,8 +9,8 @@ use std::ops::Bound;
 
 /// A version of the map.
 pub(crate) trait View {
-    /// The value of a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// The value of a key if `admit` accepts its length.
+    fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>>;
 
     /// Whether a key is present.
     fn contains_key(&self, key: &[u8]) -> Result<bool>;
@@ -25,8 +25,8 @@ pub(crate) trait View {
 }
 
 impl<D: ZonedDevice> View for Snapshot<D> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Snapshot::get(self, key)
+    fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>> {
+        Snapshot::get_if(self, key, admit)
     }
 
     fn contains_key(&self, key: &[u8]) -> Result<bool> {
@@ -50,8 +50,8 @@ impl<D: ZonedDevice> View for Snapshot<D> {
 }
 
 impl<D: ZonedDevice> View for Transaction<D> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Transaction::get(self, key)
+    fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>> {
+        Transaction::get_if(self, key, admit)
     }
 
     fn contains_key(&self, key: &[u8]) -> Result<bool> {
@@ -82,7 +82,7 @@ pub(crate) fn read_store<D: ZonedDevice>(
     output: &mut Output,
 ) -> Result<()> {
     match command {
-        Command::Get(key) => output.optional(store.get(key)?.as_deref()),
+        Command::Get(key) => add_value(output, |admit| store.get_if(key, admit))?,
         Command::Ping(None) => output.simple("PONG"),
         Command::Ping(Some(message)) | Command::Echo(message) => output.bulk(message),
         _ => read(&store.snapshot(), command, output)?,
@@ -93,7 +93,7 @@ pub(crate) fn read_store<D: ZonedDevice>(
 /// Executes a command that reads.
 pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> Result<()> {
     match command {
-        Command::Get(key) => output.optional(view.get(key)?.as_deref()),
+        Command::Get(key) => add_value(output, |admit| view.get_if(key, admit))?,
         Command::Exists(keys) => {
             let mut present = 0;
             for key in keys {
@@ -104,7 +104,7 @@ pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> 
         Command::GetMany(keys) => {
             output.array(keys.len());
             for key in keys {
-                output.optional(view.get(key)?.as_deref());
+                add_value(output, |admit| view.get_if(key, admit))?;
                 if output.overflow().is_some() {
                     break;
                 }
@@ -116,6 +116,18 @@ pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> 
         // It has no effect: EXEC ends all watches.
         Command::Unwatch => output.simple("OK"),
         _ => output.error("ERR this command cannot be part of a transaction"),
+    }
+    Ok(())
+}
+
+/// Adds a value or null. A value for which the reply has no room is not read.
+fn add_value(
+    output: &mut Output,
+    get_if: impl FnOnce(&mut dyn FnMut(usize) -> bool) -> Result<Option<Vec<u8>>>,
+) -> Result<()> {
+    let value = get_if(&mut |bytes| output.has_room_for_bulk(bytes))?;
+    if output.overflow().is_none() {
+        output.optional(value.as_deref());
     }
     Ok(())
 }

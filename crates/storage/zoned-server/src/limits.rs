@@ -1,5 +1,6 @@
 //! What a client may use, and the account of the memory that all clients' buffers take together.
 
+use crate::error::ServerError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,7 +8,10 @@ use std::time::Duration;
 /// Memory that each client may use without an entry in the account, bytes: its read buffer and short requests.
 pub(crate) const FREE_BYTES: usize = 64 << 10;
 
-/// What clients may use.
+/// The least limit on commands and replies, bytes.
+const LEAST_BYTES: usize = 1 << 10;
+
+/// What clients may use. Commands and replies need at least 1 KiB, all buffers 64 KiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connected clients.
@@ -41,6 +45,24 @@ impl Default for Limits {
             stall: Duration::from_secs(30),
             login: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// Checks that a server with these limits can serve clients.
+    pub(crate) fn check(&self) -> Result<(), ServerError> {
+        for (what, given, least) in [
+            ("clients", self.clients, 1),
+            ("command_bytes", self.command_bytes, LEAST_BYTES),
+            ("reply_bytes", self.reply_bytes, LEAST_BYTES),
+            ("pipeline", self.pipeline, 1),
+            ("buffer_bytes", self.buffer_bytes, FREE_BYTES),
+        ] {
+            if given < least {
+                return Err(ServerError::Limit { what, given, least });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Memory that an empty buffer keeps, bytes.
 const KEPT_BYTES: usize = 16 << 10;
 
+/// What a byte string takes besides its bytes at most: its length, and line ends.
+const BULK_BYTES: usize = 26;
+
 /// The encoded replies. A reply that does not fit is incomplete: [`Output::overflow`] gives the reason, and the owner
 /// replaces it.
 #[derive(Debug)]
@@ -128,7 +131,7 @@ impl Output {
         if self.overflow.is_some() {
             return false;
         }
-        if self.bytes.len() - self.reply + more > self.longest {
+        if (self.bytes.len() - self.reply).saturating_add(more) > self.longest {
             let longest = self.longest;
             self.overflow = Some(format!("the reply is longer than {longest} bytes: ask for less at a time"));
             return false;
@@ -199,9 +202,14 @@ impl Output {
         }
     }
 
+    /// Whether a byte string of this length fits; makes room for it.
+    pub fn has_room_for_bulk(&mut self, bytes: usize) -> bool {
+        self.has_room(bytes.saturating_add(BULK_BYTES))
+    }
+
     /// A byte string.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if self.has_room(bytes.len() + 26) {
+        if self.has_room_for_bulk(bytes.len()) {
             self.number_line('$', bytes.len());
             self.bytes.extend_from_slice(bytes);
             self.bytes.extend_from_slice(b"\r\n");
@@ -335,6 +343,26 @@ mod tests {
                 output.mark_sent(output.unsent().len());
             }
         }
+    }
+
+    #[test]
+    fn errors_that_are_not_read_take_no_memory_beyond_the_account() {
+        let mut output = Output::new(&Budget::new(0), 1 << 20);
+        let mut errors = 0;
+        while !output.is_pressed() {
+            let place = output.begin();
+            output.bulk(&[0; 2 * FREE_BYTES]);
+            output.complete(place, None);
+            errors += 1;
+            if output.unsent().len() < FREE_BYTES / 2 {
+                // A client with few unread replies is served.
+                output.mark_sent(0);
+            }
+        }
+        assert!(errors > 100, "{errors}");
+        assert!(output.bytes.capacity() <= FREE_BYTES, "{} bytes", output.bytes.capacity());
+        output.mark_sent(output.unsent().len());
+        assert!(!output.is_pressed() && output.bytes.capacity() <= KEPT_BYTES);
     }
 
     #[test]

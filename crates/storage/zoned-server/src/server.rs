@@ -11,11 +11,12 @@ use longma_zoned::{Store, ZonedDevice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
+use std::fs::File;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -60,8 +61,9 @@ impl Server {
     /// Listens on an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// [`ServerError::NoPassword`], [`ServerError::NotEncrypted`], [`ServerError::Listen`].
+    /// [`ServerError::Limit`], [`ServerError::NoPassword`], [`ServerError::NotEncrypted`], [`ServerError::Listen`].
     pub fn bind(address: SocketAddr, settings: Settings) -> Result<Self, ServerError> {
+        settings.limits.check()?;
         // An IPv6 address may stand for an IPv4 one.
         if !address.ip().to_canonical().is_loopback() {
             if settings.password.is_none() {
@@ -106,9 +108,11 @@ impl Server {
                 .name("commit".into())
                 .spawn_scoped(scope, move || committer.run())
                 .map_err(ServerError::Thread)?;
-            let mut last_id = 0;
+            let (mut last_id, mut spare) = (0, File::open("/dev/null").ok());
             while !stop.load(Ordering::Relaxed) && !committing.is_finished() {
-                let Some(socket) = accept(&self.listener) else { continue };
+                let Some(socket) = accept(&self.listener, &mut spare, &shared.counts.refused) else {
+                    continue;
+                };
                 shared.counts.connections.fetch_add(1, Ordering::Relaxed);
                 last_id += 1;
                 let is_admitted = AtomicBool::new(shared.password.is_none());
@@ -126,8 +130,8 @@ impl Server {
     }
 }
 
-/// Waits a while for a client.
-fn accept(listener: &TcpListener) -> Option<TcpStream> {
+/// Waits a while for a client. If all file descriptors are taken, `spare` is used to refuse one.
+fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64) -> Option<TcpStream> {
     let limit = Timespec::try_from(LOOK).ok();
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref());
     match listener.accept() {
@@ -140,9 +144,16 @@ fn accept(listener: &TcpListener) -> Option<TcpStream> {
             Some(socket)
         }
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        // Usually too many open files: wait until some are closed.
+        // Usually too many open files.
         Err(_) => {
-            thread::sleep(LOOK);
+            drop(spare.take());
+            if let Ok((mut socket, _)) = listener.accept() {
+                refused.fetch_add(1, Ordering::Relaxed);
+                let _ = socket.write_all(b"-ERR the server has too many open files: try again later\r\n");
+            } else {
+                thread::sleep(LOOK);
+            }
+            *spare = File::open("/dev/null").ok();
             None
         }
     }
@@ -202,7 +213,7 @@ fn return_large_blocks() {
     }
 }
 
-/// Raises the limit on open files as far as permitted. If it stays too low, connections wait to be accepted.
+/// Raises the limit on open files as far as permitted. If it stays too low, connections are refused with an error.
 fn allow_files(wanted: u64) {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_some_and(|current| current < wanted) {

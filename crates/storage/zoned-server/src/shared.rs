@@ -144,6 +144,7 @@ impl<D: longma_zoned::ZonedDevice> Shared<D> {
                 "Persistence",
                 vec![
                     ("durability", durability.to_string()),
+                    ("changes_are_refused", u8::from(commits.is_stopped.load(Ordering::Relaxed)).to_string()),
                     ("commits", of(&commits.groups).to_string()),
                     ("committed_commands", of(&commits.units).to_string()),
                 ],

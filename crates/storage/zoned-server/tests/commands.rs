@@ -466,7 +466,7 @@ fn a_server_that_ends_finishes_what_has_arrived_and_closes_the_map() {
 
 #[test]
 fn limits_on_transactions_and_watched_keys_hold() {
-    let limits = Limits { pipeline: 3, command_bytes: 1000, ..Limits::default() };
+    let limits = Limits { pipeline: 3, command_bytes: 1024, ..Limits::default() };
     let server = Running::new(Settings { limits, ..Settings::default() });
     let mut client = server.client();
     assert!(client.ask("WATCH a b c d").error().contains("at most 3 keys"));
@@ -476,7 +476,7 @@ fn limits_on_transactions_and_watched_keys_hold() {
     assert!(client.ask("EXEC").error().starts_with("EXECABORT"));
     client.ask("MULTI");
     client.ask(&format!("SET a {}", "x".repeat(500)));
-    assert!(client.ask(&format!("SET a {}", "x".repeat(500))).error().contains("at most 1000 bytes"));
+    assert!(client.ask(&format!("SET a {}", "x".repeat(500))).error().contains("at most 1024 bytes"));
     assert!(client.ask("EXEC").error().starts_with("EXECABORT"));
     assert_eq!(client.ask("GET a"), Reply::Bulk(None));
 }

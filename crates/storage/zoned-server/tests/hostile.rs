@@ -171,22 +171,22 @@ fn a_reply_beyond_the_limit_is_an_error() {
 
 #[test]
 fn every_request_has_one_whole_reply_or_one_error() {
-    let server = with_limits(Limits { reply_bytes: 150, buffer_bytes: 1 << 20, ..Limits::default() });
+    let server = with_limits(Limits { reply_bytes: 1024, buffer_bytes: 1 << 20, ..Limits::default() });
     let mut client = server.client();
     client.send(&encoded(&["MSET", "a", "1", "b", "2"]));
-    client.send(&encoded(&["CLIENT", "SETNAME", &"n".repeat(200)]));
-    (0..2).for_each(|_| assert_eq!(client.reply(), Reply::ok()));
+    assert_eq!(client.reply(), Reply::ok());
+    let long = "x".repeat(1000);
     let names: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(["get"; 20]).collect();
-    for request in [vec!["CLIENT", "GETNAME"], vec!["INFO"], vec!["COMMAND"], names] {
+    for request in [vec!["ECHO", &long], vec!["COMMAND"], names] {
         client.send(&[encoded(&request), encoded(&["GET", "a"]), encoded(&["GET", "b"])].concat());
-        assert!(client.reply().error().contains("longer than 150 bytes"), "{request:?}");
+        assert!(client.reply().error().contains("longer than 1024 bytes"), "{request:?}");
         assert_eq!((client.reply(), client.reply()), (Reply::bulk("1"), Reply::bulk("2")), "{request:?}");
     }
     // Replies that exceed the buffers of all clients.
-    let server = with_limits(Limits { buffer_bytes: 0, ..Limits::default() });
+    let server = with_limits(Limits { buffer_bytes: 64 << 10, ..Limits::default() });
     let mut client = server.client();
     client.send(&encoded(&["SET", "a", "1"]));
-    let many: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(["x"; 400]).chain(["get"; 1400]).collect();
+    let many: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(["x"; 400]).chain(["get"; 4000]).collect();
     client.send(&[encoded(&many), encoded(&["GET", "a"])].concat());
     assert_eq!(client.reply(), Reply::ok());
     assert!(client.reply().error().contains("buffers of all clients"));
@@ -211,6 +211,21 @@ fn a_client_that_reads_slowly_is_served() {
     let mut rest = vec![0; 12 * (value.len() + 12) - 12 * piece.len()];
     client.socket.read_exact(&mut rest).unwrap();
     assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn limits_that_permit_nothing_are_refused() {
+    let default = Limits::default();
+    for (limits, what) in [
+        (Limits { command_bytes: 0, ..default }, "command_bytes is 0: it must be at least 1024"),
+        (Limits { reply_bytes: 1023, ..default }, "reply_bytes is 1023"),
+        (Limits { buffer_bytes: 0, ..default }, "buffer_bytes is 0"),
+        (Limits { clients: 0, ..default }, "clients is 0"),
+    ] {
+        let settings = Settings { limits, ..Settings::default() };
+        let error = Server::bind("127.0.0.1:0".parse().unwrap(), settings).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
 }
 
 #[test]

@@ -111,12 +111,15 @@ fn a_failing_flush_is_reported_and_the_map_stays_readable() {
     let (device, server) = served(Durability::EachBatch, None);
     let mut client = server.client();
     assert_eq!(client.ask("SET key 1"), Reply::ok());
+    let info = |client: &mut Client| String::from_utf8(client.ask("INFO").bytes()).unwrap();
+    assert!(info(&mut client).contains("changes_are_refused:0"));
     device.inject(Fault::FlushError { after: device.changes() });
     let refused =
         (2..20).map(|round| client.ask(&format!("SET key {round}"))).find(|reply| *reply != Reply::ok());
     assert!(refused.unwrap().error().starts_with("ERR "));
     let error = server.client().ask("SET other 1").error();
     assert!(error.contains("reopen the map"), "{error}");
+    assert!(info(&mut client).contains("changes_are_refused:1"));
     assert!(matches!(client.ask("GET key"), Reply::Bulk(Some(_))));
     assert!(server.end().is_err(), "the map cannot be checkpointed");
 }

@@ -5,7 +5,7 @@ mod support;
 
 use longma_zoned_server::{Password, Settings};
 use std::process::{Command, Output};
-use support::{Running, empty_map};
+use support::{Running, empty_map, encoded};
 
 /// Runs a program with a time limit, or prints why the test is skipped.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
@@ -47,6 +47,17 @@ fn redis_cli_works() {
         let Some(output) = run("redis-cli", &arguments) else { return };
         assert_eq!(printed(output), expected, "{words}");
     }
+}
+
+#[test]
+fn redis_cli_loads_a_pipeline() {
+    let server = Running::new(Settings::default());
+    let Some(_) = run("redis-cli", &["--version"]) else { return };
+    let request = String::from_utf8(encoded(&["SET", "a", "1"])).unwrap().replace("\r\n", "\\r\\n");
+    let port = server.address.port();
+    let command = format!("printf '{request}{request}' | redis-cli -p {port} --pipe");
+    let text = printed(run("sh", &["-c", &command]).unwrap());
+    assert!(text.contains("errors: 0, replies: 2"), "{text}");
 }
 
 #[test]

@@ -138,6 +138,14 @@ impl<D: ZonedDevice> Store<D> {
         read::snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
+    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    ///
+    /// # Errors
+    /// Those of [`Store::get`].
+    pub fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>> {
+        read::snapshot::get_if(&self.shared, &self.shared.published.load().tree, key, admit)
+    }
+
     /// Whether the map has `key`.
     ///
     /// # Errors

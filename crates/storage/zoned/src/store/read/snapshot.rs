@@ -37,6 +37,14 @@ impl<D: ZonedDevice> Snapshot<D> {
         get(&self.shared, &self.version.tree, key)
     }
 
+    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::get`].
+    pub fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>> {
+        get_if(&self.shared, &self.version.tree, key, admit)
+    }
+
     /// Whether the snapshot has `key`.
     ///
     /// # Errors
@@ -110,9 +118,20 @@ enum Lookup {
 
 /// Returns the value of `key` in a tree.
 pub(crate) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    get_if(shared, tree, key, |_| true)
+}
+
+/// Returns the value of `key` in a tree if `admit` accepts its length.
+pub(crate) fn get_if<D: ZonedDevice>(
+    shared: &Shared<D>,
+    tree: &Tree,
+    key: &[u8],
+    admit: impl FnOnce(usize) -> bool,
+) -> Result<Option<Vec<u8>>> {
     let io = &shared.io;
     let (found, loaded) = tree.with_leaf(io, key, |body| match body.get(key) {
         None | Some(Value::Deleted) => Lookup::Nothing,
+        Some(value) if !admit(value.bytes()) => Lookup::Nothing,
         Some(Value::Inline(value)) => Lookup::Value(value.to_vec()),
         Some(Value::Extent(extent)) => Lookup::Large(extent),
     })?;

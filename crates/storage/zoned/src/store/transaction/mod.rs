@@ -48,6 +48,18 @@ impl<D: ZonedDevice> Transaction<D> {
         self.snapshot.get(key)
     }
 
+    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    ///
+    /// # Errors
+    /// Those of [`Store::get`].
+    pub fn get_if(&self, key: &[u8], admit: impl FnOnce(usize) -> bool) -> Result<Option<Vec<u8>>> {
+        if let Some(value) = self.writes.get(key) {
+            return Ok(value.as_ref().filter(|value| admit(value.len())).cloned());
+        }
+        self.reads.borrow_mut().key(key);
+        self.snapshot.get_if(key, admit)
+    }
+
     /// Whether `key` is present. Only an insertion or deletion of the key conflicts with this read.
     ///
     /// # Errors
