@@ -109,7 +109,8 @@ fn class(rest: &mut &[u8]) -> Piece {
                 add(byte, byte);
                 *rest = after;
             }
-            [low, b'-', high, ref after @ ..] if high != b']' => {
+            // As in Redis, also if the third character is a bracket.
+            [low, b'-', high, ref after @ ..] => {
                 add(low.min(high), low.max(high));
                 *rest = after;
             }
@@ -161,6 +162,9 @@ mod tests {
             ("", "", true),
             ("*", "", true),
             ("[", "a", false),
+            ("[[?-]?", "@", true),
+            ("[[?-]?", "-", false),
+            ("[[?-]?", "@x", false),
             ("[]", "a", false),
         ] {
             assert_eq!(

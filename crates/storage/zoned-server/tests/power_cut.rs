@@ -4,7 +4,7 @@ mod support;
 
 use longma_zoned::device::{Fault, FaultyDevice, Geometry};
 use longma_zoned::{Durability, Options, Store};
-use longma_zoned_server::Settings;
+use longma_zoned_server::{Limits, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -122,4 +122,23 @@ fn a_failing_flush_is_reported_and_the_map_stays_readable() {
     assert!(info(&mut client).contains("changes_are_refused:1"));
     assert!(matches!(client.ask("GET key"), Reply::Bulk(Some(_))));
     assert!(server.end().is_err(), "the map cannot be checkpointed");
+}
+
+#[test]
+fn a_value_that_does_not_fit_into_the_reply_is_not_read() {
+    let device = Arc::new(FaultyDevice::new(Geometry::with_capacity(64 << 20)).unwrap());
+    let map = Store::open_or_create(Arc::clone(&device), Options::with_cache(1 << 20)).unwrap();
+    let limits = Limits { reply_bytes: 10_000, ..Limits::default() };
+    let server = Running::with_map(Settings { limits, ..Settings::default() }, map);
+    let mut client = server.client();
+    for (key, bytes) in [("fits", 5000), ("long", 20_000)] {
+        assert_eq!(client.ask(&format!("SET {key} {}", "x".repeat(bytes))), Reply::ok());
+    }
+    // The next read of the device fails.
+    device.inject(Fault::TransientReadError { after: 0 });
+    assert!(client.ask("GET long").error().contains("longer than 10000 bytes"));
+    assert_eq!(device.waiting().len(), 1, "nothing was read");
+    client.ask("GET fits").error();
+    assert!(device.waiting().is_empty());
+    assert_eq!(client.ask("GET fits").bytes().len(), 5000);
 }
