@@ -267,7 +267,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         match command {
             // They read nothing, so they need not wait for the clients that do.
             Command::Ping(_) | Command::Echo(_) => execute::read_store(&shared.store, command, output),
-            Command::Scan { .. } => shared.readers.pass(|| self.scan(command, output)),
+            Command::Scan { .. } => shared.scanners.pass(|| self.scan(command, output)),
             _ => shared.readers.pass(|| execute::read_store(&shared.store, command, output)),
         }
     }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Clients that read from the map at a time: each may hold a large value.
 const READERS: usize = 16;
+/// Clients that scan at a time. Other reads do not wait for them.
+const SCANNERS: usize = 4;
 
 /// What all clients share.
 pub(crate) struct Shared<D> {
@@ -27,6 +29,7 @@ pub(crate) struct Shared<D> {
     pub watches: Watches,
     pub cursors: Cursors,
     pub readers: Gate,
+    pub scanners: Gate,
     pub counts: Counts,
     pub commits: CommitCounts,
     pub sync_every: Option<Duration>,
@@ -101,6 +104,7 @@ impl<D: longma_zoned::ZonedDevice> Shared<D> {
             watches: Watches::default(),
             cursors: Cursors::default(),
             readers: Gate::new(READERS),
+            scanners: Gate::new(SCANNERS),
             counts: Counts::default(),
             commits: CommitCounts::default(),
             sync_every,
