@@ -6,6 +6,7 @@ use longma_command_line::output::print;
 use longma_command_line::size;
 use longma_zoned::{Durability, Options};
 use longma_zoned_server::{Limits, Password, Server, ServerError, Settings, tls_config};
+use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -84,8 +85,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         ServerError::NotEncrypted { .. } => {
             format!("{error}\n  --tls-cert FILE --tls-key FILE give a certificate, --plain permits it")
         }
+        ServerError::Limit { what, given, least } => {
+            format!("{} {given}: it must be at least {least}", option_of(what))
+        }
         error => error.to_string(),
     })?;
+    warn_of_too_few_files(arguments.max_clients);
     let map = arguments.device.map(Options { durability, ..Options::with_cache(arguments.cache) })?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -94,4 +99,28 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&format!("serving {} keys on {}\n", map.len(), server.address()))?;
     server.run(map, &stop)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The option that sets a limit of the server.
+fn option_of(limit: &str) -> &str {
+    match limit {
+        "clients" => "--max-clients",
+        "command_bytes" => "--max-command",
+        "reply_bytes" => "--max-reply",
+        "buffer_bytes" => "--max-buffers",
+        other => other,
+    }
+}
+
+/// Files that the server itself has open, with some to spare.
+const OWN_FILES: u64 = 32;
+
+fn warn_of_too_few_files(clients: u32) {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if files < u64::from(clients) + OWN_FILES {
+        let enough = u64::from(clients) + OWN_FILES;
+        eprintln!(
+            "longma: this process may open {files} files, too few for {clients} clients: ulimit -n {enough}, or a lower --max-clients"
+        );
+    }
 }
