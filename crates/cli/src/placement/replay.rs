@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         arrivals.len() as u64 - counted
     ));
     page.table(&table(&rows));
-    lines(&recommended).iter().for_each(|line| page.line(line));
+    lines(&rows, &recommended).iter().for_each(|line| page.line(line));
     page.print()
 }
 
@@ -102,7 +102,7 @@ fn table(rows: &[Comparison]) -> Vec<Vec<String>> {
     table
 }
 
-fn lines(recommended: &Recommendation) -> Vec<String> {
+fn lines(rows: &[Comparison], recommended: &Recommendation) -> Vec<String> {
     let mut lines = vec![format!("recommended: {}", recommended.policy)];
     if let (Some(next), Some(margin)) = (&recommended.next, recommended.margin) {
         let Interval { mean, half } = margin;
@@ -112,10 +112,11 @@ fn lines(recommended: &Recommendation) -> Vec<String> {
         ));
     }
     if !recommended.alike.is_empty() {
+        let remote = |policy: &str| rows.iter().find(|row| row.policy == policy).map(|row| row.remote.mean);
+        let has_less = recommended.alike.iter().any(|other| remote(other) > remote(&recommended.policy));
+        let reason = if has_less { "; it has the least remote memory" } else { ", nor in remote memory" };
         let alike = recommended.alike.join(", ");
-        lines.push(format!(
-            "  no measurable difference in refused memory: {alike}; it has the least remote memory"
-        ));
+        lines.push(format!("  no measurable difference in refused memory: {alike}{reason}"));
     }
     lines
 }

@@ -2,6 +2,7 @@
 
 use super::Fault;
 use longma_placement::CpuSet;
+use longma_placement::cpus::MAX_CPU;
 use longma_placement::host::{Host, MAX_NODE_CPUS, MAX_NODES, Node, Pool, uniform_distances};
 use std::collections::BTreeMap;
 
@@ -32,13 +33,13 @@ pub fn parse(text: &str, name: &str, node_mib: u64) -> Result<Host, Fault> {
         let number = |at: usize| match cells[at] {
             // Without NUMA, the node is empty.
             "" if at > 1 => Ok(0),
-            cell => cell.parse::<u32>().ok().filter(|number| *number < 1 << 20).ok_or_else(|| {
-                Fault::at(
-                    Some(line),
-                    COLUMNS[at],
-                    format!("{:?} is not a number below 1048576", shortened(cell)),
-                )
-            }),
+            cell => {
+                let limit = if at == 0 { MAX_CPU } else { 1 << 20 };
+                cell.parse::<u32>().ok().filter(|number| *number < limit).ok_or_else(|| {
+                    let problem = format!("{:?} is not a number below {limit}", shortened(cell));
+                    Fault::at(Some(line), COLUMNS[at], problem)
+                })
+            }
         };
         let (cpu, core, socket, node) = (number(0)?, number(1)?, number(2)?, number(3)?);
         if !seen.insert(cpu) {

@@ -4,6 +4,7 @@
 use super::Fault;
 use super::lscpu::shortened;
 use longma_placement::CpuSet;
+use longma_placement::cpus::MAX_CPU;
 use longma_placement::host::{Host, MAX_NODES, Node, Pool, uniform_distances};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -132,7 +133,7 @@ impl Found {
                 );
             }
             "PU" => {
-                let cpu = of.number("os_index", MAX_NUMBER.into())? as u32;
+                let cpu = of.number("os_index", (MAX_CPU - 1).into())? as u32;
                 if !self.cpus.insert(cpu) {
                     return Err(of.fault("os_index", format!("CPU {cpu} is listed twice")));
                 }

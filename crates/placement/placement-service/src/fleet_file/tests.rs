@@ -114,6 +114,12 @@ fn faults_of_descriptions_name_the_line_and_the_field() {
             18,
             "object: os_index",
         ),
+        (
+            "<object type=\"PU\" os_index=\"7\"/>",
+            "<object type=\"PU\" os_index=\"8192\"/>",
+            18,
+            "object: os_index",
+        ),
         ("</topology>", "", 26, ""),
     ] {
         let fault = lstopo::parse(&LSTOPO.replacen(from, to, 1), "h").unwrap_err();
@@ -124,6 +130,7 @@ fn faults_of_descriptions_name_the_line_and_the_field() {
         ("0,x,0,0\n", 1, "Core"),
         ("# c\n0 0 0 0\n", 2, ""),
         ("0,0,0,-\n", 1, "Node"),
+        ("8192,0,0,0\n", 1, "CPU"),
     ] {
         let fault = lscpu::parse(text, "h", 1024).unwrap_err();
         assert_eq!((fault.line, &*fault.field), (Some(line), field), "{text}: {fault:?}");

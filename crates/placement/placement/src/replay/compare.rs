@@ -66,8 +66,8 @@ pub struct Recommendation {
     pub next: Option<String>,
     /// Percentage points of memory that `next` refuses more.
     pub margin: Option<Interval>,
-    /// Policies whose refused memory differs by no more than the interval. The one with the least remote memory is
-    /// recommended.
+    /// Policies whose refused memory differs by no more than the interval. Of these and `policy`, the one with the least
+    /// remote memory is recommended, and of those alike the one that refuses least.
     pub alike: Vec<String>,
 }
 
@@ -98,7 +98,8 @@ pub fn compare(outcomes: &[(String, Outcome)]) -> Option<(Vec<Comparison>, Recom
     };
     let is_alike = |at: &usize| *at == best || !excess(*at, best).excludes_zero();
     let alike: Vec<usize> = (0..rows.len()).filter(is_alike).collect();
-    let chosen = *alike.iter().min_by(|a, b| rows[**a].remote.mean.total_cmp(&rows[**b].remote.mean))?;
+    let less_remote = |a: usize, b: usize| rows[a].remote.mean.total_cmp(&rows[b].remote.mean);
+    let chosen = *alike.iter().min_by(|a, b| less_remote(**a, **b).then_with(|| least(a, b)))?;
     let next = (0..rows.len()).filter(|at| !alike.contains(at)).min_by(least);
     let recommendation = Recommendation {
         policy: rows[chosen].policy.clone(),
