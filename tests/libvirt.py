@@ -365,9 +365,8 @@ def foreign_domains_are_left_alone(bed):
     xml.write_text(FOREIGN)
     virsh("define", str(xml))
     virsh("start", "foreign-vm")
-    until("it is listed", lambda: "foreign-vm" in bed.output_of("hosts"))
-    seen = bed.json("hosts")[0]["foreign"]
-    must(seen == ["foreign-vm"], f"{seen}")
+    until("it is listed", lambda: bed.json("hosts")[0]["foreign"] == ["foreign-vm"])
+    must("foreign-vm" in bed.output_of("hosts"), bed.output_of("hosts"))
     uses = lambda: bed.json("hosts")[0]["foreign_domains"]
     until("its memory is counted", lambda: [sum(d["memory_mib"].values()) for d in uses() if d["running"]] == [128])
     must(uses()[0]["vcpus"] == 1 and uses()[0]["cpus"] == "", f"{uses()}")
@@ -433,7 +432,8 @@ def an_observation_takes_few_calls_for_any_number_of_domains(bed):
     until("the service observes the domains", lambda: calls.read_text())
     time.sleep(10)
     made = calls.read_text().splitlines()
-    must(len(made) <= 4, f"{len(made)} calls for three virtual machines: {made}")
+    observations = sum("list --all" in call for call in made)
+    must(0 < observations <= 4 and len(made) <= 2 * observations, f"{len(made)} calls for three virtual machines: {made}")
 
 
 def freed_cpus_are_shared_again(bed):

@@ -100,6 +100,10 @@ mod tests {
         fn cpucfg(&self, _index: u32) -> u32 {
             0
         }
+
+        fn permits_private(&self) -> bool {
+            true
+        }
     }
 
     #[test]
