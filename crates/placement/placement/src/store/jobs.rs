@@ -161,14 +161,13 @@ fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
             done => break done.err(),
         }
     };
+    if let Some(StoreError::Busy(_)) = failure {
+        // The jobs that arrived meanwhile would only wait as long for the same result. Those that follow an answer may
+        // succeed, so the batch is complete before the first answer.
+        batch.extend(std::iter::from_fn(|| jobs.and_then(Queue::next)));
+    }
     for job in batch {
         job.deliver(failure.as_ref());
-    }
-    if let Some(busy @ StoreError::Busy(_)) = failure {
-        // The jobs that arrived meanwhile would only wait as long for the same result.
-        while let Some(job) = jobs.and_then(Queue::next) {
-            job.deliver(Some(&busy));
-        }
     }
     db.settle();
 }
