@@ -610,7 +610,37 @@ fn a_core_behaves_the_same_while_its_trace_is_paused() {
     }
 }
 
-/// A budget ends each run at a block, and the core never executes more than the budget.
+/// Runs without a trace until `syscall 0`. Whenever the budget is used up, the core gets another one. Returns the number
+/// of executed instructions and the number of used budgets.
+fn run_with_budget(core: &mut Core, code: &SharedCode, budget: u64, at_syscall: StateAtSyscall) -> (u64, u64) {
+    core.set_tracing(false);
+    let (mut executed, mut stops, mut left) = (0, 0, budget);
+    loop {
+        core.set_budget(left);
+        let stop = core.run();
+        let untraced = core.take_untraced_instructions();
+        assert!(untraced <= left, "{untraced} of {left}");
+        executed += untraced;
+        left -= untraced;
+        match stop {
+            Stop::Trap(Trap::Syscall(0)) => return (executed, stops),
+            Stop::Trap(Trap::Syscall(number)) => {
+                core.cpu().state.pc += 4;
+                at_syscall(number, core, code);
+            }
+            Stop::Quantum => {
+                assert!(left < Core::MAX_BLOCK, "{left} of {budget} left");
+                stops += 1;
+                left = budget;
+            }
+            Stop::Attention => core.cpu().attention.clear(),
+            stop => panic!("unexpected {stop:?}"),
+        }
+    }
+}
+
+/// A budget ends each run at a block, and the core never executes more than the budget. The program's code changes from
+/// time to time.
 #[test]
 fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
     let bench = Bench::new();
@@ -619,27 +649,12 @@ fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
     for translate in [false, true] {
         for budget in [Core::MAX_BLOCK, 100, 1000, 100_000] {
             let memory = bench.load(&program, &noise(1));
-            let (mut core, _) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
-            core.set_tracing(false);
-            let (mut executed, mut stops) = (0, 0);
-            loop {
-                core.set_budget(budget);
-                let stop = core.run();
-                let untraced = core.take_untraced_instructions();
-                assert!(untraced <= budget, "{untraced} of {budget}, translated: {translate}");
-                executed += untraced;
-                match stop {
-                    Stop::Trap(Trap::Syscall(0)) => break,
-                    Stop::Quantum => {
-                        stops += 1;
-                        assert!(untraced + Core::MAX_BLOCK > budget, "{untraced} of {budget}");
-                    }
-                    Stop::Attention => core.cpu().attention.clear(),
-                    _ => core.cpu().state.pc += 4,
-                }
-            }
+            let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
+            let mut rewrite = rewrite_periodically(&memory);
+            let (executed, stops) = run_with_budget(&mut core, &code, budget, &mut rewrite);
             let case = format!("budget {budget}, translated: {translate}, {stops} stops");
             assert_eq!(core.cpu().state.x, expected.general, "{case}");
+            assert_eq!(bench.data(), expected.data, "{case}");
             assert_eq!(executed, expected.steps.len() as u64, "{case}");
             assert!(stops > 0 || budget > executed / 4, "{case}");
         }
