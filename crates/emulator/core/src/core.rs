@@ -408,7 +408,8 @@ impl Core {
         }
         if self.mode.code.metered {
             self.cpu.budget += instructions - executed;
-        } else if let Some(counters) = &self.mode.counters {
+        }
+        if let Some(counters) = &self.mode.counters {
             let (instructions, executed) = (instructions as u32, executed as u32);
             counters.count_partial(PartialExecution { start, instructions, executed });
         }

@@ -131,7 +131,7 @@ impl SharedCode {
         let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, Interest::of(execution))?;
         if execution.tracing && execution.pausable {
             // Metered, so that the simulator knows and limits the instructions that are executed without tracing.
-            let execution = Execution { tracing: false, counting: false, ..execution };
+            let execution = Execution { tracing: false, ..execution };
             let untraced = Interest { clock: true, metered: true };
             code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, untraced)?));
         }

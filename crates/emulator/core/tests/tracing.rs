@@ -661,6 +661,26 @@ fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
     }
 }
 
+/// A profile of a program with devices counts blocks, whether the core writes a trace or not.
+#[test]
+fn blocks_without_a_trace_are_counted_and_take_their_instructions_from_the_budget() {
+    let bench = Bench::new();
+    let program = calls_and_a_loop();
+    let expected = stepped(&bench, &program, &loop_state(), &noise(1)).steps.len() as u64;
+    for translate in [false, true] {
+        for budget in [100, u64::MAX] {
+            let memory = bench.load(&program, &noise(1));
+            let execution = Execution { translate, counting: true, ..PAUSABLE };
+            let (mut core, code) = core_of(&memory, execution, loop_state());
+            let mut rewrite = rewrite_periodically(&memory);
+            let (executed, _) = run_with_budget(&mut core, &code, budget, &mut rewrite);
+            let counted: u64 = code.executed().iter().map(|b| b.runs * u64::from(b.instructions)).sum();
+            let case = format!("budget {budget}, translated: {translate}");
+            assert_eq!((counted, executed), (expected, expected), "{case}");
+        }
+    }
+}
+
 /// As above, the clock advances by ten nanoseconds for each step before each run.
 #[test]
 fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {
