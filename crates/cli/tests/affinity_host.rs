@@ -145,10 +145,14 @@ fn a_removed_interface_stays_in_the_journal_until_it_is_dropped() {
     leave_changed(&network);
     let removal = ["-n", &network.names[0], "link", "delete", "in0"];
     assert!(Command::new("ip").args(removal).output().unwrap().status.success());
-    assert_eq!(network.longma(&["restore"]).output().unwrap().status.code(), Some(1));
-    assert!(network.longma(&["restore", "--forget-gone"]).output().unwrap().status.success());
-    let nothing = network.longma(&["restore"]).output().unwrap();
-    assert!(text(&nothing.stdout).contains("Nothing to restore"));
+    let restore = |words: &[&str], code: i32, expected: &str| {
+        let output = network.longma(&[&["restore"], words].concat()).output().unwrap();
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.code() == Some(code) && told.contains(expected), "{words:?}: {output:?}");
+    };
+    restore(&[], 1, "no longer exists here");
+    restore(&["--forget-gone"], 0, "no longer exist.");
+    restore(&[], 0, "Nothing to restore");
 }
 
 #[test]

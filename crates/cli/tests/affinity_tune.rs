@@ -363,6 +363,10 @@ fn bridged(name: &str) -> Network {
         ip addr add 198.18.1.2/30 dev br0 && ip link set br0 up";
     let output = network.in_receiver(script);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    // The kernel updates the state of links about once per second; a sweep refuses an interface that is down.
+    wait("the bridge is not up", || {
+        text(&network.in_receiver("cat /sys/class/net/br0/operstate").stdout).trim() == "up"
+    });
     network
 }
 
@@ -381,7 +385,9 @@ fn a_bridge_is_swept_by_the_queues_of_its_port_and_a_flow_that_went_elsewhere_is
         let mut command = network.longma(&words);
         command.arg(&file).args(["--", "bash", "-c", load]);
         let output = command.output().unwrap();
-        (text(&output.stdout) + &text(&output.stderr), std::fs::read_to_string(file).unwrap())
+        let report = text(&output.stdout) + &text(&output.stderr);
+        let results = std::fs::read_to_string(file);
+        (report.clone(), results.unwrap_or_else(|error| panic!("{error}: {}: {report}", output.status)))
     };
     let (report, results) = sweep("1.jsonl");
     assert!(report.contains("RPS of in0, 1 queue, below br0"), "{report}");
