@@ -11,6 +11,8 @@ use longma_cpu_set::{CpuSet, MAX_CPU};
 pub struct Stat {
     /// Name.
     pub name: String,
+    /// Whether it has ended: a process stays as a zombie until its parent waits for it.
+    pub has_ended: bool,
     /// Process group: the number of the process that leads it, which may have ended.
     pub group: u32,
     /// Session, likewise.
@@ -40,6 +42,7 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
         name: head.split_once('(')?.1.into(),
+        has_ended: matches!(fields.first(), Some(&("Z" | "X"))),
         group: number(5).and_then(|group| u32::try_from(group).ok()).unwrap_or(0),
         session: number(6).and_then(|session| u32::try_from(session).ok()).unwrap_or(0),
         ticks: number(14)? + number(15)?,

@@ -74,7 +74,13 @@ impl Journal<'_> {
 
     /// The processes in a group or session that an ended process of `bound` led. Notes others that may be its children.
     fn orphans(&mut self, bound: &BTreeMap<u32, InheritedValues>) -> Vec<(u32, InheritedValues)> {
-        let has_ended = |process: &u32| threads::of_process(self.host, *process).is_empty();
+        // A zombie is listed until its parent waits for it. A process whose first thread has ended lives on in the others.
+        let lives = |process: u32, thread: u32| {
+            threads::stat(self.host, process, thread).is_some_and(|stat| !stat.has_ended)
+        };
+        let has_ended = |process: &u32| {
+            !threads::of_process(self.host, *process).iter().any(|thread| lives(*process, *thread))
+        };
         let ended: BTreeMap<u32, &InheritedValues> = bound
             .iter()
             .filter(|(process, _)| has_ended(process))
@@ -86,7 +92,8 @@ impl Journal<'_> {
         }
         let all = self.host.names("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
         for process in all.filter(|process| !bound.contains_key(process)) {
-            let Some(stat) = threads::stat(self.host, process, process) else { continue };
+            let stat = threads::stat(self.host, process, process).filter(|stat| !stat.has_ended);
+            let Some(stat) = stat else { continue };
             let led = [stat.group, stat.session].into_iter().find_map(|leader| ended.get_key_value(&leader));
             if let Some((_, heritage)) = led {
                 orphans.push((process, (*heritage).clone()));

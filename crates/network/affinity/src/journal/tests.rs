@@ -362,6 +362,21 @@ fn ended_threads_are_removed_from_the_journal_which_stays_small() {
 /// A server that was bound to CPU 1 has ended. Its children have another parent.
 #[test]
 fn processes_that_an_ended_server_left_behind_are_restored_or_named() {
+    left_behind(&|host| host.remove("proc/7/task/7/stat"));
+}
+
+/// The server's parent does not wait for it, so it stays as a zombie.
+#[test]
+fn a_zombie_counts_as_an_ended_server() {
+    left_behind(&|host| {
+        let file = "proc/7/task/7/stat";
+        let stat = host.read(file).unwrap().replace("(x) S", "(x) Z");
+        host.put(file, &stat);
+    });
+}
+
+/// Checks the processes that remain after `end` has ended process 7.
+fn left_behind(end: &dyn Fn(&FakeHost)) {
     let (host, (_folder, path)) = (host(), folder());
     let spawn = |process: u32, (group, session): (u32, u32), started: u64, cpus: &str| {
         let field = |field: u32| match field {
@@ -387,7 +402,7 @@ fn processes_that_an_ended_server_left_behind_are_restored_or_named() {
     // Older than the server, and with other CPUs.
     spawn(23, (23, 23), 800, "1");
     spawn(24, (24, 24), 950, "0");
-    host.remove("proc/7/task/7/stat");
+    end(&host);
     let restored = journal.restore().unwrap();
     assert!(restored.is_whole(), "{restored:?}");
     let now = [20, 21, 22, 23, 24].map(|process| host.thread_cpus(process).unwrap().to_string());
