@@ -48,11 +48,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     own_sys(&host)?;
     let mut pause = || std::thread::sleep(Duration::from_secs(arguments.seconds.into()));
     let path = &arguments.file;
-    let mut write = || {
-        let file = std::fs::File::create_new(path)?;
-        record(&host, &mut pause, &file).and_then(|()| file.sync_all())
-    };
-    write().map_err(|error| failure(path, &error))?;
+    record(&host, &mut pause, path).map_err(|error| failure(path, &error))?;
     if arguments.format == Format::Json {
         return print_json(&json!({ "file": path, "left_out": LEFT_OUT }));
     }

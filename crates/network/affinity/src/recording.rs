@@ -2,7 +2,8 @@
 //! elsewhere.
 //!
 //! The file holds the texts that were read, below proc and sys, and the rest in `recording.json`. It holds no
-//! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see [`LEFT_OUT`].
+//! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see [`LEFT_OUT`]. Its last
+//! member, `recording.end`, holds the number of texts: without it, or with fewer texts, the recording is incomplete.
 
 mod archive;
 mod recorder;
@@ -30,7 +31,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// What a recording does not hold, for its reader.
-pub const LEFT_OUT: &str = "left out: hardware addresses, the boot's ID, keys of RSS, command lines, other processes; \
+pub const LEFT_OUT: &str = "left out: hardware addresses, the boot's ID and time, keys of RSS, command lines, other processes; \
     replaced: network addresses of flows, names and numbers of their programs; kept: names of interfaces, ports of flows";
 
 /// Format version.
@@ -42,6 +43,16 @@ pub struct Recording {
     /// Texts by path.
     files: BTreeMap<String, String>,
     facts: Facts,
+}
+
+/// Name of a parent directory's entry in a recording: archives refuse paths with `..`.
+const PARENT: &str = "parent-directory";
+
+/// The path under which a recording holds `path`. The parent of a linked directory is that of the link's target, so `..`
+/// does not cancel the name before it: `device/../numa_node` becomes `device/parent-directory/numa_node`.
+fn archived(path: &str) -> String {
+    let parts = path.split('/').map(|part| if part == ".." { PARENT } else { part });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 /// What is not the text of a file.
@@ -73,7 +84,7 @@ impl Recording {
 
 impl Host for Recording {
     fn read(&self, path: &str) -> io::Result<String> {
-        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.files.get(&archived(path)).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn write(&self, _path: &str, _text: &str) -> io::Result<()> {
@@ -85,6 +96,7 @@ impl Host for Recording {
     }
 
     fn names(&self, path: &str) -> Vec<String> {
+        let path = &archived(path);
         let below = format!("{path}/");
         let files = self.files.range(below.clone()..).map(|(file, _)| file);
         let files = files.map_while(|file| file.strip_prefix(&below)?.split('/').next());
@@ -94,7 +106,7 @@ impl Host for Recording {
     }
 
     fn link(&self, path: &str) -> Option<String> {
-        self.facts.links.get(path).cloned()
+        self.facts.links.get(&archived(path)).cloned()
     }
 
     fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {

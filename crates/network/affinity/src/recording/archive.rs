@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Name of the file with everything that is no text of a file.
 const FACTS: &str = "recording.json";
+/// Name of the last file, which holds the number of files before it. Without it, the recording is incomplete.
+const END: &str = "recording.end";
 /// Maximum number of files.
 const MAX_FILES: usize = 200_000;
 /// Maximum size of all texts in bytes.
@@ -68,13 +70,15 @@ impl Recording {
         for (path, text) in &self.files {
             add(path, text)?;
         }
+        add(END, &format!("{}\n", self.files.len()))?;
         archive.into_inner()?.flush()
     }
 }
 
 fn read(file: impl Read) -> Result<Recording, String> {
     let mut archive = tar::Archive::new(file.take(MAX_TAR_BYTES));
-    let (mut files, mut facts, mut left) = (std::collections::BTreeMap::new(), None, MAX_BYTES);
+    let (mut files, mut facts, mut end) = (std::collections::BTreeMap::new(), None, None);
+    let mut left = MAX_BYTES;
     for entry in archive.entries().map_err(|error| error.to_string())? {
         let mut entry = entry.map_err(|error| error.to_string())?;
         let name = name(&entry.path_bytes())?;
@@ -99,13 +103,23 @@ fn read(file: impl Read) -> Result<Recording, String> {
             if facts.replace(parse(&text)?).is_some() {
                 return Err(format!("it has {FACTS} twice"));
             }
+        } else if name == END {
+            end = text.trim().parse::<usize>().ok();
         } else if !name.starts_with("proc/") && !name.starts_with("sys/") {
             return Err(format!("`{}` is neither below proc nor below sys", sanitize(&name)));
         } else if files.insert(name.clone(), text).is_some() {
             return Err(format!("it has `{}` twice", sanitize(&name)));
         }
     }
-    let facts = facts.ok_or_else(|| format!("it has no {FACTS}"))?;
+    let facts: Facts = facts.ok_or_else(|| format!("it has no {FACTS}"))?;
+    let count =
+        end.ok_or_else(|| format!("the recording is incomplete: it has no {END}; record the host again"))?;
+    if files.len() < count {
+        let found = files.len();
+        return Err(format!(
+            "the recording is incomplete: it has {found} of {count} files; record the host again"
+        ));
+    }
     Ok(Recording { files, facts })
 }
 

@@ -1,6 +1,6 @@
 //! Records a host: runs everything that reads one over a host that notes what is read.
 
-use super::{FORMAT, Facts, Recording, redaction};
+use super::{FORMAT, Facts, Recording, archived, redaction};
 use crate::advice::Abilities;
 use crate::counters::Reading;
 use crate::ethtool::DriverFact;
@@ -15,21 +15,37 @@ use crate::watch::Watch;
 use longma_cpu_set::CpuSet;
 use longma_locks::IgnorePoison;
 use longma_topology::CpuLocation;
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, Permissions};
+use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Texts that only people need.
 const FOR_PEOPLE: [&str; 2] = ["proc/sys/kernel/osrelease", "proc/cpuinfo"];
 
-/// Writes a recording of `host` as a tar file. `pause` waits for the interval over which rates are observed.
+/// Permissions of the file, before the umask.
+const FILE_MODE: u32 = 0o666;
+
+/// Writes a recording of `host` to the tar file `path`. `pause` waits for the interval over which rates are observed.
+/// The file gets its name when it is complete.
 ///
 /// # Errors
-/// If the file cannot be written.
-pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), to: impl Write) -> io::Result<()> {
-    of(host, pause).pack(to)
+/// `AlreadyExists` if there is such a file; the error of the operating system if it cannot be written.
+pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), path: &Path) -> io::Result<()> {
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".affinity-").suffix(".part").permissions(Permissions::from_mode(FILE_MODE));
+    let file = builder.tempfile_in(folder)?;
+    of(host, pause).pack(&file)?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
+    Ok(())
 }
 
 /// Makes a recording.
@@ -82,7 +98,7 @@ impl Host for Recorder<'_> {
     fn read(&self, path: &str) -> io::Result<String> {
         let found = self.host.read(path)?;
         if let Some(text) = redaction::text(path, &found) {
-            self.note(|seen| drop(seen.files.insert(path.into(), text)));
+            self.note(|seen| drop(seen.files.insert(archived(path), text)));
         }
         Ok(found)
     }
@@ -91,7 +107,7 @@ impl Host for Recorder<'_> {
         let found = self.host.names(path);
         if redaction::is_kept(path) && !found.is_empty() {
             let kept = found.iter().filter(|name| redaction::is_kept(&format!("{path}/{name}"))).cloned();
-            self.note(|seen| seen.facts.names.entry(path.into()).or_default().extend(kept));
+            self.note(|seen| seen.facts.names.entry(archived(path)).or_default().extend(kept));
         }
         found
     }
@@ -100,7 +116,7 @@ impl Host for Recorder<'_> {
         let found = self.host.link(path)?;
         if redaction::is_kept(path) {
             let last = found.rsplit('/').next().unwrap_or_default();
-            self.note(|seen| drop(seen.facts.links.insert(path.into(), last.into())));
+            self.note(|seen| drop(seen.facts.links.insert(archived(path), last.into())));
         }
         Some(found)
     }

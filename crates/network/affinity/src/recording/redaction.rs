@@ -30,6 +30,9 @@ const IDENTIFYING: [&str; 7] =
 /// Files of which only the lines with these beginnings are recorded.
 const LINES: [(&str, &str); 2] = [("proc/self/status", "Cpus_allowed_list:"), ("proc/cpuinfo", "model name")];
 
+/// The file whose line `btime` is the time of the boot, which identifies the machine.
+const STATISTICS: &str = "proc/stat";
+
 /// The text to record of a file; `None` for nothing.
 pub fn text(path: &str, text: &str) -> Option<String> {
     if let Some((_, start)) = LINES.iter().find(|(file, _)| *file == path) {
@@ -37,8 +40,16 @@ pub fn text(path: &str, text: &str) -> Option<String> {
         return Some(lines.join("\n"));
     }
     if path.starts_with("proc/") && path.ends_with("/comm") {
-        // The first process shows that processes are visible; of the others, only those that move interrupts matter.
-        return (path == "proc/1/comm" || MOVERS.contains(&text)).then(|| text.into());
+        // Only the names of programs that move interrupts matter. The first process shows that processes are visible; in
+        // a container it is the application, so its name is replaced.
+        return match MOVERS.contains(&text) {
+            true => Some(text.into()),
+            false => (path == "proc/1/comm").then(|| "program".into()),
+        };
+    }
+    if path == STATISTICS {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("btime")).collect();
+        return Some(lines.join("\n"));
     }
     is_kept(path).then(|| text.into())
 }

@@ -17,7 +17,8 @@ fn host() -> FakeHost {
         ("sys/class/net/bond0/operstate", "up"),
         ("sys/class/net/bond0/address", "aa:bb:cc:dd:ee:01"),
         ("sys/class/net/bond0/ifalias", "customer 17"),
-        ("proc/1/comm", "systemd"),
+        ("proc/1/comm", "payroll"),
+        ("proc/stat", "cpu0 1 2 3 4\nbtime 1764316800\nctxt 5"),
         ("proc/77/comm", "irqbalance"),
         ("proc/78/comm", "secretd"),
         ("proc/78/cmdline", "secretd --password=hunter2"),
@@ -73,15 +74,73 @@ fn a_recording_answers_like_its_host() {
     assert_eq!(recording.read("proc/sys/kernel/random/boot_id").unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
+/// The NUMA node and the interrupts of a virtio NIC are those of the PCI device above its own.
+#[test]
+fn a_nic_whose_node_is_that_of_the_device_above_its_own_is_recorded() {
+    let host = host();
+    let above = "sys/class/net/eth0/device/..";
+    host.put("sys/class/net/eth0/device/numa_node", "-1");
+    host.put(&format!("{above}/numa_node"), "1");
+    host.put(&format!("{above}/msi_irqs/40"), "msix");
+    let name: Interface = "eth0".parse().unwrap();
+    let recording = opened(&bytes(&recorder::of(&host, &mut || {}))).unwrap();
+    let nic = interface::read(&recording, &name).unwrap();
+    assert_eq!((nic.node, nic.irqs.len()), (Some(1), 1));
+    assert_eq!(Some(nic), interface::read(&host, &name));
+}
+
+/// Where the members of an archive begin.
+fn beginnings(bytes: &[u8]) -> Vec<usize> {
+    let mut archive = tar::Archive::new(bytes);
+    archive.entries().unwrap().map(|entry| entry.unwrap().raw_header_position() as usize).collect()
+}
+
+#[test]
+fn a_recording_without_its_end_or_some_of_its_files_is_incomplete() {
+    let whole = bytes(&recorder::of(&host(), &mut || {}));
+    for end in beginnings(&whole).into_iter().skip(1) {
+        let mut cut = whole[..end].to_vec();
+        assert!(refused(&cut).contains("the recording is incomplete"), "{end}");
+        cut.extend([0; 1024]);
+        assert!(refused(&cut).contains("the recording is incomplete"), "{end}");
+    }
+    let mut recording = recorder::of(&host(), &mut || {});
+    let complete = bytes(&recording);
+    recording.files.pop_last();
+    let fewer = bytes(&recording);
+    let end = |bytes: &[u8]| *beginnings(bytes).last().unwrap();
+    let lost = [&fewer[..end(&fewer)], &complete[end(&complete)..]].concat();
+    assert!(refused(&lost).contains("files; record the host again"), "{}", refused(&lost));
+}
+
+#[test]
+fn a_recording_gets_its_name_when_it_is_complete_and_replaces_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.tar");
+    record(&host(), &mut || assert!(!path.exists()), &path).unwrap();
+    assert!(Recording::open(&path).is_ok());
+    let error = record(&host(), &mut || {}, &path).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    // Another program creates the file during the pause.
+    let other = folder.path().join("o.tar");
+    let error = record(&host(), &mut || std::fs::write(&other, "x").unwrap(), &other).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    let names: BTreeSet<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, BTreeSet::from(["o.tar".into(), "r.tar".into()]));
+}
+
 #[test]
 fn a_recording_holds_no_secrets() {
     let bytes = bytes(&recorder::of(&host(), &mut || {}));
     let text = String::from_utf8_lossy(&bytes);
-    for secret in ["aa:bb:cc", "customer 17", "secretd", "hunter2", "c0ffee", "5b0c-boot", "Name:"] {
+    for secret in
+        ["aa:bb:cc", "customer 17", "secretd", "hunter2", "c0ffee", "5b0c-boot", "Name:", "payroll", "btime"]
+    {
         assert!(!text.contains(secret), "{secret}");
     }
     // The rest is there.
-    for kept in ["irqbalance", "eth1-TxRx-0", "0000:03:00.0", "A processor", "Cpus_allowed_list"] {
+    for kept in ["irqbalance", "eth1-TxRx-0", "0000:03:00.0", "A processor", "Cpus_allowed_list", "ctxt 5"] {
         assert!(text.contains(kept), "{kept}");
     }
 }
