@@ -7,7 +7,7 @@ use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
-use longma_affinity::preflight::{Finding, Weight, check};
+use longma_affinity::preflight::{Finding, Weight, check, check_recorded};
 use longma_affinity::setting::Interface;
 use serde_json::json;
 use std::path::PathBuf;
@@ -38,7 +38,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let host: &dyn Host = recording.as_ref().map_or(&tree as &dyn Host, |recording| recording);
     let chosen = chosen(host, arguments.interface.as_ref());
     let name = chosen.as_ref().ok();
-    let findings = if recording.is_some() || arguments.root.is_some() {
+    let findings = if let Some(recording) = &recording {
+        check_recorded(recording, name)
+    } else if arguments.root.is_some() {
         check(host, name, None)
     } else {
         let before = Reading::now(host);

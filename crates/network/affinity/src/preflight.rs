@@ -6,14 +6,16 @@
 
 mod prerequisites;
 
-use crate::counters::{Hardware, Reading};
+use crate::counters::{CpuShares, Hardware, Reading};
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::interface::{self, Nic};
+use crate::recording::Recording;
 use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
 use longma_cpu_set::CpuSet;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -109,6 +111,16 @@ pub fn check(
                 ),
             ),
         }
+    }
+    findings.0
+}
+
+/// Checks a recorded host like [`check`], with the load that was observed when it was recorded.
+pub fn check_recorded(recording: &Recording, interface: Option<&Interface>) -> Vec<Finding> {
+    let mut findings = Findings(check(recording, interface, None));
+    let cpus = recording.observation().cpus;
+    if !cpus.is_empty() {
+        load_of(&cpus, &mut findings);
     }
     findings.0
 }
@@ -263,9 +275,13 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
         let advice = "mount proc on /proc: without it the sweep cannot detect other load or count costs";
         return findings.bad("other load", Weight::Disturbs, "unknown: /proc/stat is not readable", advice);
     }
-    let cpus = counts.cpus.len().max(1) as f64;
-    let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
-    let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;
+    load_of(&counts.cpus, findings);
+}
+
+fn load_of(cpus: &BTreeMap<u32, CpuShares>, findings: &mut Findings) {
+    let count = cpus.len().max(1) as f64;
+    let busy = cpus.values().map(|shares| shares.busy()).sum::<f64>() / count;
+    let steal = cpus.values().map(|shares| shares.steal).sum::<f64>() / count;
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     if busy > MAX_LOAD {
         let advice = "stop it, or bind it to CPUs outside the sweep; repeats and medians help only against short bursts";

@@ -1,6 +1,7 @@
 //! Tests that a recording answers like its host, holds no secrets, and that hostile files are refused.
 
 use super::*;
+use crate::counters::CpuShares;
 use crate::fake::{FakeHost, topology};
 use crate::preflight;
 use crate::tune::Exclusions;
@@ -128,6 +129,21 @@ fn a_recording_gets_its_name_when_it_is_complete_and_replaces_no_file() {
     let names: BTreeSet<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(names, BTreeSet::from(["o.tar".into(), "r.tar".into()]));
+}
+
+#[test]
+fn the_load_of_a_recorded_host_disturbs_a_sweep_there() {
+    let of = |user: f64| {
+        let mut recording = recorder::of(&host(), &mut || {});
+        let shares = CpuShares { user, idle: 1.0 - user, ..CpuShares::default() };
+        recording.facts.observation.cpus = (0..8).map(|cpu| (cpu, shares)).collect();
+        let recording = opened(&bytes(&recording)).unwrap();
+        let findings = preflight::check_recorded(&recording, None);
+        findings.into_iter().find(|finding| finding.subject == "other load").unwrap()
+    };
+    assert_eq!(of(0.0).weight, preflight::Weight::Good);
+    let busy = of(0.75);
+    assert!(busy.weight == preflight::Weight::Disturbs && busy.found.starts_with("75 %"), "{busy:?}");
 }
 
 #[test]
