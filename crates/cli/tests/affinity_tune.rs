@@ -371,34 +371,24 @@ fn bridged(name: &str) -> Network {
 }
 
 #[test]
-fn a_bridge_is_swept_by_the_queues_of_its_port_and_a_flow_that_went_elsewhere_is_noticed() {
+fn a_bridge_is_swept_by_the_queues_of_its_port() {
     if !can_tune() {
         return;
     }
     let network = bridged("b");
     let _sender = Sender::new(&network.names[1], 7051);
     let load = "timeout {seconds} cat < /dev/tcp/198.18.1.1/7051 > /dev/null; echo 1 Gbit/s";
-    let sweep = |file: &str| {
-        let file = network.path(file);
-        let words =
-            ["sweep", "--interface", "br0", "--pair", "0,0", "--seconds", "2", "--repeats", "1", "--output"];
-        let mut command = network.longma(&words);
-        command.arg(&file).args(["--", "bash", "-c", load]);
-        let output = command.output().unwrap();
-        let report = text(&output.stdout) + &text(&output.stderr);
-        let results = std::fs::read_to_string(file);
-        (report.clone(), results.unwrap_or_else(|error| panic!("{error}: {}: {report}", output.status)))
-    };
-    let (report, results) = sweep("1.jsonl");
+    let file = network.path("1.jsonl");
+    let words =
+        ["sweep", "--interface", "br0", "--pair", "0,0", "--seconds", "2", "--repeats", "1", "--output"];
+    let mut command = network.longma(&words);
+    command.arg(&file).args(["--", "bash", "-c", load]);
+    let output = command.output().unwrap();
+    let report = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{report}");
     assert!(report.contains("RPS of in0, 1 queue, below br0"), "{report}");
-    assert!(results.contains(r#""stacked""#) && !report.contains("did not run where sent"), "{report}");
-    // The bridge sends all packets to CPU 1, whatever its port does.
-    let steer = "echo 2 > /sys/class/net/br0/queues/rx-0/rps_cpus";
-    assert!(network.in_receiver(steer).status.success());
-    let (report, _) = sweep("2.jsonl");
-    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("did not run where sent") && words.contains("CPU 1 had"), "{report}");
-    assert!(words.contains("No run has a result"), "{report}");
+    assert!(std::fs::read_to_string(file).unwrap().contains(r#""stacked""#), "{report}");
+    assert!(!report.contains("did not run where sent"), "{report}");
 }
 
 #[test]
