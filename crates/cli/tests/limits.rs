@@ -110,11 +110,15 @@ fn a_sampled_run_states_its_interval_in_the_summary_and_in_json() {
     let (output, result) = timed(&[plan], "queens", &["6", "200"]);
     let result = result.unwrap_or_else(|| panic!("{}", errors(&output)));
     let summary = errors(&output);
-    assert!(summary.contains("with 95 % confidence") && summary.contains("hottest functions"), "{summary}");
+    assert!(
+        summary.contains("95 % interval of the choice of units") && summary.contains("hottest functions"),
+        "{summary}"
+    );
     let cycles = &result["statistics"]["run"]["cycles"];
     let [low, value, high] =
         [&cycles["interval"][0], &cycles["value"], &cycles["interval"][1]].map(|end| end.as_f64().unwrap());
     assert!(low < value && value < high, "{cycles}");
+    assert_eq!(result["sampling"]["interval"], "95 % interval of the choice of units");
     assert_eq!(result["manifest"]["sampling"], "every=50000,unit=5000,detail=4000,warm=all");
     let all: u64 =
         result["functions"].as_array().unwrap().iter().map(|f| f["instructions"].as_u64().unwrap()).sum();

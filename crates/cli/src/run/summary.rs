@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use longma_runner::{
     Ending,
-    simulation::{Estimate, FunctionTime, RunResult, SamplingReport, Traffic},
+    simulation::{Estimate, FunctionTime, INTERVAL, RunResult, SamplingReport, Traffic},
     timing::Cause,
 };
 use longma_sim::Value;
@@ -81,7 +81,7 @@ fn sampled(sampling: &SamplingReport, to: &mut String) {
     line!(to, "{:<14}estimated from {} units, {share:.2} % of the instructions", "sample", grouped(*units));
     line!(
         to,
-        "{:<14}{:.4} ± {:.4} ({:.2} %), with 95 % confidence",
+        "{:<14}{:.4} ± {:.4} ({:.2} %), {INTERVAL}",
         "CPI",
         cpi.value,
         half(cpi),

@@ -43,7 +43,7 @@ pub use limits::{Limits, Snapshots};
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{ResultError, RunResult, Summary};
 use sampling::Sampler;
-pub use sampling::{Estimate, MIN_UNITS, SamplingError, SamplingPlan, SamplingReport};
+pub use sampling::{Estimate, INTERVAL, MIN_UNITS, SamplingError, SamplingPlan, SamplingReport};
 pub use timeline::{Timeline, TraceWriter};
 use warming::{Warming, shifted};
 

@@ -4,7 +4,10 @@
 
 use serde::Serialize;
 
-/// An estimate with its 95 % confidence interval.
+/// What the interval of an estimate is.
+pub const INTERVAL: &str = "95 % interval of the choice of units";
+
+/// An estimate with its 95 % interval of the choice of units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The estimate.
@@ -21,6 +24,11 @@ impl Estimate {
         Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
     }
 
+    /// The interval, widened to contain `count`, to which the value was rounded.
+    pub fn around_count(&self, count: u64) -> [f64; 2] {
+        [self.low.min(count as f64), self.high.max(count as f64)]
+    }
+
     /// Half the length of the interval, relative to the value; 0 if the value is 0.
     pub fn relative_error(&self) -> f64 {
         if self.value == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.value.abs() }
@@ -35,16 +43,30 @@ pub struct RatioSums {
     above_squared: f64,
     product: f64,
     below_squared: f64,
+    /// The units whose quantity below the line is not 0.
+    units: u64,
 }
 
 impl RatioSums {
     /// Adds a unit.
     pub fn add(&mut self, above: f64, below: f64) {
+        self.units += u64::from(below != 0.0);
         self.above += above;
         self.below += below;
         self.above_squared += above * above;
         self.product += above * below;
         self.below_squared += below * below;
+    }
+
+    /// These sums over the units of `all`, which has the same quantity below the line. Units that were not added have a 0
+    /// above the line.
+    pub fn over(self, all: &Self) -> Self {
+        Self { below: all.below, below_squared: all.below_squared, units: all.units, ..self }
+    }
+
+    /// The units whose quantity below the line is not 0.
+    pub fn units(&self) -> u64 {
+        self.units
     }
 
     /// The sum of the quantity above the line.

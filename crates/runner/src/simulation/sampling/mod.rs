@@ -12,7 +12,7 @@ mod sampler;
 
 use longma_sim::StatisticsError;
 
-pub use estimate::Estimate;
+pub use estimate::{Estimate, INTERVAL};
 pub(super) use estimate::RatioSums;
 pub use plan::{MIN_UNITS, SamplingPlan};
 pub use report::SamplingReport;

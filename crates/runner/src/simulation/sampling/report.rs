@@ -3,7 +3,7 @@
 use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
 use serde::Serialize;
 
-use super::{Estimate, MIN_UNITS, SamplingError, sampler::Sampler};
+use super::{Estimate, INTERVAL, MIN_UNITS, SamplingError, sampler::Sampler};
 use crate::{
     Ending, Report,
     simulation::{FunctionTime, RunResult, Summary, TimingSimulation, functions, result},
@@ -21,6 +21,8 @@ pub struct SamplingReport {
     pub measured_instructions: u64,
     /// The instructions of the whole program: exact.
     pub instructions: u64,
+    /// What the intervals below and those of the statistics are: [`INTERVAL`].
+    pub interval: &'static str,
     /// Cycles per instruction.
     pub cpi: Estimate,
     /// Cycles of the whole program, without idle ones.
@@ -44,6 +46,7 @@ impl SamplingReport {
             units,
             measured_instructions: sampler.sums.cycles.below() as u64,
             instructions,
+            interval: INTERVAL,
             cpi,
             cycles,
             time_s: cycles.times(1.0 / cycles_per_second),
@@ -147,11 +150,13 @@ fn estimated_run(sampling: &SamplingReport) -> Result<Statistics, StatisticsErro
     let mut to = Statistics::default();
     to.count("run.instructions", *instructions, "instructions", "executed by all cores")?;
     let time_ps = time_s.times(1e12);
-    to.count("run.time", time_ps.value.round() as u64, "ps", "simulated time covered by the statistics")?;
-    to.mark_estimate("run.time", [time_ps.low, time_ps.high]);
+    let ps = time_ps.value.round() as u64;
+    to.count("run.time", ps, "ps", "simulated time covered by the statistics")?;
+    to.mark_estimate("run.time", time_ps.around_count(ps));
     to.count("run.cores", 1, "cores", "that executed instructions")?;
-    to.count("run.cycles", cycles.value.round() as u64, "cycles", "of all cores, while not idle")?;
-    to.mark_estimate("run.cycles", [cycles.low, cycles.high]);
+    let count = cycles.value.round() as u64;
+    to.count("run.cycles", count, "cycles", "of all cores, while not idle")?;
+    to.mark_estimate("run.cycles", cycles.around_count(count));
     let about = "of the cores, while not idle";
     to.rate("run.ipc", *instructions as f64, cycles.value, "instructions/cycle", about)?;
     let inverse = |cpi: f64| if cpi > 0.0 { 1.0 / cpi } else { 0.0 };

@@ -8,7 +8,7 @@ use longma_sim::{Cycle, Histogram, Statistics, StatisticsError, Time, Value};
 use longma_timing::{BlockCounts, BranchCounts, Cause};
 use longma_trace::{BlockNumber, Trace};
 
-use super::{Estimate, RatioSums, SamplingError, SamplingPlan};
+use super::{Estimate, MIN_UNITS, RatioSums, SamplingError, SamplingPlan};
 
 /// What happens to the instructions that execute now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,24 +117,29 @@ impl Sums {
         for (name, Summed { values, unit, description }) in &self.statistics {
             let interval = match values {
                 Values::Count(sums) => {
-                    let estimate = sums.estimate(self.units).map(|ratio| ratio.times(instructions));
+                    // Models leave out counts of zero, so that a unit without the counter has none of the events.
+                    let estimate =
+                        sums.over(&self.cycles).estimate(self.units).map(|ratio| ratio.times(instructions));
                     let count = estimate.map_or(0.0, |estimate| estimate.value).round() as u64;
                     to.count(name, count, unit, description)?;
-                    estimate
+                    estimate.map(|estimate| estimate.around_count(count))
                 }
                 Values::Rate(sums) => {
                     let factor = instructions / self.cycles.below().max(1.0);
                     let (above, below) = (sums.above() * factor, sums.below() * factor);
                     to.rate(name, above, below, unit, description)?;
-                    sums.estimate(self.units)
+                    let enough = sums.units() >= MIN_UNITS;
+                    sums.estimate(sums.units())
+                        .filter(|_| enough)
+                        .map(|Estimate { low, high, .. }| [low, high])
                 }
                 Values::Histogram(histogram) => {
                     to.insert(name, Value::Histogram(histogram.clone()), unit, description)?;
                     None
                 }
             };
-            if let Some(Estimate { low, high, .. }) = interval {
-                to.mark_estimate(name, [low, high]);
+            if let Some(interval) = interval {
+                to.mark_estimate(name, interval);
             }
         }
         Ok(())
@@ -329,5 +334,87 @@ mod tests {
         let all = stages(plan, 7, 1, 20_000);
         assert!(all[1..].iter().all(|(stage, _)| *stage == Stage::Measure), "{all:?}");
         assert_eq!(all.len(), 22);
+    }
+
+    const INSTRUCTIONS: u64 = 10_000;
+
+    fn unit(statistics: Statistics) -> Unit {
+        Unit {
+            instructions: INSTRUCTIONS,
+            cycles: 5000.0,
+            statistics,
+            stack: [0.0; Cause::ALL.len()],
+            branches: BranchCounts::default(),
+            traffic: Vec::new(),
+        }
+    }
+
+    /// The statistics of a program of `scale` times the measured instructions, of whose units number `n` has the
+    /// statistics that `measure` adds.
+    fn estimated(units: u64, scale: u64, measure: impl Fn(u64, &mut Statistics)) -> Statistics {
+        let mut sums = Sums::default();
+        for number in 0..units {
+            let mut statistics = Statistics::default();
+            measure(number, &mut statistics);
+            sums.add(&unit(statistics), std::iter::empty());
+        }
+        let mut result = Statistics::default();
+        sums.report(units * INSTRUCTIONS * scale, &mut result).unwrap();
+        result
+    }
+
+    fn count_of(statistics: &Statistics, name: &str) -> u64 {
+        match &statistics.get(name).unwrap().value {
+            Value::Counter(count) => count.value(),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_unit_without_a_counter_counts_as_one_with_zero() {
+        let rare = estimated(100, 10, |number, to| {
+            if number % 50 == 7 {
+                to.count("core0.class.load", 30, "instructions", "loads").unwrap();
+            }
+        });
+        assert_eq!(count_of(&rare, "core0.class.load"), 2 * 30 * 10);
+        let [low, high] = rare.get("core0.class.load").unwrap().interval.unwrap();
+        assert!(low < 300.0 && high > 900.0, "two units of a hundred determine little: {low} to {high}");
+        let zeros = estimated(100, 10, |number, to| {
+            let count = if number % 50 == 7 { 30 } else { 0 };
+            to.count("core0.class.load", count, "instructions", "loads").unwrap();
+        });
+        assert_eq!(rare, zeros, "a missing counter is a zero");
+    }
+
+    #[test]
+    fn an_interval_contains_the_rounded_count() {
+        let result = estimated(40, 1, |_, to| {
+            to.count("core0.class.load", 7, "instructions", "loads").unwrap();
+        });
+        let odd = estimated(31, 7, |number, to| {
+            to.count("core0.class.load", 3 + number % 2, "instructions", "loads").unwrap();
+        });
+        for statistics in [result, odd] {
+            let count = count_of(&statistics, "core0.class.load") as f64;
+            let [low, high] = statistics.get("core0.class.load").unwrap().interval.unwrap();
+            assert!((low..=high).contains(&count), "{count} is not in {low} to {high}");
+        }
+        let third = Estimate { value: 109_292.337, low: 109_292.334, high: 109_292.34 };
+        assert_eq!(third.around_count(109_292), [109_292.0, 109_292.34]);
+    }
+
+    #[test]
+    fn a_ratio_that_few_units_have_is_stated_without_an_interval() {
+        let ratio = |units_with: u64| {
+            estimated(100, 10, |number, to| {
+                if number < units_with {
+                    to.rate("core0.l1d.miss_ratio", (number % 3) as f64, 10.0, "", "misses").unwrap();
+                }
+            })
+        };
+        let interval = |statistics: &Statistics| statistics.get("core0.l1d.miss_ratio").unwrap().interval;
+        assert_eq!(interval(&ratio(1)), None);
+        assert!(interval(&ratio(60)).is_some());
     }
 }
