@@ -75,6 +75,10 @@ pub enum Stop {
     Debugger,
 }
 
+/// The maximum of cycles by which a core lags behind while the debugger holds it. It runs through them at once when it is
+/// released, so that short holds, such as steps of other cores, do not change a run.
+const MOST_LAG: u64 = 1_000_000;
+
 /// The cores run until the same cycle, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
@@ -255,6 +259,7 @@ impl Machine {
                 core.begin_turn(&mut frame.state, self.now);
             }
             if self.bus.debug.stays(number) {
+                core.pass_to(turn.end.saturating_sub(MOST_LAG));
                 turn.are_idle = false;
                 continue;
             }

@@ -177,9 +177,9 @@ impl Debug {
         self.update();
     }
 
-    /// Keeps cores without an order from running.
+    /// Keeps cores without an order from running. Without any order all cores run, since nothing would stop the machine.
     pub fn lock(&self) {
-        self.is_locked.set(true);
+        self.is_locked.set(self.cores.iter().any(|core| core.order.borrow().is_some()));
     }
 
     /// Removes everything.

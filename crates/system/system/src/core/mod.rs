@@ -174,6 +174,11 @@ impl Core {
         self.update_lines();
     }
 
+    /// Moves the clock to `cycle`, unless it is later.
+    pub(crate) fn pass_to(&self, cycle: u64) {
+        self.clock.set(self.clock.get().max(cycle));
+    }
+
     /// Whether the core waits, and only its timer, another core or a device can end the wait.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_parked.get() || self.idle.get() && self.pending_interrupt().is_none()

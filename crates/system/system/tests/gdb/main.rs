@@ -236,6 +236,45 @@ fn cores_are_threads_and_a_running_machine_is_interrupted_detached_and_killed() 
     assert_eq!(turn, Turn::Killed);
 }
 
+/// GDB's manual calls a `vCont` without actions an error. Nothing would run, and nothing would stop the machine.
+#[test]
+fn a_resume_without_actions_resumes_all_cores() {
+    for cores in [1, 2] {
+        let (_, turn) = debug(counting(), cores, true, |gdb, _| assert_eq!(gdb.ask("vCont"), "W00"));
+        assert_eq!(turn, Turn::Ran(Stop::PowerOff));
+    }
+}
+
+/// Time passes while a core is held, and the machine would be busy for minutes if the core ran through all of it at once.
+#[test]
+fn a_core_that_was_held_does_not_run_through_the_time_meanwhile() {
+    let body = |code: &mut Code| {
+        code.rri(Op::AddiD, A0, A0, 1).rri(Op::B, 0, 0, -4);
+    };
+    let mut machine = machine(&program(body, vec![]), 2, true);
+    let mut debugger = Debugger::listen("0").expect("a port is free");
+    let place = debugger.place();
+    let (release, released) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let mut gdb = Client::connect(&place);
+        // The second core has not started, and the first is held.
+        gdb.send("vCont;c:2");
+        released.recv().expect("the machine runs");
+        assert!(gdb.interrupt().starts_with("T02"));
+        gdb.send("vCont;c");
+        released.recv().expect("the first core runs");
+    });
+    while debugger.run(&mut machine, 1_000_000_000) != Turn::Ran(Stop::Limit) {}
+    assert_eq!(machine.state().r(4), 0, "the first core is held");
+    release.send(()).expect("the debugger waits");
+    while machine.state().r(4) == 0 {
+        debugger.run(&mut machine, 2000);
+    }
+    assert!(machine.state().r(4) < 2_000_000, "{}", machine.state().r(4));
+    release.send(()).expect("the debugger waits");
+    client.join().expect("the debugger sees what it expects");
+}
+
 #[test]
 fn a_unix_socket_is_removed_at_the_end_and_other_places_are_refused() {
     let folder = tempfile::tempdir().expect("the host has a temporary folder");
