@@ -154,8 +154,12 @@ mod tests {
     #[test]
     fn only_known_networks_and_options_are_accepted() {
         assert!(Network::open("none").expect("it is known").is_none());
-        assert!(Network::open("user,loopback,forward=tcp:127.0.0.1:0-:22").expect("it is known").is_some());
-        for text in ["", "none,loopback", "user,", "user,forward=udp:1-2", "tap=", "tap=a,b", "bridge"] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let forward = format!("user,loopback,forward=tcp:{}-:22", free.expect("a port is free"));
+        assert!(Network::open(&forward).expect("it is known").is_some());
+        let ports = ["user,forward=tcp:127.0.0.1:0-:22", "user,forward=tcp:127.0.0.1:2222-:0"];
+        let others = ["", "none,loopback", "user,", "user,forward=udp:1-2", "tap=", "tap=a,b", "bridge"];
+        for text in others.into_iter().chain(ports) {
             let error = Network::open(text).expect_err("it is unknown");
             assert!(error.to_string().contains("give none, user"), "{text}: {error}");
         }

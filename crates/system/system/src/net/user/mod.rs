@@ -54,12 +54,13 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Parses `tcp:ADDRESS:PORT-:PORT`, in which 10.0.2.15 may precede the guest's port.
+    /// Parses `tcp:ADDRESS:PORT-:PORT`, in which 10.0.2.15 may precede the guest's port. No port is 0.
     pub fn parse(text: &str) -> Option<Self> {
         let (host, guest) = text.strip_prefix("tcp:")?.split_once('-')?;
         let (address, port) = guest.split_once(':')?;
         let is_guest = address.is_empty() || address.parse() == Ok(GUEST);
-        Some(Self { host: host.parse().ok()?, port: port.parse().ok().filter(|_| is_guest)? })
+        let host = host.parse().ok().filter(|host: &SocketAddr| host.port() != 0)?;
+        Some(Self { host, port: port.parse().ok().filter(|port| is_guest && *port != 0)? })
     }
 }
 
