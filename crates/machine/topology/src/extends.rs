@@ -2,7 +2,7 @@
 //! merged with those of the other machine, key by key, and any other value of a key replaces the other machine's.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -47,12 +47,17 @@ pub(crate) fn read_extended<T>(
 
 /// The texts of the file and of the machines that it extends, in this order; `None` after recording a problem.
 fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>> {
-    let (mut file, mut texts) = (file.to_string(), vec![text.to_string()]);
+    let (mut files, mut texts) = (vec![file.to_string()], vec![text.to_string()]);
     // The position of the last text in the whole.
     let mut at = 0;
     while let Some(last) = texts.last().filter(|text| text.contains(KEY)) {
-        let Some((name, span)) = base_of(last, problems)? else { break };
+        let Some(Base { name, span, is_named }) = base_of(last, problems)? else { break };
         let span = at + span.start..at + span.end;
+        if !is_named {
+            let message = "a machine that extends another one needs a `name` of its own".into();
+            let help = "add `name = \"...\"`, by which its results are told from those of the other".into();
+            problems.error(span.clone(), message, "this file has no `name`", help);
+        }
         if texts.len() == MAX_CHAIN {
             let help = "state the keys in one file".into();
             problems.error(
@@ -64,9 +69,15 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
             return None;
         }
         at += last.len() + 1;
-        match files::text(&beside(&file, &name)) {
+        let file = files.last().map_or("", String::as_str);
+        match files::text(&beside(file, &name)) {
             Ok((opened, text)) => {
-                file = opened;
+                if let Some(message) = cycle(&files, &opened) {
+                    let help = "extend a machine that does not extend this one".into();
+                    problems.error(span, message, "this machine", help);
+                    return None;
+                }
+                files.push(opened);
                 texts.push(text);
             }
             Err(error) => {
@@ -79,14 +90,37 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
     Some(texts)
 }
 
-/// The machine that `text` extends, and the position of its name. The outer `None` means that a problem was recorded.
-fn base_of(text: &str, problems: &mut Problems) -> Option<Option<(String, Range<usize>)>> {
+/// What is wrong if one of `files`, each of which extends the next, extends `next`; `None` if `next` is not among them.
+fn cycle(files: &[String], next: &str) -> Option<String> {
+    let real = |file: &str| std::fs::canonicalize(file).unwrap_or_else(|_| PathBuf::from(file));
+    let next = real(next);
+    let first = files.iter().position(|file| real(file) == next)?;
+    let members = &files[first..];
+    Some(match members {
+        [own] => format!("{own} extends itself"),
+        _ => format!("{} extend one another in a cycle", members.join(", ")),
+    })
+}
+
+/// The machine that a file extends.
+struct Base {
+    name: String,
+    /// The position of its name.
+    span: Range<usize>,
+    /// Whether the file has a name of its own.
+    is_named: bool,
+}
+
+/// The machine that `text` extends. The outer `None` means that a problem was recorded.
+fn base_of(text: &str, problems: &mut Problems) -> Option<Option<Base>> {
     let (table, _) = DeTable::parse_recoverable(text);
-    let Some((_, node)) = table.get_ref().iter().find(|(key, _)| key.get_ref() == KEY) else {
-        return Some(None);
-    };
+    let find = |wanted: &str| table.get_ref().iter().find(|(key, _)| key.get_ref() == wanted);
+    let Some((_, node)) = find(KEY) else { return Some(None) };
     match node.get_ref() {
-        DeValue::String(name) => Some(Some((name.to_string(), node.span()))),
+        DeValue::String(name) => {
+            let is_named = find("name").is_some();
+            Some(Some(Base { name: name.to_string(), span: node.span(), is_named }))
+        }
         _ => problems.wrong_type(node, "the name or the path of a machine"),
     }
 }
@@ -143,9 +177,40 @@ mod tests {
         write("smaller.toml", "extends = \"./small.toml\"\nname = \"smaller\"\n[caches.l2]\nways = 4\n");
         let machine = Machine::open(folder.path().join("smaller.toml").to_str().unwrap()).unwrap();
         assert_eq!((machine.caches["l2"].size.bytes(), machine.name.as_str()), (128 << 10, "smaller"));
-        write("self.toml", "extends = \"./self.toml\"\nname = \"self\"\n");
-        let error = Machine::open(folder.path().join("self.toml").to_str().unwrap()).unwrap_err();
+        for number in 0..9 {
+            let text = format!("extends = \"./{}.toml\"\nname = \"m{number}\"\n", number + 1);
+            write(&format!("{number}.toml"), &text);
+        }
+        let error = Machine::open(folder.path().join("0.toml").to_str().unwrap()).unwrap_err();
         assert!(format!("{error:?}").contains("more than 8 machines"), "{error:?}");
+    }
+
+    #[test]
+    fn a_cycle_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, base: &str| {
+            let text = format!("extends = \"./{base}.toml\"\nname = \"{name}\"\n");
+            std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+        };
+        write("self", "self");
+        write("first", "second");
+        write("second", "first");
+        for (file, expected) in
+            [("self.toml", "self.toml extends itself"), ("first.toml", "second.toml extend one another")]
+        {
+            let error = Machine::open(folder.path().join(file).to_str().unwrap()).unwrap_err();
+            assert!(format!("{error:?}").contains(expected), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_extends_another_has_a_name_of_its_own() {
+        let text = "title = \"small\"\nextends = \"loongson-3a5000\"\n[caches.l2]\nsize = \"128 KiB\"\n";
+        let checked = check("small.toml", text);
+        let located = checked.report.located();
+        assert!(checked.machine.is_none());
+        assert_eq!((located.len(), located[0].line), (1, 2), "{}", checked.report.render(100, false));
+        assert!(located[0].message.contains("`name` of its own"), "{}", located[0].message);
     }
 
     #[test]
