@@ -106,6 +106,15 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
     }
     let mut root = toml::Value::try_from(machine.parts()).map_err(|error| error.to_string())?;
     for (path, setting) in edits {
+        match path.as_str() {
+            "name" => return Err("`name` cannot be set: a changed machine gets a name of its own".into()),
+            "extends" => {
+                return Err(
+                    "`extends` is only for files: change the keys of the other machine instead".into()
+                );
+            }
+            _ => {}
+        }
         let value = toml::Value::try_from(setting).map_err(|error| error.to_string())?;
         set(&mut root, path, value)?;
     }
@@ -188,6 +197,10 @@ mod tests {
         assert!(message.contains("many"), "{message}");
         assert!("caches.l2.size".parse::<MachineEdit>().unwrap_err().contains("KEY=VALUE"));
         assert!("=3".parse::<MachineEdit>().is_err());
+        let message = opened(&["name=mine"]).unwrap_err();
+        assert!(message.contains("`name`") && message.contains("name of its own"), "{message}");
+        let message = opened(&["extends=hygon-8node"]).unwrap_err();
+        assert!(message.contains("`extends`") && message.contains("of the other machine"), "{message}");
     }
 
     #[test]
