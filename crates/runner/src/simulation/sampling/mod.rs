@@ -12,8 +12,8 @@ mod sampler;
 
 use longma_sim::StatisticsError;
 
-pub use estimate::{Estimate, INTERVAL};
 pub(super) use estimate::RatioSums;
+pub use estimate::{Estimate, INTERVAL};
 pub use plan::{MIN_UNITS, SamplingPlan};
 pub use report::SamplingReport;
 pub(super) use sampler::{Sampler, Stage};
