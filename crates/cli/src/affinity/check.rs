@@ -7,7 +7,7 @@ use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
-use longma_affinity::preflight::{Finding, Weight, check, check_recorded};
+use longma_affinity::preflight::{Finding, Weight, check};
 use longma_affinity::setting::Interface;
 use serde_json::json;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let chosen = chosen(host, arguments.interface.as_ref());
     let name = chosen.as_ref().ok();
     let findings = if let Some(recording) = &recording {
-        check_recorded(recording, name)
+        recording.check(name)
     } else if arguments.root.is_some() {
         check(host, name, None)
     } else {

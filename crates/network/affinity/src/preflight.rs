@@ -10,7 +10,6 @@ use crate::counters::{CpuShares, Hardware, Reading};
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::interface::{self, Nic};
-use crate::recording::Recording;
 use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
 use longma_cpu_set::CpuSet;
@@ -111,16 +110,6 @@ pub fn check(
                 ),
             ),
         }
-    }
-    findings.0
-}
-
-/// Checks a recorded host like [`check`], with the load that was observed when it was recorded.
-pub fn check_recorded(recording: &Recording, interface: Option<&Interface>) -> Vec<Finding> {
-    let mut findings = Findings(check(recording, interface, None));
-    let cpus = recording.observation().cpus;
-    if !cpus.is_empty() {
-        load_of(&cpus, &mut findings);
     }
     findings.0
 }
@@ -275,10 +264,12 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
         let advice = "mount proc on /proc: without it the sweep cannot detect other load or count costs";
         return findings.bad("other load", Weight::Disturbs, "unknown: /proc/stat is not readable", advice);
     }
-    load_of(&counts.cpus, findings);
+    findings.0.extend(load_of(&counts.cpus));
 }
 
-fn load_of(cpus: &BTreeMap<u32, CpuShares>, findings: &mut Findings) {
+/// What the shares of the CPUs' time say of other load.
+pub(crate) fn load_of(cpus: &BTreeMap<u32, CpuShares>) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
     let count = cpus.len().max(1) as f64;
     let busy = cpus.values().map(|shares| shares.busy()).sum::<f64>() / count;
     let steal = cpus.values().map(|shares| shares.steal).sum::<f64>() / count;
@@ -303,6 +294,7 @@ fn load_of(cpus: &BTreeMap<u32, CpuShares>, findings: &mut Findings) {
             advice,
         );
     }
+    findings.0
 }
 
 fn counters(host: &dyn Host, findings: &mut Findings) {

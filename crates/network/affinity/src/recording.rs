@@ -17,6 +17,7 @@ pub use replay::dry_run;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::identity::Identity;
+use crate::preflight::{self, Finding};
 use crate::rss_table::RssTable;
 use crate::setting::Interface;
 use crate::sockets::Socket;
@@ -79,6 +80,16 @@ impl Recording {
     /// The recorded flows, threads and queues.
     pub fn observation(&self) -> Observation {
         Observation { places: self.facts.places.clone(), ..self.facts.observation.clone() }
+    }
+
+    /// Checks the host like [`preflight::check`], with the load that was observed when it was recorded.
+    pub fn check(&self, interface: Option<&Interface>) -> Vec<Finding> {
+        let mut findings = preflight::check(self, interface, None);
+        let cpus = &self.facts.observation.cpus;
+        if !cpus.is_empty() {
+            findings.extend(preflight::load_of(cpus));
+        }
+        findings
     }
 }
 

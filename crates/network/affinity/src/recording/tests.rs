@@ -138,7 +138,7 @@ fn the_load_of_a_recorded_host_disturbs_a_sweep_there() {
         let shares = CpuShares { user, idle: 1.0 - user, ..CpuShares::default() };
         recording.facts.observation.cpus = (0..8).map(|cpu| (cpu, shares)).collect();
         let recording = opened(&bytes(&recording)).unwrap();
-        let findings = preflight::check_recorded(&recording, None);
+        let findings = recording.check(None);
         findings.into_iter().find(|finding| finding.subject == "other load").unwrap()
     };
     assert_eq!(of(0.0).weight, preflight::Weight::Good);
