@@ -225,7 +225,7 @@ def full_database(longma, server, folder):
                     while file.write(b"x" * size):
                         pass
             # Space for some requests, or parts of them.
-            file.truncate(file.tell() - (200 << 10))
+            file.truncate(file.tell() - (100 << 10))
         access = json.loads((service.state / "client.json").read_text())
 
         def request(name):
