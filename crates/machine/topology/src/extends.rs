@@ -55,7 +55,7 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
         let span = at + span.start..at + span.end;
         if !is_named {
             let message = "a machine that extends another one needs a `name` of its own".into();
-            let help = "add `name = \"...\"`, by which its results are told from those of the other".into();
+            let help = "add `name = \"...\"`, which keeps its results apart from those of the other".into();
             problems.error(span.clone(), message, "this file has no `name`", help);
         }
         if texts.len() == MAX_CHAIN {

@@ -341,7 +341,7 @@ fn connections_are_encrypted_with_a_certificate() {
     let reply = [&b"$1048576\r\n"[..], &value, b"\r\n"].concat();
     expect(&encoded(&["GET", "k"]).repeat(5), &reply.repeat(5));
 
-    // A client without TLS is told nothing, and one that is silent is disconnected.
+    // A client without TLS gets no reply, and a silent client is disconnected.
     let mut plain = TcpStream::connect(server.address).unwrap();
     plain.write_all(&encoded(&["GET", "k"])).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
