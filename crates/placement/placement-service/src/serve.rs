@@ -21,6 +21,8 @@ use tokio::net::TcpListener;
 const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval at which old records are deleted.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
+/// Longest wait for the hosts of this process before the service answers.
+const FIRST_REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which silent agents are detected.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -271,6 +273,7 @@ async fn run(
     let looking = tokio::spawn(watch_store(state.clone()));
     let pruning = options.retention.map(|retention| tokio::spawn(prune(state.clone(), retention)));
     let signals = tokio::spawn(until_signalled(state.clone()));
+    hosts_reported(&state, agents.len()).await;
     ready(&access.url, &data_dir.folder);
     let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
@@ -284,6 +287,20 @@ async fn run(
         (options.log)("an agent panicked");
     }
     Ok(())
+}
+
+/// Waits until this many hosts have reported, so that the first request finds them; at most [`FIRST_REPORT_TIMEOUT`].
+async fn hosts_reported(state: &ServiceState, hosts: usize) {
+    let mut stopping = state.stopping.subscribe();
+    let reported = async {
+        while state.reported_hosts() < hosts {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(FIRST_REPORT_TIMEOUT, reported) => {}
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
 }
 
 /// Starts the shutdown on a signal.

@@ -128,6 +128,11 @@ impl ServiceState {
         look(hosts.get_mut(name).expect("it was inserted above"))
     }
 
+    /// Number of hosts whose agents have reported to this service.
+    pub fn reported_hosts(&self) -> usize {
+        self.hosts.lock().ignore_poison().values().filter(|h| h.last_report.is_some()).count()
+    }
+
     /// Returns whether a host's agent reports to this service. Only then can it receive orders.
     pub fn is_connected(&self, host: &str) -> bool {
         self.host(host, |h| h.last_report.is_some_and(|at| at.elapsed() < SILENCE_TIMEOUT))
