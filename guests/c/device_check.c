@@ -1,7 +1,7 @@
 // Tests devices with invalid use by the program, the wire or another process: an Ethernet MAC with oversized frames,
 // malformed descriptors and a full ring; devices after a fork and at a checkpoint.
 // Each must be dropped or rejected and counted, and no byte outside the buffers may change.
-// Arguments: none | mac (DEVICE, ROUNDS, SEED, KIB of its receive FIFO: 16) | fork | save (open | closed). `mac` wants a wire that leads back: --wire eth0,loop.
+// Arguments: none | mac (DEVICE, ROUNDS, SEED, KIB of its receive FIFO: 16) | fork | save (open | closed). `mac` needs a loopback wire: --wire eth0,loop.
 #include "../include/idma.h"
 #include "../include/longma.h"
 #include "../include/mac.h"
@@ -162,8 +162,8 @@ static void bad_to_send(unsigned char *hole) {
     kind = "bad to send";
     static const struct { uint32_t control, error; int in_hole; } bad[] = {
         {MAC_SEND_FIRST | MAC_SEND_LAST, MALFORMED, 0},                    // no bytes
-        {100 | MAC_SEND_LAST, MALFORMED, 0},                               // no beginning
-        {13 | MAC_SEND_FIRST | MAC_SEND_LAST, MALFORMED, 0},               // no whole header
+        {100 | MAC_SEND_LAST, MALFORMED, 0},                               // no FIRST flag
+        {13 | MAC_SEND_FIRST | MAC_SEND_LAST, MALFORMED, 0},               // shorter than an Ethernet header
         {LONGEST - 3 | MAC_SEND_FIRST | MAC_SEND_LAST, TOO_LONG, 0},
         {100 | MAC_SEND_FIRST | MAC_SEND_LAST, BUS, 1},
     };

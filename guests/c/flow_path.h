@@ -26,7 +26,7 @@ static struct nic {
     const char *name;
     struct sender {
         _Alignas(64) atomic_uint next;
-        atomic_uint last_core;   // that has sent by it, and one more
+        atomic_uint last_core;   // the core that used this ring last, plus 1; 0 if none has
         atomic_ullong taken_over;
         unsigned number;
         struct nic *nic;
@@ -38,7 +38,7 @@ static struct nic {
 // A receive queue: its ring, and its buffers with their metadata.
 static struct queue {
     _Alignas(64) struct mac mac;
-    unsigned number, of_nic;   // among all, and among those of its NIC
+    unsigned number, of_nic;   // index among all queues, index among its NIC's queues
     struct nic *nic;
     uint64_t core;
     struct mac_descriptor *ring;
@@ -56,7 +56,7 @@ static struct queue {
     // Segments held for merging: a list whose first element has the total number of bytes.
     struct sk_buff *held, *held_last;
     uint32_t held_bytes, held_segments;
-    uint64_t raised;   // cores that have been handed segments and were not told yet, a bit each
+    uint64_t raised;   // bit mask of the cores with queued segments that are not yet notified
     _Alignas(64) _Atomic(struct sk_buff *) given_back;
     // The thread that polls it, and whether its interrupts are off for busy polling.
     _Alignas(64) atomic_int polled;
@@ -84,14 +84,14 @@ static struct stream {
     // Read-only fields.
     _Alignas(64) struct nic *nic;
     struct sender *sender;
-    _Atomic(struct queue *) queue;   // that its segments have come by
-    struct steered *reader_core;     // where its segments are to go if they go to where it is read
-    uint64_t core;                   // of the program that reads
+    _Atomic(struct queue *) queue;   // the receive queue of its last segment
+    struct steered *reader_core;     // with RFS: the steering target, which is its reader's core
+    uint64_t core;                   // the reading program's core
     // The reading program.
     _Alignas(64) uint64_t received, reads, reader_sleeps;
     unsigned char *message;
-    uint64_t counted;          // of what was received, since the rate began to be measured
-    uint32_t room;             // of the socket, once its window is open
+    uint64_t counted;          // "received" at the start of the rate measurement; after its end, the bytes received during it
+    uint32_t room;             // receive buffer of the socket in bytes, once its window is open
     int is_open;
 } streams[MOST_QUEUES];
 

@@ -8,9 +8,9 @@
 
 #include "flow_path.h"
 
-// Headers and checksum of a frame; how far a window may be extended; the fraction of the buffer that counts as growth.
+// Bytes of a frame's headers and checksum; by how many bytes a window may be extended; 1 / GROWN_PART of the buffer counts as growth.
 enum { AROUND_BYTES = HEADER_BYTES + 4, LATER_BYTES = 2000000, GROWN_PART = 8, NAP_US = 50, MOST_SAMPLES = 8 };
-// The time of a sample: two NIC register reads of less than a microsecond each.
+// The most time for a sample: two NIC register reads of less than a microsecond each.
 #define SAMPLE_S 2.5e-6
 
 struct sample {
@@ -21,8 +21,8 @@ struct sample {
 // Progress of all streams with times. The reader that passes a threshold records it.
 static struct {
     _Alignas(64) _Atomic uint64_t received;
-    _Atomic uint64_t settled, end;         // from where on the rate is measured, and until where at least
-    struct sample interest, first, last;   // where the region of interest begins; the window
+    _Atomic uint64_t settled, end;         // stream bytes between which the rate is measured; the window may end later
+    struct sample interest, first, last;   // at the start of the region of interest; at the start and end of the window
     uint64_t counted_of_interest;
     unsigned fills;
     atomic_int is_of_interest, is_counted, is_looking, is_over;
@@ -107,7 +107,7 @@ static int is_window_over(struct stream *stream, uint64_t received) {
     } else {
         int64_t apart = llabs(growth(&all.first, &now));
         if (is_first || apart < llabs(growth(&all.first, &all.last))) all.last = now;
-        // To within a frame: the counters include its headers.
+        // Equal to within one frame with its headers, because the counters include headers.
         ends = apart <= settings.segment + 4 * AROUND_BYTES || received >= atomic_load(&all.end) + LATER_BYTES;
     }
     atomic_store(&all.is_looking, NOBODY);
@@ -124,7 +124,7 @@ static void end_window(const struct sample *last) {
 static void print_rate(void) {
     uint64_t arrived = all.last.arrived - all.first.arrived, read = all.last.read - all.first.read;
     double took = all.last.at - all.first.at;
-    // The steady-state rate exceeds neither.
+    // The steady-state rate is at most the arrival rate and at most the read rate.
     double sustained = (double)(arrived < read ? arrived : read);
     fprintf(stderr, "%.6f Gb/s\n%llu bytes arrived and %llu were read in %.0f ns\n", took > 0 ? sustained * 8e-9 / took : 0,
             (unsigned long long)arrived, (unsigned long long)read, took * 1e9);

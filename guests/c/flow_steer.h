@@ -7,9 +7,9 @@
 
 #include "flow_path.h"
 
-// Maximum of segments queued for a core (net.core.netdev_max_backlog) and taken from a queue at once (net.core.dev_weight).
+// Maximum number of segments queued for a core (net.core.netdev_max_backlog) and dequeued at once (net.core.dev_weight).
 enum { MOST_STEERED = 64, MOST_WAITING = 1024, WEIGHT = 64 };
-// The calling thread does the kernel's deferred work: it has priority on its core.
+// The ioctl that gives the calling thread, which does the kernel's deferred work, priority on its core.
 enum { GO_FIRST = 0x4c03 };
 
 // A core that receives steered segments; each queue has one producer at a time.
@@ -21,9 +21,9 @@ static struct steered {
         _Alignas(64) atomic_uint pushed;
         _Alignas(64) atomic_uint popped;
         struct sk_buff *waiting[MOST_WAITING];
-    } *from;   // a queue each
+    } *from;   // one FIFO per receive queue
 } steered[MOST_STEERED];
-static uint32_t steered_cores, steering_cores;   // all of them, of which the first are chosen by a hash
+static uint32_t steered_cores, steering_cores;   // all targets; the first steering_cores are RPS targets, chosen by hash
 
 // The core that must process a frame: its reader's, or one selected by its hash; otherwise the current one.
 static inline struct steered *core_for(const struct sk_buff *b) {

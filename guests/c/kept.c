@@ -32,7 +32,7 @@ enum { PAGES = 1 << 16 };
 static void say(const char *what, long value) { printf("%s: %ld\n", what, value); }
 static int fresh(const char *name) { return open(name, O_RDWR | O_CREAT | O_TRUNC, 0600); }
 
-// --- what is kept ---
+// --- State that a checkpoint keeps ---
 
 static char *private_memory, *shared_memory, *read_only;
 static void memory_before(void) {
@@ -251,7 +251,7 @@ static const struct { void (*before)(void), (*after)(void); } kept[] = {
     {limits_before, limits_after},
 };
 
-// --- what is refused, by name ---
+// --- State that a checkpoint rejects, by name ---
 
 static void views(void) {
     char *first = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

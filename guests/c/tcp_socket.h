@@ -32,9 +32,9 @@ struct sk_buff {
     unsigned char *data;     // the segment's data
     uint32_t length;         // of the frame, later of the data
     uint32_t sequence;
-    uint32_t taken;          // by the application
+    uint32_t taken;          // bytes that the application has read
     uint8_t flags;
-    uint8_t queue;           // that it belongs to, where there are several
+    uint8_t queue;           // its receive queue, if there are several
     struct sk_buff *pieces;  // further buffers of a large frame, with nothing but data
     uint8_t padding[16];
 };
@@ -49,13 +49,13 @@ struct socket_counters {
 
 struct socket {
     enum state state;
-    uint32_t next, sent, edge;       // next expected, our own number, right edge of the window that we told
-    uint32_t room;                   // of the receive buffer, bytes
-    uint32_t queued;                 // bytes that the application has not taken
+    uint32_t next, sent, edge;       // next expected sequence number, our next sequence number, right edge of the advertised window
+    uint32_t room;                   // size of the receive buffer in bytes
+    uint32_t queued;                 // bytes that the application has not read
     uint32_t unacknowledged;         // segments
     int push, finished, scaled;
-    int summed;                      // checksums are ours to add up
-    int gathers;                     // more of what came together is to come: it is acknowledged together
+    int summed;                      // 1 if the software computes the checksums, 0 if the NIC does
+    int gathers;                     // 1 while more segments of a batch follow: one acknowledgement follows the last one
     struct sk_buff *first, *last;    // in order
     struct sk_buff *early, *latest;  // beyond a gap, by sequence number; the last of them, if there is any
     uint64_t peer_station;           // as on the wire

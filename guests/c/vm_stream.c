@@ -1,6 +1,6 @@
 // The four loops of STREAM (McCalpin 1995) in a virtual machine that the host may migrate: each virtual CPU touches its part of the arrays
 // on its first CPU (step 0 of `vcpus`), and all loops run on its second (step 1).
-// Used by the placement experiments, for memory left on the old node. Values stay whole numbers below 2^53.
+// Used by the placement experiments to measure memory that stays on the old node. Values stay whole numbers below 2^53.
 // Arguments: ELEMENTS (default 200000), VCPUS (default 4). Rates go to stderr.
 #include "../include/longma.h"
 #include "vcpu.h"
