@@ -17,7 +17,7 @@ TOLERANCE = 0.05
 TIMING = ROOT / "crates/model/timing/src"
 AUDITED = "loongson-3a5000"
 # One-way latency between two cores of a 3A5000HV at 2.5 GHz: mean of its six pairs (nviennot/core-to-core-latency, results).
-HANDED_OVER_NS = 39.5
+TRANSFER_NS = 39.5
 # Registers used in addition to those of `microprograms`.
 VALUE, SUM, STATE, BIT = 5, 6, 7, 8
 
@@ -288,7 +288,7 @@ def contention(audit):
     seen = re.search(r"there and back: ([\d.]+) ns", run.errors)
     measured = float(seen[1]) / 2 if seen and not run.problem else None
     note = "one way, by the guest contention; what was measured is another program, of compare-and-swap"
-    yield audit.check("a word handed to another core", "ns", HANDED_OVER_NS, measured, note, 0.15)
+    yield audit.check("a word handed to another core", "ns", TRANSFER_NS, measured, note, 0.15)
 
 
 AUDIT = {
@@ -305,7 +305,7 @@ AUDIT = {
 }
 
 
-def audited(options, parts, only):
+def run_audit(options, parts, only):
     """Runs these parts of the audit on a machine."""
     core = next(iter(parts["cores"].values()))
     with tempfile.TemporaryDirectory() as folder:

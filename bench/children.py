@@ -110,7 +110,7 @@ def number(value, form=".3f"):
     return format(value, form) if value is not None else "-"
 
 
-def lined_up(heads, lines, markdown=False, left=(0,)):
+def align_table(heads, lines, markdown=False, left=(0,)):
     """A table as aligned text or Markdown; the columns in `left` are left-aligned."""
     if markdown:
         return "\n".join("| " + " | ".join(line) + " |" for line in [heads, ["---"] * len(heads), *lines])
