@@ -42,7 +42,7 @@ class Block:
     def where(self):
         return f"{self.chapter.relative_to(ROOT)}:{self.line}"
 
-    def reader(self):
+    def typed_lines(self):
         """The lines as a reader would type them."""
         left_out = [word.strip() for word in self.notes.get("without", "").partition(":")[0].split(",") if word.strip()]
         names = dict(pair.split("=", 1) for pair in self.notes.get("with", "").split())
@@ -114,7 +114,7 @@ class Clone:
 def console(clone, block):
     """Runs a console block; returns the differences from the expected output."""
     expected, commands = "\n".join(block.lines) + "\n", []
-    for line in block.reader():
+    for line in block.typed_lines():
         if line.startswith("$ "):
             commands.append(line[2:])
     got = ""
@@ -123,12 +123,12 @@ def console(clone, block):
         printed, _ = clone.run(["bash", "-c", f"TIMEFORMAT='real %3R s'\n{command}"], "")
         printed = re.sub(r"^bash: line \d+: +\d+ ([A-Z][a-z/ ]+?)(?: +\(core dumped\))? {2,}.*$", r"\1", printed, flags=re.M)
         got += f"$ {command}\n{printed}"
-    if plain(got, block) != plain(expected, block):
+    if normalize(got, block) != normalize(expected, block):
         return f"expected:\n{expected}printed:\n{got}"
     return ""
 
 
-def plain(text, block):
+def normalize(text, block):
     """Normalizes text for the comparison."""
     if "numbers differ" in block.notes:
         text = re.sub(r" *\d[\d .,e+-]*\d|\d", "#", re.sub(r"0x[0-9a-f]+", "hex", text))
@@ -140,13 +140,13 @@ def plain(text, block):
 
 
 def shell(clone, block):
-    printed, status = clone.run(["bash", "-e", "-o", "pipefail", "-c", "\n".join(block.reader())], "")
+    printed, status = clone.run(["bash", "-e", "-o", "pipefail", "-c", "\n".join(block.typed_lines())], "")
     return f"ends with {status}:\n{printed[-3000:]}" if status else ""
 
 
 def python(clone, blocks_before, block):
     """The block appended to the previous ones, whose names it may use."""
-    lines = [line for earlier in [*blocks_before, block] for line in earlier.reader()]
+    lines = [line for earlier in [*blocks_before, block] for line in earlier.typed_lines()]
     body = "\n".join("    " + line for line in lines)
     printed, status = clone.run([clone.python, "-c", f"if __name__ == '__main__':\n{body}\n"], "")
     return f"ends with {status}:\n{printed[-3000:]}" if status else ""
@@ -168,7 +168,7 @@ def chapter_runs(chapter, options):
             yield block, wrong, time.monotonic() - begin
 
 
-def unfit(chapter):
+def fence_problems(chapter):
     """Problems with the fences of a chapter."""
     for block in blocks(chapter):
         if not block.kind:
@@ -186,18 +186,18 @@ def main():
     parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
     options = parser.parse_args()
     options.longma = options.longma.resolve()
-    good = bad = 0
+    passed = failed = 0
     for chapter in CHAPTERS:
         if options.only not in str(chapter.relative_to(ROOT)):
             continue
-        for wrong in unfit(chapter):
+        for wrong in fence_problems(chapter):
             print(wrong)
-            bad += 1
+            failed += 1
         for block, wrong, seconds in chapter_runs(chapter, options):
             print(f"{block.where()}: {wrong or 'as expected'} ({seconds:.1f} s)", flush=True)
-            good, bad = good + (not wrong), bad + bool(wrong)
-    print(f"book: {good} passed, {bad} failed")
-    sys.exit(1 if bad else 0)
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+    print(f"book: {passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

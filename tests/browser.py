@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 # Runs in the page after loading and stores its findings in the document, which Chromium then prints.
-LOOK = """
+INSPECTION_SCRIPT = """
 <script>
 addEventListener("load", () => {
   const charts = [...document.querySelectorAll("figure.chart")].map((figure) => {
@@ -68,11 +68,11 @@ def chromium():
     sys.exit("browser: needs Chromium: install the package chromium")
 
 
-def look(page, theme, width, screenshot):
+def inspect_page(page, theme, width, screenshot):
     """Loads the page with a theme and a window width; returns the findings."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder, "page.html")
-        copy.write_text(page.replace('<html lang="en">', f'<html lang="en" data-theme="{theme}">').replace("</body>", LOOK + "</body>"))
+        copy.write_text(page.replace('<html lang="en">', f'<html lang="en" data-theme="{theme}">').replace("</body>", INSPECTION_SCRIPT + "</body>"))
         command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile",
                    f"--window-size={width},2400", "--proxy-server=127.0.0.1:9"]
         run = lambda *more: subprocess.run([*command, *more, copy.as_uri()], capture_output=True, text=True, timeout=180)
@@ -94,7 +94,7 @@ def main():
     page = arguments.report.read_text()
     passed, wrong, papers = 0, [], set()
     for theme, width in (("light", 1400), ("dark", 1400), ("light", 800), ("light", 390)):
-        seen = look(page, theme, width, arguments.screenshot)
+        seen = inspect_page(page, theme, width, arguments.screenshot)
         papers.add(seen["paper"])
         if not seen["charts"]:
             wrong.append(f"{theme}: there is no chart")

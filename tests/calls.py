@@ -49,7 +49,7 @@ def compile_all(names, builder):
             builder.run([*zig, "cc", *target, *FLAGS, "-o", output, SOURCES / f"{name}.c"], env=builder.zig_environment())
 
 
-def ended(command, timeout_s):
+def run_to_end(command, timeout_s):
     """The status and output of a command; None if it exceeded the time limit."""
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
@@ -87,14 +87,14 @@ def main():
         sys.exit(str(error))
     passed = failed = 0
     for name in names:
-        expected = ended([BUILT / "native" / name], options.timeout)
+        expected = run_to_end([BUILT / "native" / name], options.timeout)
         if expected is None or expected[0] != 0 or not expected[1]:
             sys.exit(f"calls: {name} does not run natively: {expected and expected[0]} {expected and expected[2]}")
         for level in levels_of(name):
             if options.level not in (None, level):
                 continue
             command = [*shlex.split(options.emulator), *LEVELS[level], BUILT / "loongarch" / name]
-            wrong = difference(expected, ended(command, options.timeout))
+            wrong = difference(expected, run_to_end(command, options.timeout))
             passed, failed = passed + (not wrong), failed + bool(wrong)
             print(f"{'FAIL' if wrong else 'ok  '} {name}, {level}{': ' + wrong if wrong else ''}", flush=True)
     print(f"calls: {passed} passed, {failed} failed")

@@ -153,14 +153,14 @@ def main():
                 program = compile_guest(builder, zig, name, library, loader, folder)
                 expected = (ROOT / "guests" / "expected" / f"{name}.txt").read_bytes()
                 small = builder.LIST["c"][name]["small"]
-                ways = {
+                modes = {
                     "by its interpreter": [*words, program, *(separator if small else []), *small],
                     "by the loader": [*words, loader, *separator, "--library-path", folder, program, *small],
                 }
-                for way, command in ways.items():
+                for mode, command in modes.items():
                     wrong = verdict(command, expected, options.timeout)
                     passed, failed = passed + (not wrong), failed + bool(wrong)
-                    print(f"{'FAIL' if wrong else 'ok  '} {library} {name}, {way}{': ' + wrong if wrong else ''}", flush=True)
+                    print(f"{'FAIL' if wrong else 'ok  '} {library} {name}, {mode}{': ' + wrong if wrong else ''}", flush=True)
     except (builder.Failure, debian_package.Failure, OSError) as error:
         sys.exit(str(error))
     print(f"dynamic: {passed} passed, {failed} failed")

@@ -154,16 +154,16 @@ ARCHITECTURES = {
     ),
 }
 STEPS = 150
-GIVEN = 0x7EDCBA9876543211
+ARGUMENT_VALUE = 0x7EDCBA9876543211
 
 # x86-64: flags in the manual's order CF PF ZF SF OF, and which instructions leave which of them undefined.
 X86_FLAGS = 0x8C5
 X86_UNDEFINED = {"imul": 0xC4, "mul": 0xC4, "shl": 0x800, "shr": 0x800, "sar": 0x800, "rol": 0x800, "ror": 0x800, "shld": 0x800}
 # On AArch64, only with the suffix s.
-WRITERS = ("add", "sub", "cmp", "cmn", "tst", "test", "and", "or", "xor", "neg", "inc", "dec")
+FLAG_WRITERS = ("add", "sub", "cmp", "cmn", "tst", "test", "and", "or", "xor", "neg", "inc", "dec")
 
 
-def knows(gdb, architecture):
+def supports(gdb, architecture):
     """Whether this gdb supports an architecture."""
     try:
         run = subprocess.run([gdb, "-nx", "-batch", "-ex", f"set architecture {architecture}"], capture_output=True, text=True, timeout=60)
@@ -176,12 +176,12 @@ def find_gdb(architecture):
     """A gdb that supports an architecture; installs one if there is none."""
     own = VENV / "bin" / "gdb"
     for name in ["gdb-multiarch", "gdb", "loongarch64-linux-gnu-gdb", str(own)]:
-        if shutil.which(name) and knows(name, architecture):
+        if shutil.which(name) and supports(name, architecture):
             return name
     print(f"gdb: installing {GDB_PACKAGE} into {VENV.relative_to(ROOT)}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", VENV], check=True, timeout=TIMEOUT_S)
     subprocess.run([VENV / "bin" / "pip", "install", "--quiet", GDB_PACKAGE], check=True, timeout=600)
-    if not knows(str(own), architecture):
+    if not supports(str(own), architecture):
         sys.exit(f"gdb: this needs a gdb that knows {architecture}: install one and give it with --gdb")
     return str(own)
 
@@ -251,14 +251,14 @@ def compare(architecture, emulator, gdb, program):
     # gdb cannot cast flags, and prints pointers as numbers only if they are cast.
     values = ", ".join(f"${name}" if name in ("eflags", "cpsr") else f"(long)${name}" for name in architecture.registers)
     show = ["x/i $pc", f'printf "<<{formats}>>\\n", {values}']
-    start = ["break *mixed", "continue", "delete", f"set var {architecture.argument} = {GIVEN}"]
+    start = ["break *mixed", "continue", "delete", f"set var {architecture.argument} = {ARGUMENT_VALUE}"]
     words = [*start, *(word for _ in range(STEPS) for word in (*show, "stepi")), "finish", "kill"]
     ours, our_result = steps_of(under_longma(emulator, gdb, program, words)[0])
     theirs, their_result = steps_of(without_longma(architecture.other, gdb, program, words))
     if not len(ours) == len(theirs) == STEPS or not all(registers for _, registers in [*ours, *theirs]):
         return f"{len(ours)} steps, and {len(theirs)} without longma, of {STEPS}"
     # Stacks and environments are at different addresses: allow pointers to differ by the initial difference.
-    apart = {(own - other) % 2**64 for own, other in zip(ours[0][1], theirs[0][1])}
+    initial_differences = {(own - other) % 2**64 for own, other in zip(ours[0][1], theirs[0][1])}
     undefined = X86_FLAGS  # Left by earlier code; depends on stack addresses.
     for index, ((name, own), (_, other)) in enumerate(zip(ours, theirs)):
         for register, mine, its in zip(architecture.registers, own, other):
@@ -266,10 +266,10 @@ def compare(architecture, emulator, gdb, program):
                 mine, its = mine & X86_FLAGS & ~undefined, its & X86_FLAGS & ~undefined
             if register == "cpsr":
                 mine, its = (mine >> 28 & 15, its >> 28 & 15) if undefined != X86_FLAGS else (0, 0)
-            if mine != its and (register in ("pc", "rip", "cpsr", "eflags") or (mine - its) % 2**64 not in apart):
+            if mine != its and (register in ("pc", "rip", "cpsr", "eflags") or (mine - its) % 2**64 not in initial_differences):
                 before = ours[index - 1][0] if index else "the beginning"
                 return f"step {index}, behind {before}: {register} is {mine:#x}, and {its:#x} without longma"
-        if name.startswith(WRITERS) and (name not in ("add", "sub", "and") or "eflags" in architecture.registers):
+        if name.startswith(FLAG_WRITERS) and (name not in ("add", "sub", "and") or "eflags" in architecture.registers):
             undefined = 0
         undefined |= next((bits for end, bits in X86_UNDEFINED.items() if name.startswith(end)), 0)
     if our_result is None or our_result != their_result:

@@ -38,7 +38,7 @@ def cases(vectors, translated):
         yield f"misbehave {case}", PREBUILT / "misbehave", [case], expected, signal
 
 
-def telling(stderr):
+def most_informative_line(stderr):
     """The most informative line of an error output: that of a panic, otherwise the last."""
     lines = stderr.decode(errors="replace").strip().splitlines() or [""]
     panic = [at for at, line in enumerate(lines) if "panicked" in line]
@@ -53,7 +53,7 @@ def verdict(emulator, program, arguments, expected, signal, timeout_s):
         return f"took over {timeout_s} s"
     # A signal appears as itself or as a shell reports it.
     if run.returncode not in ((-signal, 128 + signal) if signal else (0,)):
-        return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {telling(run.stderr)}"
+        return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {most_informative_line(run.stderr)}"
     if run.stdout == expected:
         return ""
     got, want = run.stdout.decode(errors="replace").splitlines(), expected.decode().splitlines()

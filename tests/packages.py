@@ -52,7 +52,7 @@ def archives():
     return [*near, "http://deb.debian.org/debian"]
 
 
-def fetched(path, digest, kept):
+def fetch_package(path, digest, kept):
     """A package's bytes, by hash, from the cache or the archive."""
     if kept.exists() and hashlib.sha256(kept.read_bytes()).hexdigest() == digest:
         return kept.read_bytes()
@@ -96,15 +96,15 @@ def unpack(package, folder):
                     files.extract(entry, folder, set_attrs=True, filter="tar")
 
 
-def debian_root(architecture, besides):
+def debian_root(architecture, extra_list):
     """Creates a root folder with all packages of a list."""
-    name = besides or "root"
+    name = extra_list or "root"
     folder, stamp = BUILT / architecture / name, BUILT / architecture / f"{name}.stamp"
-    pins = LIST["debian"][architecture] | (LIST[besides][architecture] if besides else {})
+    pins = LIST["debian"][architecture] | (LIST[extra_list][architecture] if extra_list else {})
     identity = hashlib.sha256(repr(sorted(pins.items())).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == identity:
         return folder
-    packages = [fetched(path, digest, BUILT / "debian" / path.rsplit("/", 1)[-1]) for path, digest in pins.items()]
+    packages = [fetch_package(path, digest, BUILT / "debian" / path.rsplit("/", 1)[-1]) for path, digest in pins.items()]
     shutil.rmtree(folder, ignore_errors=True)
     for part in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "tmp", "etc", "work"]:
         (folder / part).mkdir(parents=True)
@@ -157,12 +157,12 @@ def verdict(command, case, timeout_s):
     return "" if got == want else f"printed {got[:500]!r}, not {want[:500]!r}"
 
 
-def debian_runs(architecture, besides, emulator):
+def debian_runs(architecture, extra_list, emulator):
     """The runs that use these packages, as (title, command, case). Of the translated ones, only the first runs at each level."""
-    root = debian_root(architecture, besides)
-    runs = {name: case for name, case in LIST["run"].items() if case.get("needs", "") == besides}
+    root = debian_root(architecture, extra_list)
+    runs = {name: case for name, case in LIST["run"].items() if case.get("needs", "") == extra_list}
     for number, (name, case) in enumerate(runs.items()):
-        everywhere = architecture == "loong64" or (number == 0 and not besides)
+        everywhere = architecture == "loong64" or (number == 0 and not extra_list)
         for level in case.get("levels", LEVELS) if everywhere else ["translated"]:
             environment = ["--env", "PATH=/usr/bin", "--env", "LC_ALL=C", "--env", "HOME=/", "--env", "TZ=UTC0"]
             command = [*emulator, *LEVELS[level], "--root", root, *environment, f"/usr/bin/{case['program']}", "--", *case["arguments"]]

@@ -18,7 +18,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-LOOK = """JSON.stringify({
+INSPECTION_SCRIPT = """JSON.stringify({
   hosts: document.querySelectorAll(".host").length, nodes: document.querySelectorAll(".node").length,
   own: document.querySelectorAll(".cpus i.own").length, shared: document.querySelectorAll(".cpus i.shared").length,
   vms: [...document.querySelectorAll(".vm")].map((vm) => vm.textContent), said: document.getElementById("said").textContent,
@@ -69,14 +69,14 @@ class Browser:
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=url)
 
-    def look(self):
-        result = self.call("Runtime.evaluate", expression=LOOK)["result"]
+    def inspect(self):
+        result = self.call("Runtime.evaluate", expression=INSPECTION_SCRIPT)["result"]
         return json.loads(result["value"]) if "value" in result else {}
 
     def until(self, what, condition, seconds=60):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            seen = self.look()
+            seen = self.inspect()
             if seen and condition(seen):
                 return seen
             time.sleep(0.2)
@@ -88,7 +88,7 @@ class Browser:
         path.write_bytes(base64.b64decode(taken["data"]))
 
 
-def look_at_tables(seen):
+def check_tables(seen):
     """Checks the tables: hosts with state and last report, tenants with usage and quota, tokens without secrets."""
     hosts, tenants, tokens = (seen["table"][kind] for kind in ("hosts", "tenants", "tokens"))
     assert [row[:2] for row in hosts] == [["h-1", "up"], ["h-2", "up"]] and all(row[2].endswith("s ago") for row in hosts), hosts
@@ -120,7 +120,7 @@ def check(browser, longma, folder, screenshot):
         seen = browser.until("all is drawn", lambda s: s["hosts"] == 2 and len(s["vms"]) == 2)
         assert (seen["nodes"], seen["own"], seen["shared"]) == (16, 6, 4), seen
         assert sorted(seen["vms"]) == ["db", "web"] and not seen["asks"], seen
-        look_at_tables(seen)
+        check_tables(seen)
         assert not any(token in seen["text"] for token in tokens.values()), "a token is shown"
         assert not seen["wide"], f"at {width} pixels something is cut off"
         assert seen["hash"] == "" and seen["outside"] == [], seen

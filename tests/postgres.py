@@ -28,9 +28,9 @@ class CheckFailed(Exception):
     """A failed check."""
 
 
-def must(condition, said):
+def must(condition, message):
     if not condition:
-        raise CheckFailed(said)
+        raise CheckFailed(message)
 
 
 def until(what, condition, seconds=30):
@@ -110,9 +110,9 @@ class Service:
         """Sends an API request; returns status, headers and body."""
         access = json.loads((self.state / "client.json").read_text())
         headers = {"authorization": f"Bearer {access['token']}", "content-type": "application/json"} | ({"idempotency-key": key} if key else {})
-        asked = urllib.request.Request(access["url"] + path, json.dumps(body).encode() if body else None, headers, method=method)
+        request = urllib.request.Request(access["url"] + path, json.dumps(body).encode() if body else None, headers, method=method)
         try:
-            answer = urllib.request.urlopen(asked, timeout=30)
+            answer = urllib.request.urlopen(request, timeout=30)
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
@@ -151,9 +151,9 @@ def two_services(longma, server, folder, kills):
         # Virtual machines on its host run again once its agent, in the same process, is back.
         victim.start()
         for n, process in enumerate(busy):
-            said, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=120)
             if process.returncode == 0:
-                answered[f"v{turn}-{n}"] = json.loads(said)["id"]
+                answered[f"v{turn}-{n}"] = json.loads(output)["id"]
         # Delete half of them, through the service whose agent may not own them.
         for name in [name for name in answered if chance.random() < 0.5]:
             if other.ask("delete", name) is not None:
@@ -188,9 +188,9 @@ def outage(server, both):
         for attempt in range(6):
             for service in both:
                 for method, path, body in (("GET", "/v1/vms", None), ("POST", "/v1/vms", {"name": f"o{turn}", "vcpus": 1, "memory_mib": 16})):
-                    status, headers, said = service.http(method, path, body, f"o{turn}")
-                    must(status == 503, f"{method} without a database, attempt {attempt}: {status}: {said}")
-                    must(headers.get("retry-after", "").isdigit() and "database cannot be reached" in said["title"], f"{headers} {said}")
+                    status, headers, output = service.http(method, path, body, f"o{turn}")
+                    must(status == 503, f"{method} without a database, attempt {attempt}: {status}: {output}")
+                    must(headers.get("retry-after", "").isdigit() and "database cannot be reached" in output["title"], f"{headers} {output}")
             time.sleep(0.3)
         server.start()
         for service in both:
@@ -273,9 +273,9 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="longma-postgres-", dir="/tmp")))
         folder.chmod(0o755)
-        kept = folder / "server"
-        kept.mkdir()
-        server = Server(found, kept)
+        server_folder = folder / "server"
+        server_folder.mkdir()
+        server = Server(found, server_folder)
         stack.callback(server.stop)
         # Stop the server when this process is terminated.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -106,7 +106,7 @@ def unpacked_root():
     for name in needed(["stress-ng", "bash", "coreutils"], known, provided):
         path, wanted = known[name]["Filename"], known[name]["SHA256"]
         try:
-            packages.unpack(packages.fetched(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1]), root)
+            packages.unpack(packages.fetch_package(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1]), root)
         except packages.Absent as error:
             sys.exit(f"stress: {error}; remove {BUILT} to begin with the archive's present index")
     # The versions of base-files would hide the host's.
@@ -123,12 +123,12 @@ def run(emulator, root, name, options):
                "--temp-path", "/tmp", "--verify", "--no-rand-seed"]  # fmt: skip
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        said, _ = child.communicate(timeout=options.seconds * 10 + 30)
+        output, _ = child.communicate(timeout=options.seconds * 10 + 30)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         return "it did not end"
-    lines = [line for line in said.decode(errors="replace").splitlines() if FAILED.search(line) and not HARMLESS.search(line)]
+    lines = [line for line in output.decode(errors="replace").splitlines() if FAILED.search(line) and not HARMLESS.search(line)]
     # 3: the host lacks a feature that the stressor needs; 4: not implemented.
     if child.returncode in (0, 3, 4) and not any("fail:" in line or "longma:" in line for line in lines):
         return ""

@@ -28,7 +28,7 @@ import urllib.request
 
 import gdb
 from guest import Archive
-from packages import BUILT, ROOT, Absent, archives, fetched, members, unpack
+from packages import BUILT, ROOT, Absent, archives, fetch_package, members, unpack
 
 KERNEL = "pool/main/l/linux/linux-binary-7.2.13+deb14-loong64_7.2.13-1_loong64.deb"
 MODULES = "pool/main/l/linux/linux-modules-7.2.13+deb14-loong64_7.2.13-1_loong64.deb"
@@ -133,11 +133,11 @@ def newest(pattern):
 def package(path):
     """The bytes of a pinned package, or of the newest of its name."""
     try:
-        return fetched(path, PINS[path], BUILT / "debian" / path.rsplit("/", 1)[-1])
+        return fetch_package(path, PINS[path], BUILT / "debian" / path.rsplit("/", 1)[-1])
     except Absent as gone:
         path, wanted = newest(NAMES[path])
         print(f"system_boot: {gone}; uses {path.rsplit('/', 1)[-1]}", flush=True)
-        return fetched(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1])
+        return fetch_package(path, wanted, BUILT / "debian" / path.rsplit("/", 1)[-1])
 
 
 def prepare(folder):
