@@ -64,11 +64,11 @@ class Service:
         self.keeper.start()
         for number in range(HOSTS):
             name = f"h{number}"
-            token = self.ask("/v1/tokens", {"name": name, "role": "agent", "scope": name})["token"]
-            self.ask(f"/v1/agents/{name}/changes", {"describe": host(name)}, token)
+            token = self.request("/v1/tokens", {"name": name, "role": "agent", "scope": name})["token"]
+            self.request(f"/v1/agents/{name}/changes", {"describe": host(name)}, token)
             self.agents[name] = token
 
-    def ask(self, path, body=None, token=None):
+    def request(self, path, body=None, token=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {token or self.token}", "content-type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=30) as answer:
@@ -78,7 +78,7 @@ class Service:
         while not self.ended.wait(0.05):
             # Each host reports at least every 20 s, because it would count as lost later.
             for name, token in list(self.agents.items()):
-                self.ask(f"/v1/agents/{name}/report", {}, token)
+                self.request(f"/v1/agents/{name}/report", {}, token)
                 if self.ended.wait(0.015):
                     return
 
@@ -125,7 +125,7 @@ def main():
             turns = [(what, int(n)) for what in ("create", "mixed") for n in arguments.connections.split(",")]
             for turn, (what, connections) in enumerate(turns):
                 print(json.dumps(measure(service, folder, what, connections, arguments.seconds, (turn + 1) * 1_000_000)), flush=True)
-            wrong = service.ask("/v1/audit")["database"]
+            wrong = service.request("/v1/audit")["database"]
             if wrong:
                 sys.exit(f"the database contradicts itself: {wrong[:3]}")
         finally:

@@ -41,17 +41,17 @@ def main():
     with tempfile.TemporaryDirectory(prefix="longma-cluster-", dir="/tmp") as folder:
         folder = pathlib.Path(folder)
         folder.chmod(0o755)
-        kept = folder / "server"
-        kept.mkdir()
-        server = Server(found, kept)
+        server_folder = folder / "server"
+        server_folder.mkdir()
+        server = Server(found, server_folder)
         peak_mib, ended = [0.0], threading.Event()
 
-        def look():
+        def sample_memory():
             while not ended.wait(1):
-                peak_mib[0] = max(peak_mib[0], server_mib(kept))
+                peak_mib[0] = max(peak_mib[0], server_mib(server_folder))
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        sampler = threading.Thread(target=sample_memory)
+        sampler.start()
         try:
             server.sql("CREATE DATABASE fleet")
             words = [arguments.bench, "cluster", "--database", f"{server.url} dbname=fleet", *others]
@@ -61,7 +61,7 @@ def main():
             result["database_mib"] = round(int(server.sql("SELECT pg_database_size('fleet')")) / 2**20)
         finally:
             ended.set()
-            looking.join()
+            sampler.join()
             server.stop()
         result["server_most_memory_mib"] = round(peak_mib[0])
         print(json.dumps(result, indent=1))

@@ -21,7 +21,7 @@ fuzz_target!(|input: (&str, &str)| {
         if let Ok(placement) = scheduler.place(&request) {
             assert!(explained.is_ok_and(|e| e.fitting > 0));
             assert_eq!(placement.vcpus(), request.vcpus);
-            scheduler.give(&placement).expect("it was reserved");
+            scheduler.release(&placement).expect("it was reserved");
         }
     }
 });

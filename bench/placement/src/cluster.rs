@@ -15,7 +15,7 @@ use std::time::Instant;
 const TOGETHER: usize = 64;
 
 /// The options of a measurement.
-pub struct Wishes {
+pub struct ClusterOptions {
     /// URL of an empty PostgreSQL database.
     pub database: String,
     pub hosts: usize,
@@ -58,12 +58,12 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    fn start(wishes: &Wishes, number: usize) -> std::io::Result<Self> {
+    fn start(options: &ClusterOptions, number: usize) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["scheduler", "--database", &wishes.database, "--window", &wishes.window.to_string()]);
-        command.args(["--seconds", &wishes.seconds.to_string(), "--name", &format!("s{number}v")]);
-        command.args(wishes.rate.map(|rate| format!("--rate={rate}")));
-        command.arg(format!("--seed={}", wishes.seed + number as u64));
+        command.args(["scheduler", "--database", &options.database, "--window", &options.window.to_string()]);
+        command.args(["--seconds", &options.seconds.to_string(), "--name", &format!("s{number}v")]);
+        command.args(options.rate.map(|rate| format!("--rate={rate}")));
+        command.arg(format!("--seed={}", options.seed + number as u64));
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (orders, stdout) = pipes.expect("both were asked for");
@@ -78,11 +78,11 @@ impl Scheduler {
 }
 
 /// Describes the hosts, runs the schedulers concurrently, and compares the tables with the placements.
-pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
-    let described = describe(&wishes.database, wishes.hosts);
+pub fn cluster(options: &ClusterOptions) -> std::io::Result<Value> {
+    let described = describe(&options.database, options.hosts);
     let began = Instant::now();
     let mut all =
-        (0..wishes.schedulers).map(|n| Scheduler::start(wishes, n)).collect::<Result<Vec<_>, _>>()?;
+        (0..options.schedulers).map(|n| Scheduler::start(options, n)).collect::<Result<Vec<_>, _>>()?;
     let opened: Vec<Value> = all.iter_mut().map(Scheduler::next_report).collect();
     let opening_s = began.elapsed().as_secs_f64();
     let mut parts = Vec::new();
@@ -98,12 +98,12 @@ pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
         scheduler.process.wait()?;
     }
     let checking = Instant::now();
-    let wrong = store(&wishes.database).check().expect("the database reads");
+    let wrong = store(&options.database).check().expect("the database reads");
     assert!(wrong.is_empty(), "promised twice, or sums that are none: {:?}", &wrong[..wrong.len().min(5)]);
     let sum =
         |part: usize, key: &str| parts[part].iter().filter_map(|report| report[key].as_f64()).sum::<f64>();
     Ok(json!({
-        "hosts": wishes.hosts, "schedulers": wishes.schedulers, "described_a_second": described.round(),
+        "hosts": options.hosts, "schedulers": options.schedulers, "described_a_second": described.round(),
         "opening_s": opening_s, "opened": opened, "fastest": parts[0], "paced": parts[1],
         "durable_a_second": sum(0, "durable_a_second"), "conflicts": sum(0, "conflicts") + sum(1, "conflicts"),
         "check": "nothing is promised twice", "check_s": checking.elapsed().as_secs_f64(),

@@ -147,8 +147,9 @@ fn main() -> std::io::Result<()> {
             println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder, database.as_deref()));
         }
         What::Cluster { database, hosts, schedulers, seconds, window, rate } => {
-            let wishes = cluster::Wishes { database, hosts, schedulers, seconds, window, rate, seed };
-            println!("{}", cluster::cluster(&wishes)?);
+            let options =
+                cluster::ClusterOptions { database, hosts, schedulers, seconds, window, rate, seed };
+            println!("{}", cluster::cluster(&options)?);
         }
         What::Scheduler { database, seconds, window, rate, name } => {
             cluster::scheduler(&database, seconds, window, rate, seed, &name);

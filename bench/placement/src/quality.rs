@@ -90,24 +90,25 @@ impl Fleet {
             .collect();
         let percents =
             |outcomes: &[Outcome], of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<_>>();
-        let shown = |values: &[f64]| {
+        let interval = |values: &[f64]| {
             let Interval { mean, half } = Interval::of(values);
             json!([(mean * 1000.0).round() / 1000.0, (half * 1000.0).round() / 1000.0])
         };
         let refused = |o: &Outcome| o.total().refused_percent();
         let remote = |o: &Outcome| o.total().remote_percent();
         let row = |(name, outcomes): &(String, Vec<Outcome>)| {
-            let (own, far) = (percents(outcomes, refused), percents(outcomes, remote));
-            // Paired by seed: all policies get the same arrivals.
-            let less = |other: &[f64], mine: &[f64]| {
-                shown(&other.iter().zip(mine).map(|(o, m)| m - o).collect::<Vec<_>>())
+            let (refused_percents, remote_percents) =
+                (percents(outcomes, refused), percents(outcomes, remote));
+            // Differences by seed: all policies get the same arrivals for a seed.
+            let difference = |other: &[f64], mine: &[f64]| {
+                interval(&other.iter().zip(mine).map(|(o, m)| m - o).collect::<Vec<_>>())
             };
             let ours = &rows[0].1;
             json!({
-                "policy": name, "refused": shown(&own), "remote": shown(&far),
-                "ours_refused_minus_this": less(&own, &percents(ours, refused)),
-                "ours_remote_minus_this": less(&far, &percents(ours, remote)),
-                "fragmentation": shown(&percents(outcomes, |o| o.fragmentation_percent)),
+                "policy": name, "refused": interval(&refused_percents), "remote": interval(&remote_percents),
+                "ours_refused_minus_this": difference(&refused_percents, &percents(ours, refused)),
+                "ours_remote_minus_this": difference(&remote_percents, &percents(ours, remote)),
+                "fragmentation": interval(&percents(outcomes, |o| o.fragmentation_percent)),
                 "moves": outcomes.iter().map(|o| o.moves).sum::<u64>(),
                 "requests": outcomes.iter().map(|o| o.total().requests).sum::<u64>(),
                 "load": self.load, "two_nodes": self.two_nodes, "seeds": [seeds.start, seeds.end - 1],
@@ -126,9 +127,10 @@ pub fn capacity(nodes: u32, cells: u32, hosts: u32, seed: u64) -> Value {
     let mut random = Rng::new(seed);
     let (mut possible, mut placed, mut below) = (0u64, [0u64; 2], 0u32);
     for _ in 0..hosts {
-        let rooms: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
-        let both = [Strategy::Numa, Strategy::FirstFit].map(|strategy| filled(&rooms, cells, strategy));
-        possible += u64::from(copies(&rooms, cells as usize));
+        let free_cpus: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
+        let both =
+            [Strategy::Numa, Strategy::FirstFit].map(|strategy| count_fitting(&free_cpus, cells, strategy));
+        possible += u64::from(copies(&free_cpus, cells as usize));
         placed = [placed[0] + u64::from(both[0]), placed[1] + u64::from(both[1])];
         below += u32::from(both[0] < both[1]);
     }
@@ -139,8 +141,8 @@ pub fn capacity(nodes: u32, cells: u32, hosts: u32, seed: u64) -> Value {
     })
 }
 
-/// Number of virtual machines that fill a host of which `rooms[n]` CPUs are free on node `n`.
-fn filled(rooms: &[u32], cells: u32, strategy: Strategy) -> u32 {
+/// Number of virtual machines that fill a host of which `free_cpus[n]` CPUs are free on node `n`.
+fn count_fitting(free_cpus: &[u32], cells: u32, strategy: Strategy) -> u32 {
     let node = |id: u32| Node {
         id,
         // One more for the host itself.
@@ -149,20 +151,20 @@ fn filled(rooms: &[u32], cells: u32, strategy: Strategy) -> u32 {
     };
     let host = Host {
         name: "h".into(),
-        nodes: (0..rooms.len() as u32).map(node).collect(),
-        distances: uniform_distances(rooms.len()),
+        nodes: (0..free_cpus.len() as u32).map(node).collect(),
+        distances: uniform_distances(free_cpus.len()),
         devices: Vec::new(),
-        reserved: (0..rooms.len() as u32).map(|id| id * 100).collect(),
+        reserved: (0..free_cpus.len() as u32).map(|id| id * 100).collect(),
         gone: Default::default(),
         foreign: Default::default(),
     };
     let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 1);
     scheduler.put_host(&host).expect("a good host");
     let exclusive = |vcpus| Request { cpu: CpuPolicy::Exclusive, ..Request::new("vm", vcpus, 64) };
-    for (node, room) in (0..).zip(rooms) {
-        let other = exclusive(NODE_CPUS - room);
-        let taken = scheduler.decide_on(&other, "h", &[node], None).expect("an empty node");
-        scheduler.take(&taken).expect("free CPUs");
+    for (node, free) in (0..).zip(free_cpus) {
+        let other = exclusive(NODE_CPUS - free);
+        let placement = scheduler.decide_on(&other, "h", &[node], None).expect("an empty node");
+        scheduler.reserve(&placement).expect("free CPUs");
     }
     let request = Request { virtual_nodes: Some(cells), ..exclusive(cells) };
     (0..).take_while(|_| scheduler.place(&request).is_ok()).count() as u32

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Times of fsync on an otherwise idle disk: a lower bound for durable answers.
-fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
+fn fsync_times(folder: &std::path::Path) -> Vec<Duration> {
     use std::os::unix::fs::FileExt;
     let path = folder.join("syncs");
-    let file = std::fs::File::create(&path).expect("the folder takes a file");
-    file.write_all_at(&vec![1; 1 << 20], 0).and_then(|()| file.sync_all()).expect("there is room");
+    let file = std::fs::File::create(&path).expect("a file can be created");
+    file.write_all_at(&vec![1; 1 << 20], 0).and_then(|()| file.sync_all()).expect("the file can be written");
     let sync = |turn: u64| {
         let began = Instant::now();
         file.write_all_at(&[turn as u8; 8192], turn % 128 * 8192)
@@ -22,11 +22,11 @@ fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
             .expect("it syncs");
         began.elapsed()
     };
-    let mut taken: Vec<Duration> = (0..500).map(sync).collect();
-    taken.sort_unstable();
+    let mut times: Vec<Duration> = (0..500).map(sync).collect();
+    times.sort_unstable();
     // A remaining file does no harm.
     let _ = std::fs::remove_file(path);
-    taken
+    times
 }
 
 /// `count` hosts.
@@ -54,10 +54,10 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     let start = Instant::now();
     let (mut refused, mut releasing) = (0u64, Duration::ZERO);
     while start.elapsed().as_secs_f64() < seconds {
-        let leaves = placed.swap_remove(random.index(placed.len()));
+        let departing = placed.swap_remove(random.index(placed.len()));
         let request = fleet::request(&mut random, "v");
         let at = Instant::now();
-        scheduler.give(&leaves).expect("it was reserved");
+        scheduler.release(&departing).expect("it was reserved");
         releasing += at.elapsed();
         let at = Instant::now();
         match scheduler.place(&request) {
@@ -101,7 +101,7 @@ pub fn durable(
     for host in hosts_to_measure(hosts) {
         store.put_host(&host, percent).expect("a good host");
     }
-    let syncs = bare_syncs(folder);
+    let syncs = fsync_times(folder);
     let allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
     let mut load = Load::new(allocator, seed, "v", false);
     load.warm();

@@ -182,7 +182,7 @@ impl Client {
     }
 
     /// Returns the service's URL if the token can be read on the network: without TLS, to another machine.
-    pub fn visible_at(&self) -> Option<&str> {
+    pub fn plaintext_url(&self) -> Option<&str> {
         let authority = self.url.strip_prefix("http://")?.split('/').next()?;
         let host = match authority.strip_prefix('[') {
             Some(rest) => rest.split(']').next()?,
@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Makes this the client of the agent on `machine`, which is reduced to its first 64 alphanumeric characters.
-    pub fn of_machine(self, machine: &str) -> Self {
+    pub fn for_machine(self, machine: &str) -> Self {
         Self {
             machine: Some(machine.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect()),
             ..self
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Returns whether the client belongs to an agent.
-    pub(crate) fn is_of_a_machine(&self) -> bool {
+    pub(crate) fn is_agent(&self) -> bool {
         self.machine.is_some()
     }
 
@@ -213,7 +213,7 @@ impl Client {
         ClientError::Unreachable { url: self.url.clone(), why: plain(&error.to_string()) }
     }
 
-    fn strange(&self, why: impl ToString) -> ClientError {
+    fn unexpected(&self, why: impl ToString) -> ClientError {
         ClientError::Unexpected { url: self.url.clone(), why: plain(&why.to_string()) }
     }
 
@@ -237,9 +237,9 @@ impl Client {
         let answered = match body {
             Some(body) => {
                 let request = request.header("content-type", "application/json").body(body);
-                self.agent.run(request.map_err(|e| self.strange(e))?)
+                self.agent.run(request.map_err(|e| self.unexpected(e))?)
             }
-            None => self.agent.run(request.body(()).map_err(|e| self.strange(e))?),
+            None => self.agent.run(request.body(()).map_err(|e| self.unexpected(e))?),
         };
         let mut answer = answered.map_err(|e| self.unreachable(&e))?;
         let status = answer.status();
@@ -254,18 +254,18 @@ impl Client {
         }
         match serde_json::from_slice(&bytes) {
             Ok(problem) => Err(ClientError::Refused(problem)),
-            Err(_) => Err(self.strange(format!("status {status}"))),
+            Err(_) => Err(self.unexpected(format!("status {status}"))),
         }
     }
 
     fn json<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
         // An empty body means `null`.
         let bytes = if bytes.is_empty() { b"null" } else { bytes };
-        serde_json::from_slice(bytes).map_err(|e| self.strange(e))
+        serde_json::from_slice(bytes).map_err(|e| self.unexpected(e))
     }
 
     fn body(&self, body: &impl Serialize) -> Result<Option<Vec<u8>>, ClientError> {
-        serde_json::to_vec(body).map(Some).map_err(|e| self.strange(e))
+        serde_json::to_vec(body).map(Some).map_err(|e| self.unexpected(e))
     }
 
     /// Sends a GET request.
@@ -281,7 +281,7 @@ impl Client {
     /// # Errors
     /// As for [`Client::get`].
     pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
-        String::from_utf8(self.send(Method::GET, path, None, None)?).map_err(|e| self.strange(e))
+        String::from_utf8(self.send(Method::GET, path, None, None)?).map_err(|e| self.unexpected(e))
     }
 
     /// Sends a POST request. With an idempotency `key`, repeating the request has no further effect.
@@ -339,13 +339,13 @@ impl Client {
             // If reading fails, the body is not a valid problem and is reported as `Unexpected` below.
             let _ = reader.take(MAX_ANSWER_BYTES).read_to_end(&mut text);
             return Err(serde_json::from_slice(&text)
-                .map_or_else(|_| self.strange(format!("status {status}")), ClientError::Refused));
+                .map_or_else(|_| self.unexpected(format!("status {status}")), ClientError::Refused));
         }
         for line in BufReader::new(reader).lines() {
             // The service has ended, or the connection was lost.
             let Ok(line) = line else { return Ok(()) };
             if let Some(data) = line.strip_prefix("data:") {
-                let event = serde_json::from_str(data.trim_start()).map_err(|e| self.strange(e))?;
+                let event = serde_json::from_str(data.trim_start()).map_err(|e| self.unexpected(e))?;
                 if !seen(event) {
                     return Ok(());
                 }
@@ -364,7 +364,7 @@ mod tests {
         let visible = |url: &str| {
             let access =
                 Access { url: url.into(), address: None, token: "longma-0".into(), certificate: None };
-            Client::new(&access).unwrap().visible_at().is_some()
+            Client::new(&access).unwrap().plaintext_url().is_some()
         };
         for url in ["http://host1:7420", "http://192.0.2.1", "http://[2001:db8::1]:7420/"] {
             assert!(visible(url), "{url}");

@@ -47,8 +47,8 @@ pub(crate) struct ConnectionPermit {
     peer: IpAddr,
     /// Key in the list of idle connections, while it is idle.
     number: Mutex<Option<u64>>,
-    mark: Arc<SharedPart>,
-    _free: OwnedSemaphorePermit,
+    shared: Arc<SharedPart>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionLimit {
@@ -77,8 +77,8 @@ impl ConnectionLimit {
             limit: self.clone(),
             peer,
             number: Mutex::new(None),
-            mark: Arc::default(),
-            _free: free,
+            shared: Arc::default(),
+            _permit: free,
         };
         permit.set_idle();
         permit
@@ -88,14 +88,15 @@ impl ConnectionLimit {
     pub fn evict_idle(&self) -> bool {
         let mut idle = self.idle();
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let rests = |(_, mark): &(IpAddr, Arc<SharedPart>)| !mark.is_sending.load(Ordering::Relaxed);
-        let resting = idle.waiting.values().filter(|one| rests(one));
+        let is_evictable =
+            |(_, shared): &(IpAddr, Arc<SharedPart>)| !shared.is_sending.load(Ordering::Relaxed);
+        let resting = idle.waiting.values().filter(|one| is_evictable(one));
         resting.for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
         let Some((busiest, _)) = counts.into_iter().max_by_key(|count| count.1) else { return false };
         let oldest =
-            idle.waiting.iter().find(|(_, one)| one.0 == busiest && rests(one)).map(|found| *found.0);
+            idle.waiting.iter().find(|(_, one)| one.0 == busiest && is_evictable(one)).map(|found| *found.0);
         let closed = oldest.and_then(|number| idle.waiting.remove(&number));
-        closed.inspect(|(_, mark)| mark.closed.notify_one()).is_some()
+        closed.inspect(|(_, shared)| shared.closed.notify_one()).is_some()
     }
 }
 
@@ -120,7 +121,7 @@ impl ConnectionPermit {
             let mut idle = self.limit.idle();
             idle.next += 1;
             let number = idle.next;
-            idle.waiting.insert(number, (self.peer, self.mark.clone()));
+            idle.waiting.insert(number, (self.peer, self.shared.clone()));
             number
         };
         *self.number() = Some(number);
@@ -128,12 +129,12 @@ impl ConnectionPermit {
 
     /// Records whether the peer still has to accept part of an answer. Such a connection is not evicted.
     pub fn set_sending(&self, is_sending: bool) {
-        self.mark.is_sending.store(is_sending, Ordering::Relaxed);
+        self.shared.is_sending.store(is_sending, Ordering::Relaxed);
     }
 
     /// Resolves when the connection is evicted. No request is in progress then.
     pub async fn closed(&self) {
-        self.mark.closed.notified().await;
+        self.shared.closed.notified().await;
     }
 }
 

@@ -92,10 +92,10 @@ pub(crate) struct LockedDatabase {
 struct Lock(OwnedFd);
 
 impl Lock {
-    fn of(file: OwnedFd, taken: &'static str) -> io::Result<Self> {
+    fn of(file: OwnedFd, busy_message: &'static str) -> io::Result<Self> {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::new(io::ErrorKind::AddrInUse, taken)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::new(io::ErrorKind::AddrInUse, busy_message)),
             Err(error) => Err(error.into()),
         }
     }
@@ -117,7 +117,7 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Creates the directory if necessary, accessible by its owner only, and locks it.
-    pub fn hold(folder: &Path) -> io::Result<Self> {
+    pub fn lock(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -152,23 +152,23 @@ impl DataDir {
 /// If a service uses the directory, it has a database already, or the backup is not a placement database.
 pub fn restore(data_dir: &Path, backup: &Path) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("{}: {error}", data_dir.display());
-    let held = DataDir::hold(data_dir).map_err(failed)?;
-    let database = held.folder.join(DATABASE);
+    let data_dir = DataDir::lock(data_dir).map_err(failed)?;
+    let database = data_dir.folder.join(DATABASE);
     for name in [DATABASE.to_string(), format!("{DATABASE}-wal")] {
-        if held.folder.join(&name).exists() {
+        if data_dir.folder.join(&name).exists() {
             let why = "exists: stop the service, and move placement.db, placement.db-wal and placement.db-shm to \
                 another folder";
-            return Err(format!("{}: {why}", held.folder.join(name).display()));
+            return Err(format!("{}: {why}", data_dir.folder.join(name).display()));
         }
     }
     // Under another name first, so that a crash leaves no incomplete database.
-    let new = held.folder.join(format!("{DATABASE}.restored"));
+    let new = data_dir.folder.join(format!("{DATABASE}.restored"));
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
     SqlStore::backup(backup, &new).map_err(|error| error.to_string())?;
-    fs::rename(&new, &database).and_then(|()| File::open(&held.folder)?.sync_all()).map_err(failed)?;
+    fs::rename(&new, &database).and_then(|()| File::open(&data_dir.folder)?.sync_all()).map_err(failed)?;
     Ok(database)
 }
 
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn a_lock_ends_with_its_owner_despite_duplicated_descriptors() {
         let folder = tempfile::tempdir().unwrap();
-        let data_dir = DataDir::hold(folder.path()).unwrap();
-        assert!(DataDir::hold(folder.path()).is_err());
+        let data_dir = DataDir::lock(folder.path()).unwrap();
+        assert!(DataDir::lock(folder.path()).is_err());
         // A child of another thread between fork and exec holds a copy of the descriptor.
         let _elsewhere = data_dir._lock.0.try_clone().unwrap();
         drop(data_dir);
-        DataDir::hold(folder.path()).unwrap();
+        DataDir::lock(folder.path()).unwrap();
     }
 
     #[test]
@@ -210,12 +210,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (old, new, copy) =
             (folder.path().join("old"), folder.path().join("new"), folder.path().join("copy"));
-        let held = DataDir::hold(&old).unwrap();
+        let data_dir = DataDir::lock(&old).unwrap();
         let store = SqlStore::open_file(&old.join(DATABASE)).unwrap();
         let identity = store.identity().unwrap();
         SqlStore::backup(&old.join(DATABASE), &copy).unwrap();
         assert!(restore(&old, &copy).unwrap_err().contains("another service"));
-        drop((store, held));
+        drop((store, data_dir));
         assert!(restore(&old, &copy).unwrap_err().contains("exists"));
         let restored = SqlStore::open_file(&restore(&new, &copy).unwrap()).unwrap();
         assert_eq!(restored.identity().unwrap(), identity);

@@ -158,7 +158,7 @@ impl From<Fault> for Failure {
 /// Reads a file that a fleet file names; also returns its path.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> Result<(String, PathBuf), InputError>;
 
-/// Makes a fault of the place of a value in the text, its key and the problem.
+/// Creates a fault from the span of a value in the text, its key, and the problem.
 type FaultAt<'a> = &'a dyn Fn(Range<usize>, &str, &dyn Display) -> Fault;
 
 fn parse(text: &str, read: ReadFile<'_>) -> Result<Fleet, Failure> {

@@ -50,7 +50,7 @@ impl Metrics {
     }
 
     /// Counts an answer.
-    pub fn answered(&self, method: &axum::http::Method, status: u16, seconds: f64) {
+    pub fn record_answer(&self, method: &axum::http::Method, status: u16, seconds: f64) {
         // Clients can invent methods, so all unknown ones share a label.
         let known = ["GET", "POST", "PUT", "DELETE"].contains(&method.as_str());
         let method = if known { method.as_str() } else { "other" }.to_string();

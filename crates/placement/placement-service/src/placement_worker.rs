@@ -23,7 +23,7 @@ enum Job {
         key: Option<String>,
         answer: oneshot::Sender<Result<Reserved, AllocateError>>,
     },
-    Ask(Task),
+    Query(Task),
 }
 
 /// Why there is no decision.
@@ -69,12 +69,12 @@ impl PlacementWorker {
     }
 
     /// Runs `task` with the up-to-date allocator.
-    pub async fn ask<T: Send + 'static>(
+    pub async fn query<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut Allocator) -> T + Send + 'static,
     ) -> Result<T, WorkerError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Job::Ask(Box::new(move |allocator| {
+        self.send(Job::Query(Box::new(move |allocator| {
             // Fails if the receiver was dropped; the answer is then not needed.
             let _ = answer.send(task(allocator));
         })))?;
@@ -83,7 +83,7 @@ impl PlacementWorker {
 
     /// Runs `task` with the allocator, or drops it if the queue is full.
     pub fn submit(&self, task: impl FnOnce(&mut Allocator) + Send + 'static) {
-        let _ = self.send(Job::Ask(Box::new(task)));
+        let _ = self.send(Job::Query(Box::new(task)));
     }
 }
 
@@ -113,7 +113,7 @@ fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
                     Ok(reservation) => begun.push((reservation, answer)),
                     Err(error) => refused.push((error, request, key, answer)),
                 },
-                Job::Ask(task) => {
+                Job::Query(task) => {
                     apply_changes(&mut allocator);
                     task(&mut allocator);
                 }

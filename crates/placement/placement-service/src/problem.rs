@@ -56,7 +56,7 @@ impl HttpProblem {
                 log(&message);
                 Self::new(
                     ProblemKind::Busy,
-                    "nothing was changed: the database is in use by others; try again".into(),
+                    "nothing was changed: other processes use the database; try again".into(),
                 )
             }
             StoreError::Full(_) => {
@@ -80,7 +80,9 @@ impl HttpProblem {
                         .into();
                 Self::new(ProblemKind::DatabaseFailed, detail)
             }
-            StoreError::Closed => Self::new(ProblemKind::Ending, "the service is ending; try again".into()),
+            StoreError::Closed => {
+                Self::new(ProblemKind::Ending, "the service is shutting down; try again".into())
+            }
         }
     }
 
@@ -95,7 +97,7 @@ impl HttpProblem {
             AllocateError::NoPlacement(error) => Self::new(ProblemKind::NoRoom, error.to_string()),
             AllocateError::Store(error) => Self::of_store(error, log),
             AllocateError::Inventory(error) => {
-                log(&format!("the store contradicts itself: {error}"));
+                log(&format!("the database is inconsistent: {error}"));
                 Self::new(ProblemKind::Inconsistent, "run an audit to see where".into())
             }
         }
@@ -108,7 +110,9 @@ impl From<WorkerError> for HttpProblem {
             WorkerError::Busy => {
                 Self::new(ProblemKind::Busy, "too many requests are waiting; try again".into())
             }
-            WorkerError::Gone => Self::new(ProblemKind::Ending, "the service is ending; try again".into()),
+            WorkerError::Gone => {
+                Self::new(ProblemKind::Ending, "the service is shutting down; try again".into())
+            }
         }
     }
 }

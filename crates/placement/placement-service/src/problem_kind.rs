@@ -52,7 +52,7 @@ kinds! {
     WrongMethod = 405, "wrong method";
     /// The body arrived too slowly.
     TooSlow = 408, "too slow";
-    /// A resource is in use by others.
+    /// A resource is already reserved.
     Conflict = 409, "conflict";
     /// An object with this name exists.
     Exists = 409, "exists already";
@@ -84,13 +84,13 @@ kinds! {
     Internal = 500, "internal error";
     /// The database failed; the service's log says why.
     DatabaseFailed = 500, "the database failed";
-    /// The database contradicts itself.
-    Inconsistent = 500, "the store contradicts itself";
+    /// The database is inconsistent.
+    Inconsistent = 500, "the database is inconsistent";
     /// The system provides no random numbers.
     NoRandomNumbers = 500, "the system provides no random numbers";
-    /// The service is overloaded; try again.
+    /// The service is overloaded; retry later.
     Busy = 503, "busy";
-    /// The service is ending.
+    /// The service is shutting down.
     Ending = 503, "ending";
     /// The host's agent does not report to this service.
     AgentNotHere = 503, "agent not here";

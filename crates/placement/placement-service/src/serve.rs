@@ -89,7 +89,7 @@ pub enum ServeError {
 /// If it cannot start.
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
     let data_dir =
-        DataDir::hold(&options.data_dir).map_err(|e| ServeError::DataDir(options.data_dir.clone(), e))?;
+        DataDir::lock(&options.data_dir).map_err(|e| ServeError::DataDir(options.data_dir.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
     // Must outlive the store.
     let file = match &options.database {
@@ -102,8 +102,8 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
     let percent = options.policy.overcommit_percent;
-    let before = ratio_before(&*store, percent, shared)?;
-    let token = own_token(&*store, &data_dir.folder, shared).map_err(|e| wrong(&e))?;
+    let before = conflicting_ratio(&*store, percent, shared)?;
+    let token = local_token(&*store, &data_dir.folder, shared).map_err(|e| wrong(&e))?;
     let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
     let tls = tls.map_err(ServeError::Tls)?;
     if tls.is_none() && !options.address.ip().is_loopback() && !options.plain {
@@ -145,13 +145,14 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
 
 /// Returns the overcommit ratio that the registered hosts have, if it differs from this service's. Services that share
 /// a database must use the same ratio, because each one checks all reservations against it.
-fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<u32>, ServeError> {
+fn conflicting_ratio(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<u32>, ServeError> {
     let wrong = |e: StoreError| ServeError::Database(e.to_string());
-    let Some(before) = store.ratios().map_err(wrong)?.into_iter().rfind(|ratio| *ratio != percent) else {
+    let Some(before) = store.overcommit_ratios().map_err(wrong)?.into_iter().rfind(|ratio| *ratio != percent)
+    else {
         return Ok(None);
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-    let last_report = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
+    let last_report = store.last_reports().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
     if shared && last_report.is_some_and(|at| now.saturating_sub(at) < SILENCE_TIMEOUT.as_secs() as i64) {
         let what = format!(
             "other services use this database with {before}: start with --overcommit {before}, or stop \
@@ -164,7 +165,7 @@ fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<
 }
 
 /// The local user's token: the existing one if it is still valid, otherwise a new one.
-fn own_token(store: &dyn Store, data_dir: &Path, shared: bool) -> Result<String, String> {
+fn local_token(store: &dyn Store, data_dir: &Path, shared: bool) -> Result<String, String> {
     let known = store.tokens().map_err(|e| e.to_string())?;
     let kept = Access::read(data_dir).ok().map(|a| a.token);
     if let Some(token) = kept.filter(|t| known.iter().any(|k| k.digest == digest(t))) {
@@ -262,7 +263,7 @@ async fn run(
         TcpListener::bind(options.address).await.map_err(|e| ServeError::Address(options.address, e))?;
     let address = listener.local_addr().map_err(|e| ServeError::Address(options.address, e))?;
     let access = access(address, token, tls.as_ref().map(|t| &t.1), &options);
-    let telling = write_access_file(access.clone(), data_dir.folder.clone(), options.log.clone())?;
+    let access_writer = write_access_file(access.clone(), data_dir.folder.clone(), options.log.clone())?;
 
     let mut agents = Vec::new();
     for host in options.hosts {
@@ -270,16 +271,16 @@ async fn run(
         let thread = std::thread::Builder::new().name("placement-agent".into()).spawn(move || agent.run());
         agents.push(thread.map_err(|e| ServeError::System(e.to_string()))?);
     }
-    let looking = tokio::spawn(watch_store(state.clone()));
-    let pruning = options.retention.map(|retention| tokio::spawn(prune(state.clone(), retention)));
+    let store_watcher = tokio::spawn(watch_store(state.clone()));
+    let pruner = options.retention.map(|retention| tokio::spawn(prune(state.clone(), retention)));
     let signals = tokio::spawn(until_signalled(state.clone()));
     hosts_reported(&state, agents.len()).await;
     ready(&access.url, &data_dir.folder);
     let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
-    looking.abort();
-    pruning.inspect(tokio::task::JoinHandle::abort);
-    telling.inspect(tokio::task::JoinHandle::abort);
+    store_watcher.abort();
+    pruner.inspect(tokio::task::JoinHandle::abort);
+    access_writer.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
     // An agent finishes the hypervisor calls that it has begun. It aborts long ones itself.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
@@ -308,7 +309,7 @@ async fn until_signalled(state: Arc<ServiceState>) {
     match signals::ended().await {
         Ok(()) => {
             (state.log)("ending");
-            state.ending.begin(SHUTDOWN_TIMEOUT);
+            state.shutdown_deadline.begin(SHUTDOWN_TIMEOUT);
             state.stopping.send_replace(true);
         }
         Err(error) => (state.log)(&format!(
@@ -324,7 +325,7 @@ async fn prune(state: Arc<ServiceState>, retention: Duration) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let before = now.saturating_sub(retention).as_secs() as i64;
         // A failure is already logged, and the next run may succeed.
-        if let Ok(1..) = state.with(move |d| d.store.prune(before)).await {
+        if let Ok(1..) = state.with(move |state| state.store.prune(before)).await {
             (state.log)("records older than the retention period were deleted");
         }
         tokio::time::sleep(PRUNE_INTERVAL).await;
@@ -333,19 +334,19 @@ async fn prune(state: Arc<ServiceState>, retention: Duration) {
 
 /// Periodically checks the store for new events and for silent agents.
 async fn watch_store(state: Arc<ServiceState>) {
-    let mut listened = tokio::time::Instant::now();
+    let mut silence_checked = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(STORE_CHECK_INTERVAL).await;
-        let listen = listened.elapsed() > SILENCE_CHECK_INTERVAL;
+        let listen = silence_checked.elapsed() > SILENCE_CHECK_INTERVAL;
         if listen {
-            listened = tokio::time::Instant::now();
+            silence_checked = tokio::time::Instant::now();
         }
         // A failure is already logged, and the next check may succeed.
         let _ = state
-            .with(move |d| {
-                d.check_database_file();
-                d.read_events()?;
-                if listen { d.detect_silent_agents() } else { Ok(()) }
+            .with(move |state| {
+                state.check_database_file();
+                state.read_events()?;
+                if listen { state.detect_silent_agents() } else { Ok(()) }
             })
             .await;
     }

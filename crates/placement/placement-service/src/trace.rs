@@ -62,10 +62,10 @@ pub fn open(file: &Path, conversion: &Conversion<'_>) -> Result<Vec<Arrival>, In
 /// The first line and column at fault.
 pub fn parse(text: impl Read, conversion: &Conversion<'_>) -> Result<Vec<Arrival>, Fault> {
     let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
-    let header = reader.headers().map_err(of_csv)?.clone();
+    let header = reader.headers().map_err(csv_fault)?.clone();
     let columns = Columns::of(&header)?;
     let (mut all, mut record) = (Vec::new(), StringRecord::new());
-    while reader.read_record(&mut record).map_err(of_csv)? {
+    while reader.read_record(&mut record).map_err(csv_fault)? {
         if all.len() >= MAX_REQUESTS {
             let problem = format!("has more than {MAX_REQUESTS} requests");
             return Err(Fault { line: None, field: String::new(), problem });
@@ -79,7 +79,7 @@ pub fn parse(text: impl Read, conversion: &Conversion<'_>) -> Result<Vec<Arrival
     Ok(all)
 }
 
-fn of_csv(error: csv::Error) -> Fault {
+fn csv_fault(error: csv::Error) -> Fault {
     let line = error.position().map(csv::Position::line);
     let problem = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -122,7 +122,7 @@ impl Row<'_> {
     }
 
     /// An entry of a table of names and values; `None` if the column is missing or empty.
-    fn word<T: Copy>(&self, column: Option<usize>, table: &[(&str, T)]) -> Result<Option<T>, Fault> {
+    fn lookup<T: Copy>(&self, column: Option<usize>, table: &[(&str, T)]) -> Result<Option<T>, Fault> {
         let Some(column) = column.filter(|column| !self.text(*column).is_empty()) else { return Ok(None) };
         let found = table.iter().find(|entry| entry.0 == self.text(column));
         let names: Vec<&str> = table.iter().map(|entry| entry.0).collect();
@@ -181,8 +181,8 @@ impl Columns {
         let nodes = self.virtual_nodes.filter(|column| !row.text(*column).is_empty());
         let virtual_nodes = nodes.map(|column| row.number(column, 1.0, 16.0)).transpose()?.map(|n| n as u32);
         let request = Request {
-            cpu: row.word(self.cpu, &cpus)?.unwrap_or(conversion.cpu),
-            memory: row.word(self.memory_policy, &memories)?.unwrap_or(conversion.memory),
+            cpu: row.lookup(self.cpu, &cpus)?.unwrap_or(conversion.cpu),
+            memory: row.lookup(self.memory_policy, &memories)?.unwrap_or(conversion.memory),
             virtual_nodes,
             ..Request::new(&format!("v{number}"), vcpus, memory_mib)
         };
@@ -207,8 +207,8 @@ impl Columns {
             }
         };
         // A product such as 0.1 * 80 may exceed the whole number by a rounding error.
-        let whole = |amount: f64| (amount - 1e-6).ceil().max(1.0);
-        Ok((whole(vcpus).min(MAX_VCPUS.into()) as u32, whole(mib).min(MAX_MEMORY_MIB as f64) as u64))
+        let round_up = |amount: f64| (amount - 1e-6).ceil().max(1.0);
+        Ok((round_up(vcpus).min(MAX_VCPUS.into()) as u32, round_up(mib).min(MAX_MEMORY_MIB as f64) as u64))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, with conflicts detected at commit and
 //! retried.
 
-use crate::inventory::{HostStatus, TakeError};
+use crate::inventory::{HostStatus, ReserveError};
 use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
@@ -37,7 +37,7 @@ pub enum AllocateError {
     Store(#[from] StoreError),
     /// The contents of the store are inconsistent.
     #[error(transparent)]
-    Inventory(#[from] TakeError),
+    Inventory(#[from] ReserveError),
 }
 
 /// A reservation in progress. Pass it to [`Allocator::finish`]: if it is dropped, the resources stay reserved in
@@ -69,19 +69,19 @@ struct InFlight {
     tenant: String,
     name: String,
     placement: Placement,
-    counted: Counted,
+    in_memory: InMemory,
 }
 
 /// Where the resources of a reservation in progress are counted in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum InMemory {
     /// Separate from all virtual machines in the store. `is_certain` is false if the host was reloaded in the meantime:
     /// the store may have contained the reservation already.
-    Apart { is_certain: bool },
+    Separate { is_certain: bool },
     /// As part of this virtual machine, which a reload found in the store.
-    With(VmId),
+    PartOf(VmId),
     /// Not at all: a reload found the resources taken by others.
-    No,
+    Nowhere,
 }
 
 /// Places requests and reserves their resources.
@@ -114,7 +114,7 @@ impl Allocator {
             let page = store.hosts_after(&name, PAGE_SIZE)?;
             for stored in &page {
                 let put = scheduler.put_host(&stored.host);
-                put.map_err(|e| TakeError { host: e.host, problem: e.problem })?;
+                put.map_err(|e| ReserveError { host: e.host, problem: e.problem })?;
                 scheduler.set_status(&stored.host.name, stored.status);
             }
             let Some(last) = page.last() else { break };
@@ -124,7 +124,7 @@ impl Allocator {
         loop {
             let page = store.vms(&query)?;
             for placement in page.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target)) {
-                scheduler.take(placement)?;
+                scheduler.reserve(placement)?;
             }
             let Some(last) = page.last() else { break };
             query.after = last.id;
@@ -182,8 +182,8 @@ impl Allocator {
         let pending = self.store.reserve(reservation);
         self.tokens += 1;
         let (tenant, name) = (request.tenant.clone(), request.name.clone());
-        let counted = Counted::Apart { is_certain: true };
-        let in_flight = InFlight { tenant, name, placement: placement.clone(), counted };
+        let in_memory = InMemory::Separate { is_certain: true };
+        let in_flight = InFlight { tenant, name, placement: placement.clone(), in_memory };
         self.in_flight.insert(self.tokens, in_flight);
         let key = key.map(str::to_string);
         Ok(PendingReservation { token: self.tokens, request: request.clone(), key, placement, pending })
@@ -198,15 +198,16 @@ impl Allocator {
         for attempt in 1.. {
             let PendingReservation { token, request, key, placement, pending } = begun;
             let answer = pending.wait();
-            let counted = self.in_flight.remove(&token).map_or(Counted::No, |flight| flight.counted);
+            let in_memory =
+                self.in_flight.remove(&token).map_or(InMemory::Nowhere, |flight| flight.in_memory);
             if let Ok(reserved) = &answer
                 && !reserved.replayed
             {
-                self.confirm(reserved.vm.id, counted, &placement.host)?;
+                self.confirm(reserved.vm.id, in_memory, &placement.host)?;
                 return Ok(answer?);
             }
-            if matches!(counted, Counted::Apart { .. }) {
-                self.scheduler.give(&placement)?;
+            if matches!(in_memory, InMemory::Separate { .. }) {
+                self.scheduler.release(&placement)?;
             }
             match answer {
                 Err(StoreError::Conflict { host, .. }) if attempt < MAX_ATTEMPTS => {
@@ -228,14 +229,14 @@ impl Allocator {
     }
 
     /// Makes sure that a durable reservation is counted once in memory.
-    fn confirm(&mut self, id: VmId, counted: Counted, host: &str) -> Result<(), AllocateError> {
+    fn confirm(&mut self, id: VmId, in_memory: InMemory, host: &str) -> Result<(), AllocateError> {
         match self.in_flight.is_empty() {
             true => self.confirmed.clear(),
             false => drop(self.confirmed.insert(id)),
         }
-        match counted {
-            Counted::Apart { is_certain: true } => Ok(()),
-            Counted::With(found) if found == id => Ok(()),
+        match in_memory {
+            InMemory::Separate { is_certain: true } => Ok(()),
+            InMemory::PartOf(found) if found == id => Ok(()),
             _ => self.reload(host),
         }
     }
@@ -255,18 +256,18 @@ impl Allocator {
     /// key and have taken the last free resources itself. Call it after all earlier reservations are finished.
     ///
     /// # Errors
-    /// `refused` if the key is new; a store error if the key belongs to another request.
+    /// `error` if the key is new; a store error if the key belongs to another request.
     pub fn earlier_answer(
         &self,
         request: &Request,
         key: Option<&str>,
-        refused: AllocateError,
+        error: AllocateError,
     ) -> Result<Reserved, AllocateError> {
-        let Some(key) = key else { return Err(refused) };
-        self.store.answered(request, key)?.ok_or(refused)
+        let Some(key) = key else { return Err(error) };
+        self.store.earlier_answer(request, key)?.ok_or(error)
     }
 
-    /// Resizes a stopped virtual machine. It stays on its host and moves to the best place there.
+    /// Resizes a stopped virtual machine. It stays on its host, on the nodes that are best for the new size.
     ///
     /// # Errors
     /// If the request is invalid, the host has too few free resources, or the store fails.
@@ -293,11 +294,11 @@ impl Allocator {
             }
             self.reload(&host)?;
             // The old resources count as free during the decision.
-            self.scheduler.give(&old)?;
+            self.scheduler.release(&old)?;
             let nodes = self.nodes_of(&host);
             let decided = self.scheduler.decide_on(request, &host, &nodes, None);
             let forbidden = self.scheduler.decide_on_without_groups(request, &host, &nodes);
-            self.scheduler.take(&old)?;
+            self.scheduler.reserve(&old)?;
             let Some(placement) = decided else {
                 let vm = Vm { placement: Some(old), ..vm };
                 let why = forbidden.map(|place| forbidding_group(&*self.store, &vm, &place)).transpose()?;
@@ -340,13 +341,13 @@ impl Allocator {
             }
             // Its current places do not count for its groups. The host is down, so no decision uses them.
             for place in vm.placement.iter().chain(&vm.target) {
-                self.scheduler.give(place)?;
+                self.scheduler.release(place)?;
             }
             let moved = match self.scheduler.place(&vm.request) {
                 Ok(target) => {
                     let moved = self.store.evacuate(id, &target);
                     if moved.is_err() {
-                        self.scheduler.give(&target)?;
+                        self.scheduler.release(&target)?;
                     }
                     moved.map_err(AllocateError::from)
                 }
@@ -392,7 +393,7 @@ impl Allocator {
         for removed in hosts.iter().filter(|name| stored.iter().all(|(host, _)| host.host.name != **name)) {
             self.scheduler.remove_host(removed);
             for flight in self.in_flight.values_mut().filter(|f| f.placement.host == *removed) {
-                flight.counted = Counted::No;
+                flight.in_memory = InMemory::Nowhere;
             }
         }
         for (host, vms) in stored {
@@ -403,25 +404,27 @@ impl Allocator {
 
     fn apply_host(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
         let host = stored.host.name.as_str();
-        self.scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
+        self.scheduler
+            .put_host(&stored.host)
+            .map_err(|e| ReserveError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);
-        let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
-        self.scheduler.reload_host(host, places)?;
+        let placements = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
+        self.scheduler.reload_host(host, placements)?;
         // A reservation that is already durable is part of `vms`. Of several with the same name and placement, at most
         // one is, and it is not one whose virtual machine was confirmed before.
         let mut unmatched: Vec<&Vm> = vms.iter().filter(|vm| !self.confirmed.contains(&vm.id)).collect();
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
-            let is = |vm: &&Vm| {
+            let is_same = |vm: &&Vm| {
                 vm.request.tenant == flight.tenant
                     && vm.request.name == flight.name
                     && vm.placement.as_ref() == Some(&flight.placement)
             };
-            flight.counted = match unmatched.iter().position(is) {
-                Some(at) => Counted::With(unmatched.swap_remove(at).id),
-                None if self.scheduler.take(&flight.placement).is_ok() => {
-                    Counted::Apart { is_certain: false }
+            flight.in_memory = match unmatched.iter().position(is_same) {
+                Some(at) => InMemory::PartOf(unmatched.swap_remove(at).id),
+                None if self.scheduler.reserve(&flight.placement).is_ok() => {
+                    InMemory::Separate { is_certain: false }
                 }
-                None => Counted::No,
+                None => InMemory::Nowhere,
             };
         }
         Ok(())

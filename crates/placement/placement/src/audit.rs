@@ -3,7 +3,7 @@
 
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, Hypervisor, HypervisorError, PAUSED_BY_USER, Pins, domain_name};
+use crate::hypervisor::{DomainState, Hypervisor, HypervisorError, PAUSED_BY_USER, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use crate::store::{AgentStore, Intent, StoreError, Vm, VmId, VmState};
@@ -32,7 +32,7 @@ pub struct Finding {
 pub enum What {
     /// Affinity of the given virtual CPU.
     VcpuPin(u32),
-    /// The set of plugged-in virtual CPUs.
+    /// The set of online virtual CPUs.
     Vcpus,
     /// Affinity of the given I/O thread.
     IoThreadPin(u32),
@@ -57,17 +57,17 @@ pub enum What {
 }
 
 /// CPUs of a host that are not dedicated to any of `vms`.
-fn common(host: &Host, vms: &[Vm]) -> CpuSet {
+fn undedicated_cpus(host: &Host, vms: &[Vm]) -> CpuSet {
     let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
-    let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
-    let own: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
-    all.difference(&own).difference(&host.gone)
+    let placements = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
+    let dedicated: CpuSet = placements.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
+    all.difference(&dedicated).difference(&host.gone)
 }
 
 /// The intended thread affinity for `placement`. `vms` are all virtual machines of the host.
 pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
-    let common = common(host, vms);
-    let guests = common.difference(&host.reserved);
+    let undedicated_cpus = undedicated_cpus(host, vms);
+    let guests = undedicated_cpus.difference(&host.reserved);
     let on_node = |id: u32| -> CpuSet {
         let cpus = host.nodes.iter().find(|n| n.id == id).map(|n| n.cpus()).unwrap_or_default();
         cpus.iter().filter(|c| guests.contains(*c)).collect()
@@ -85,7 +85,7 @@ pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
     let emulator = match (placement.emulator, placement.emulator_cpu) {
         (EmulatorPolicy::Isolated, Some(cpu)) => [cpu].into_iter().collect(),
         (EmulatorPolicy::WithVcpus, _) => vcpus.iter().flat_map(CpuSet::iter).collect(),
-        _ => common,
+        _ => undedicated_cpus,
     };
     Pins { vcpus, emulator }
 }
@@ -103,7 +103,7 @@ impl Intended {
     /// Computes the intended affinity for `placement`. `vms` are all virtual machines of the host.
     pub fn at(host: &Host, vms: &[Vm], placement: &Placement) -> Self {
         let pins = intended_pins(host, vms, placement);
-        let shared = common(host, vms).difference(&host.reserved);
+        let shared = undedicated_cpus(host, vms).difference(&host.reserved);
         let nodes = host.nodes.iter().filter(|n| placement.cells.iter().any(|cell| cell.node == n.id));
         let near = nodes.flat_map(|n| n.cpus().iter().filter(|c| shared.contains(*c)).collect::<Vec<_>>());
         let own = pins.vcpus.iter().flat_map(CpuSet::iter).collect();
@@ -125,24 +125,29 @@ fn size_mib(placement: &Placement) -> u64 {
 
 /// Lists the differences in affinity and memory binding of a running domain. Virtual CPUs that are missing are reported
 /// by [`conditions`].
-pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual: &Actual) -> Vec<Finding> {
+pub fn differences(
+    vm: VmId,
+    placement: &Placement,
+    intended: &Intended,
+    actual: &DomainState,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut note = |what, intended: String, actual: String| {
         found.push(Finding { vm: Some(vm), domain: domain_name(vm), what, intended, actual });
     };
     for vcpu in actual.vcpus().iter() {
-        let (cpus, now) = (intended.of_vcpu(vcpu), actual.vcpu_cpus(vcpu));
-        if now != Some(cpus) {
-            let now = now.map(ToString::to_string).unwrap_or_default();
-            note(What::VcpuPin(vcpu), cpus.to_string(), now);
+        let (cpus, observed) = (intended.of_vcpu(vcpu), actual.vcpu_cpus(vcpu));
+        if observed != Some(cpus) {
+            let observed = observed.map(ToString::to_string).unwrap_or_default();
+            note(What::VcpuPin(vcpu), cpus.to_string(), observed);
         }
     }
     let emulator = &intended.pins.emulator;
     if actual.pins.emulator != *emulator {
         note(What::EmulatorPin, emulator.to_string(), actual.pins.emulator.to_string());
     }
-    for (thread, now) in actual.io_threads.iter().filter(|(_, now)| *now != emulator) {
-        note(What::IoThreadPin(*thread), emulator.to_string(), now.to_string());
+    for (thread, observed) in actual.io_threads.iter().filter(|(_, observed)| *observed != emulator) {
+        note(What::IoThreadPin(*thread), emulator.to_string(), observed.to_string());
     }
     let mut bound = actual.bound.clone();
     bound.sort_unstable();
@@ -171,7 +176,7 @@ pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual:
 
 /// Lists other changes made to a running domain from outside: paused, undefined, CPU limited, different virtual CPUs or
 /// memory. If an operator has to act, the instruction follows a colon in the `intended` text.
-pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Finding> {
+pub fn conditions(vm: VmId, placement: &Placement, actual: &DomainState) -> Vec<Finding> {
     let domain = domain_name(vm);
     let mut found = Vec::new();
     let mut note = |what, intended: String, actual: String| {
@@ -222,11 +227,11 @@ pub fn audit(
 ) -> Result<Vec<Finding>, AuditError> {
     let vms = store.host_vms(&host.name)?;
     let database = store.identity()?;
-    let all = hypervisor.survey()?;
+    let domains = hypervisor.survey()?;
     let own = |domain: &str, vm: &Vm| {
-        let (_, actual) = all.iter().find(|(listed, _)| listed.name == domain)?;
+        let (_, actual) = domains.iter().find(|(listed, _)| listed.name == domain)?;
         let actual = actual.as_ref().filter(|actual| actual.vm.is_some())?;
-        Some(actual).filter(|actual| !actual.is_of_other_than(&database, Some(vm.created_at)))
+        Some(actual).filter(|actual| !actual.belongs_to_other(&database, Some(vm.created_at)))
     };
     let mut found = Vec::new();
     for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
@@ -250,7 +255,7 @@ pub fn audit(
         let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("no reason is recorded"));
         found.push(Finding { vm: Some(vm.id), domain, what: What::NotRunning, intended, actual });
     }
-    for (listed, _) in all {
+    for (listed, _) in domains {
         let (vm, domain) = (listed.vm_in(&database), listed.name);
         let is_own = |id: VmId, vm: &Vm| {
             vm.id == id && domain_name(id) == domain && listed.created_at.is_none_or(|at| at == vm.created_at)

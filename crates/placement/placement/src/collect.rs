@@ -55,12 +55,12 @@ fn read_if_there(path: &Path) -> Result<Option<String>, CollectError> {
     }
 }
 
-fn content(path: &Path, problem: impl Into<String>) -> CollectError {
+fn invalid(path: &Path, problem: impl Into<String>) -> CollectError {
     CollectError::Content { path: path.into(), problem: problem.into() }
 }
 
 fn cpu_list(path: &Path) -> Result<CpuSet, CollectError> {
-    read(path)?.parse().map_err(|e: crate::cpus::CpuSetError| content(path, e.to_string()))
+    read(path)?.parse().map_err(|e: crate::cpus::CpuSetError| invalid(path, e.to_string()))
 }
 
 /// Names of the entries of a directory, sorted; empty if it does not exist.
@@ -89,7 +89,7 @@ fn node_folders(root: &Path) -> Result<Vec<(u32, PathBuf)>, CollectError> {
     let mut nodes: Vec<_> = names(&base).iter().filter_map(number).collect();
     nodes.sort();
     match nodes.is_empty() {
-        true => Err(content(
+        true => Err(invalid(
             &base,
             "there is no folder node0: is sysfs mounted, and is the kernel built with NUMA?",
         )),
@@ -114,7 +114,7 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
         let path = folder.join("distance");
         let row: Option<Vec<u32>> = read(&path)?.split_whitespace().map(|d| d.parse().ok()).collect();
         distances.push(row.filter(|r| r.len() == folders.len()).ok_or_else(|| {
-            content(&path, format!("expected {} numbers, one for each node", folders.len()))
+            invalid(&path, format!("expected {} numbers, one for each node", folders.len()))
         })?);
     }
     let known: Vec<u32> = nodes.iter().map(|n| n.id).collect();
@@ -135,9 +135,9 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
 /// Groups a node's CPUs by core.
 fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
     let mut cores: Vec<CpuSet> = Vec::new();
-    let mut left = cpus.clone();
+    let mut ungrouped = cpus.clone();
     for cpu in cpus.iter() {
-        if !left.contains(cpu) {
+        if !ungrouped.contains(cpu) {
             continue;
         }
         let folder = root.join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
@@ -149,13 +149,13 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
         let siblings: CpuSet = match siblings {
             Some((text, file)) => text
                 .parse()
-                .map_err(|e: crate::cpus::CpuSetError| content(&folder.join(file), e.to_string()))?,
+                .map_err(|e: crate::cpus::CpuSetError| invalid(&folder.join(file), e.to_string()))?,
             None => [cpu].into_iter().collect(),
         };
         // Ignore siblings that are offline or on another node. Some virtual machines report such siblings.
-        let mut core: CpuSet = siblings.iter().filter(|c| left.contains(*c)).collect();
+        let mut core: CpuSet = siblings.iter().filter(|c| ungrouped.contains(*c)).collect();
         core.insert(cpu);
-        left = left.difference(&core);
+        ungrouped = ungrouped.difference(&core);
         cores.push(core);
     }
     Ok(cores)
@@ -164,27 +164,27 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
 /// A node's memory: ordinary pages first, then huge pages by size.
 fn memory(root: &Path, folder: &Path) -> Result<Vec<Pool>, CollectError> {
     let path = folder.join("meminfo");
-    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no MemTotal line"))?;
+    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| invalid(&path, "has no MemTotal line"))?;
     let mut pools = Vec::new();
     for size in names(&folder.join("hugepages")) {
         let path = folder.join("hugepages").join(&size);
         let kib = size.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB")?.parse::<u32>().ok());
         let kib =
-            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| content(&path, "is not a huge page size"))?;
+            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| invalid(&path, "is not a huge page size"))?;
         let file = path.join("nr_hugepages");
-        let pages: u64 = read(&file)?.parse().map_err(|_| content(&file, "is not a number"))?;
-        let mib = pages.checked_mul(kib.into()).ok_or_else(|| content(&file, "is too large"))? >> 10;
+        let pages: u64 = read(&file)?.parse().map_err(|_| invalid(&file, "is not a number"))?;
+        let mib = pages.checked_mul(kib.into()).ok_or_else(|| invalid(&file, "is too large"))? >> 10;
         pools.push(Pool { page_kib: kib, mib });
     }
     pools.sort_by_key(|p| p.page_kib);
     let huge: u64 = pools.iter().map(|p| p.mib << 10).sum();
-    let left = total_kib.checked_sub(huge);
-    let left = left.ok_or_else(|| {
-        content(&path, format!("huge pages take {huge} KiB, more than the total of {total_kib} KiB"))
+    let ordinary = total_kib.checked_sub(huge);
+    let ordinary = ordinary.ok_or_else(|| {
+        invalid(&path, format!("huge pages take {huge} KiB, more than the total of {total_kib} KiB"))
     })?;
     let page_kib = page_kib(root)?;
     pools.retain(|p| p.mib > 0 && p.page_kib != page_kib);
-    pools.insert(0, Pool { page_kib, mib: left >> 10 });
+    pools.insert(0, Pool { page_kib, mib: ordinary >> 10 });
     Ok(pools)
 }
 
@@ -217,7 +217,7 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
         }
         let number = |file: &str| -> Result<Option<i64>, CollectError> {
             let path = folder.join(file);
-            let parse = |text: String| text.parse().map_err(|_| content(&path, "is not a number"));
+            let parse = |text: String| text.parse().map_err(|_| invalid(&path, "is not a number"));
             read_if_there(&path)?.map(parse).transpose()
         };
         let node = number("numa_node")?.and_then(|n| u32::try_from(n).ok()).filter(|n| nodes.contains(n));
@@ -252,7 +252,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
         let ticks: Option<Vec<u64>> = words.take(8).map(|w| w.parse().ok()).collect();
         let ticks = ticks
             .filter(|t| t.len() >= 4)
-            .ok_or_else(|| content(&path, format!("cpu{cpu} has no tick counts")))?;
+            .ok_or_else(|| invalid(&path, format!("cpu{cpu} has no tick counts")))?;
         let all = ticks.iter().fold(0u64, |sum, t| sum.saturating_add(*t));
         let idle = ticks[3].saturating_add(ticks.get(4).copied().unwrap_or(0));
         cpus.insert(cpu, (all.saturating_sub(idle), all));

@@ -68,20 +68,20 @@ pub struct Plan {
 /// Plans up to `max_moves` moves between the nodes of `host`, greedily by the largest reduction of the score. Virtual
 /// machines with exclusive CPUs and those that are not running are not moved.
 ///
-/// Each target is free while the virtual machine still occupies its old place, so every move can be made live.
+/// Each target is free while the virtual machine still occupies its old node, so every move is possible while it runs.
 pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], max_moves: usize) -> Plan {
     let percent = scheduler.policy().overcommit_percent;
     let mut scheduler = scheduler.clone();
     let score_of = |s: &Scheduler| s.inventory().usage(host).map_or(0.0, |u| score([&u], sizes, percent));
     let before = score_of(&scheduler);
-    let mut now = before;
+    let mut current = before;
     let mut moves: Vec<(VmId, Placement)> = Vec::new();
     let nodes: Vec<u32> = scheduler
         .inventory()
         .usage(host)
         .map(|u| u.nodes.iter().map(|n| n.node).collect())
         .unwrap_or_default();
-    let mut places: Vec<(&Vm, Placement)> = vms
+    let mut candidates: Vec<(&Vm, Placement)> = vms
         .iter()
         .filter(|vm| vm.state == VmState::Running)
         .filter_map(|vm| {
@@ -90,29 +90,29 @@ pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], max_m
         .collect();
     while moves.len() < max_moves {
         let mut best: Option<(f64, usize, Placement)> = None;
-        for (at, (vm, place)) in places.iter().enumerate().filter(|(_, (_, p))| p.cells.len() == 1) {
+        for (at, (vm, place)) in candidates.iter().enumerate().filter(|(_, (_, p))| p.cells.len() == 1) {
             for node in nodes.iter().filter(|n| **n != place.cells[0].node) {
                 let own = [place].into_iter().chain(&vm.target);
                 let Some(target) = scheduler.decide_on(&vm.request, host, &[*node], own) else { continue };
-                let mut then = scheduler.clone();
-                if then.take(&target).is_err() || then.give(place).is_err() {
+                let mut after_move = scheduler.clone();
+                if after_move.reserve(&target).is_err() || after_move.release(place).is_err() {
                     continue;
                 }
-                let score = score_of(&then);
-                if score < best.as_ref().map_or(now, |b| b.0) - 1e-9 {
+                let score = score_of(&after_move);
+                if score < best.as_ref().map_or(current, |b| b.0) - 1e-9 {
                     best = Some((score, at, target));
                 }
             }
         }
         let Some((score, at, target)) = best else { break };
-        if scheduler.take(&target).is_err() || scheduler.give(&places[at].1).is_err() {
+        if scheduler.reserve(&target).is_err() || scheduler.release(&candidates[at].1).is_err() {
             break;
         }
-        now = score;
-        moves.push((places[at].0.id, target.clone()));
-        places[at].1 = target;
+        current = score;
+        moves.push((candidates[at].0.id, target.clone()));
+        candidates[at].1 = target;
     }
-    Plan { moves, score: (before, now) }
+    Plan { moves, score: (before, current) }
 }
 
 #[cfg(test)]
@@ -124,18 +124,18 @@ mod tests {
     use crate::store::Intent;
     use longma_topology::Machine;
 
-    /// One virtual machine on each node of host h. If `apart`, they are in an anti-affinity group by node.
-    fn scattered(apart: bool) -> (Scheduler, Vec<Vm>) {
+    /// One virtual machine on each node of host h. If `are_grouped`, they are in an anti-affinity group by node.
+    fn scattered(are_grouped: bool) -> (Scheduler, Vec<Vm>) {
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let mut scheduler = Scheduler::new(Policy::default(), 1);
         scheduler.put_host(&host).unwrap();
         let (group, relation, level) = ("g".to_string(), Relation::AntiAffinity, Level::Node);
-        let groups = if apart { vec![Membership { group, relation, level }] } else { Vec::new() };
+        let groups = if are_grouped { vec![Membership { group, relation, level }] } else { Vec::new() };
         let place = |node: u32| {
             let id = i64::from(node);
             let request = Request { groups: groups.clone(), ..Request::new(&format!("v{id}"), 1, 2048) };
             let placement = scheduler.decide_on(&request, "h", &[node], None).unwrap();
-            scheduler.take(&placement).unwrap();
+            scheduler.reserve(&placement).unwrap();
             let (state, placement) = (VmState::Running, Some(placement));
             Vm {
                 id,

@@ -3,7 +3,7 @@
 //! restart of the caller as libvirt's do.
 
 use crate::cpus::CpuSet;
-use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};
+use crate::hypervisor::{Domain, DomainEntry, DomainState, Hypervisor, HypervisorError};
 use crate::placement::Share;
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub enum Fault {
 }
 
 /// Domains by name, each with the memory shares of its virtual nodes.
-type Domains = BTreeMap<String, (Actual, Vec<Vec<Share>>)>;
+type Domains = BTreeMap<String, (DomainState, Vec<Vec<Share>>)>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -39,7 +39,7 @@ struct State {
 
 impl State {
     /// Replaces the file atomically, so a kill leaves either the old or the new version.
-    fn keep(&self) -> Result<(), String> {
+    fn save(&self) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
         let written = || {
             let temporary = file.with_extension("new");
@@ -66,7 +66,7 @@ impl FakeHypervisor {
     ///
     /// # Errors
     /// If the file cannot be read or parsed.
-    pub fn kept_in(file: &Path) -> io::Result<Self> {
+    pub fn with_file(file: &Path) -> io::Result<Self> {
         let domains = match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Domains::new(),
@@ -99,13 +99,13 @@ impl FakeHypervisor {
     }
 
     /// All domains with their state.
-    pub fn domains(&self) -> BTreeMap<String, Actual> {
+    pub fn domains(&self) -> BTreeMap<String, DomainState> {
         self.state().domains.iter().map(|(name, d)| (name.clone(), d.0.clone())).collect()
     }
 
     /// Changes a domain without a hypervisor call, or removes it if `change` returns false. Returns whether the domain
     /// existed.
-    pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Actual) -> bool) -> bool {
+    pub fn tamper(&self, name: &str, change: impl FnOnce(&mut DomainState) -> bool) -> bool {
         let mut state = self.state();
         let Some((actual, _)) = state.domains.get_mut(name) else { return false };
         if !change(actual) {
@@ -116,12 +116,12 @@ impl FakeHypervisor {
 
     /// Adds a domain that belongs to no virtual machine.
     pub fn add_foreign(&self, name: &str) {
-        let foreign = Actual { running: true, ..Actual::default() };
+        let foreign = DomainState { running: true, ..DomainState::default() };
         self.put_foreign(name, foreign);
     }
 
     /// Adds or replaces a domain with this state.
-    pub fn put_foreign(&self, name: &str, actual: Actual) {
+    pub fn put_foreign(&self, name: &str, actual: DomainState) {
         self.state().domains.insert(name.into(), (actual, Vec::new()));
     }
 
@@ -149,7 +149,7 @@ impl FakeHypervisor {
             Some(Fault::TakeAway) => drop(state.domains.remove(name)),
             None => {}
         }
-        let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
+        let done = change(&mut state.domains).and_then(|done| state.save().map(|()| done)).map_err(refused);
         if state.away { Err(HypervisorError::Unreachable("the caller crashed".into())) } else { done }
     }
 
@@ -157,7 +157,7 @@ impl FakeHypervisor {
         &mut self,
         what: &str,
         name: &str,
-        change: impl FnOnce(&mut Actual, &mut Vec<Vec<Share>>) -> Result<(), String>,
+        change: impl FnOnce(&mut DomainState, &mut Vec<Vec<Share>>) -> Result<(), String>,
     ) -> Result<(), HypervisorError> {
         self.change(what, name, |domains| {
             let (actual, shares) = domains.get_mut(name).ok_or("the domain does not exist")?;
@@ -175,12 +175,12 @@ impl FakeHypervisor {
 }
 
 impl Hypervisor for FakeHypervisor {
-    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<DomainEntry>, HypervisorError> {
         let state = self.state();
         if state.away {
             return Err(HypervisorError::Unreachable("the caller has crashed".into()));
         }
-        let listed = |(name, (actual, _)): (&String, &(Actual, Vec<Vec<Share>>))| Listed {
+        let listed = |(name, (actual, _)): (&String, &(DomainState, Vec<Vec<Share>>))| DomainEntry {
             name: name.clone(),
             vm: actual.vm,
             database: actual.database.clone(),
@@ -189,7 +189,7 @@ impl Hypervisor for FakeHypervisor {
         Ok(state.domains.iter().map(listed).collect())
     }
 
-    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+    fn inspect(&mut self, name: &str) -> Result<Option<DomainState>, HypervisorError> {
         let state = self.state();
         match state.away {
             true => Err(HypervisorError::Unreachable("the caller has crashed".into())),
@@ -200,7 +200,7 @@ impl Hypervisor for FakeHypervisor {
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
         self.change("define", &domain.name, |domains| {
             let created_at = Some(domain.created_at);
-            if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database, created_at)) {
+            if domains.get(&domain.name).is_some_and(|d| d.0.belongs_to_other(&domain.database, created_at)) {
                 return Err(
                     "a domain of this name belongs to another database or to a lost virtual machine".into()
                 );
@@ -208,7 +208,7 @@ impl Hypervisor for FakeHypervisor {
             if domains.get(&domain.name).is_some_and(|d| d.0.running) {
                 return Err("the domain is running".into());
             }
-            let actual = Actual {
+            let actual = DomainState {
                 vm: Some(domain.vm),
                 database: Some(domain.database.clone()),
                 created_at: Some(domain.created_at),
@@ -216,7 +216,7 @@ impl Hypervisor for FakeHypervisor {
                 bound: domain.placement.bound.clone(),
                 size_mib: Some(domain.placement.memory_mib().0),
                 huge_page_kib: domain.request.huge_page_kib,
-                ..Actual::default()
+                ..DomainState::default()
             };
             let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();
             domains.insert(domain.name.clone(), (actual, shares));
@@ -338,7 +338,7 @@ mod tests {
     fn domains_in_a_file_outlive_their_hypervisor() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("h1.json");
-        let mut hypervisor = FakeHypervisor::kept_in(&file).unwrap();
+        let mut hypervisor = FakeHypervisor::with_file(&file).unwrap();
         let placement = Placement {
             host: "h1".into(),
             cpu: CpuPolicy::Range,
@@ -357,10 +357,10 @@ mod tests {
             Domain { name, vm: 1, database, created_at: 1, request, placement, pins: Default::default() };
         hypervisor.define(&domain).unwrap();
         hypervisor.start("longma-1").unwrap();
-        let mut again = FakeHypervisor::kept_in(&file).unwrap();
+        let mut again = FakeHypervisor::with_file(&file).unwrap();
         assert_eq!(again.domains(), hypervisor.domains());
         assert!(again.inspect("longma-1").unwrap().unwrap().running);
         std::fs::write(&file, "no domains").unwrap();
-        assert!(FakeHypervisor::kept_in(&file).is_err());
+        assert!(FakeHypervisor::with_file(&file).is_err());
     }
 }

@@ -15,7 +15,7 @@ use longma_topology::Machine;
 const VCPUS: [(u32, u32); 8] = [(1, 180), (2, 400), (4, 230), (8, 120), (12, 5), (16, 35), (24, 25), (32, 5)];
 /// GiB per virtual CPU and its weight per thousand. Assumed such that 4 to 8 GiB is the most common memory size, as in
 /// the chart.
-const GIB_A_VCPU: [(u64, u32); 3] = [(2, 300), (4, 450), (8, 250)];
+const GIB_PER_VCPU: [(u64, u32); 3] = [(2, 300), (4, 450), (8, 250)];
 /// Cumulative distribution of lifetimes: hours, and the fraction of virtual machines that live no longer. Between two
 /// points the logarithm of the lifetime is uniform. The chart covers 1 to 100 hours; 5 minutes is the step of the
 /// trace, and 90 days is the longest lifetime in the packing trace of 2020.
@@ -31,7 +31,7 @@ const LIFETIMES: [(f64, f64); 8] = [
 ];
 
 /// One of the values of a table of values and weights.
-fn one_of<T: Copy>(chance: &mut Rng, table: &[(T, u32)]) -> T {
+fn draw<T: Copy>(chance: &mut Rng, table: &[(T, u32)]) -> T {
     let mut left = chance.index(table.iter().map(|entry| entry.1 as usize).sum()) as u32;
     for (value, weight) in table {
         match left.checked_sub(*weight) {
@@ -79,11 +79,11 @@ fn dual_socket() -> Host {
 /// Draws a request. CPU policy: 50 % range, 40 % exclusive, 10 % none. Memory policy: 60 % strict, 40 % preferred. Both
 /// are assumed.
 pub fn request(chance: &mut Rng, name: &str) -> Request {
-    let vcpus = one_of(chance, &VCPUS);
-    let mib = u64::from(vcpus) * one_of(chance, &GIB_A_VCPU) * 1024;
-    let cpu = one_of(chance, &[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
+    let vcpus = draw(chance, &VCPUS);
+    let mib = u64::from(vcpus) * draw(chance, &GIB_PER_VCPU) * 1024;
+    let cpu = draw(chance, &[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
     let preferred = MemoryPolicy::Preferred { within_distance: 255 };
-    let memory = one_of(chance, &[(MemoryPolicy::Strict, 3), (preferred, 2)]);
+    let memory = draw(chance, &[(MemoryPolicy::Strict, 3), (preferred, 2)]);
     Request { cpu, memory, ..Request::new(name, vcpus, mib) }
 }
 

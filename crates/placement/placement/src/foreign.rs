@@ -6,7 +6,7 @@
 use crate::audit::AuditError;
 use crate::cpus::CpuSet;
 use crate::host::{Host, Pool};
-use crate::hypervisor::{Actual, Hypervisor, Listed, domain_name};
+use crate::hypervisor::{DomainEntry, DomainState, Hypervisor, domain_name};
 use crate::store::{AgentStore, Vm};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub struct ForeignDomain {
 
 impl ForeignDomain {
     /// Describes the domain `name` with this state.
-    pub fn of(name: &str, actual: &Actual, host: &Host) -> Self {
+    pub fn of(name: &str, actual: &DomainState, host: &Host) -> Self {
         let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
         let vcpus = actual.vcpus();
         let mut domain = Self {
@@ -83,7 +83,7 @@ fn vcpus_by_node(pins: &[&CpuSet], host: &Host) -> BTreeMap<u32, u32> {
 
 /// Memory on each node, rounded up: what is resident, and the rest of the domain's size on the nodes that it may come
 /// from, in proportion to their memory.
-fn memory_by_node(actual: &Actual, host: &Host) -> BTreeMap<u32, u64> {
+fn memory_by_node(actual: &DomainState, host: &Host) -> BTreeMap<u32, u64> {
     let mut memory = actual.memory_mib.clone();
     let resident: u64 = memory.values().sum();
     let rest = actual.size_mib.unwrap_or(0).saturating_sub(resident);
@@ -116,7 +116,7 @@ pub fn find(
     let database = store.identity()?;
     // A host that is about to be registered has no virtual machines.
     let vms = store.host_vms(&host.name).unwrap_or_default();
-    let is_own = |listed: &Listed| {
+    let is_own = |listed: &DomainEntry| {
         let Some(id) = listed.vm_in(&database).filter(|id| domain_name(*id) == listed.name) else {
             return false;
         };
@@ -132,7 +132,7 @@ pub fn find(
     Ok(found)
 }
 
-/// Takes the CPUs and memory of foreign domains off the description of their host.
+/// Subtracts the CPUs and memory of foreign domains from the description of their host.
 pub fn withhold(host: &mut Host, domains: &[ForeignDomain]) {
     for domain in domains.iter().filter(|domain| domain.running) {
         host.foreign.cpus = host.foreign.cpus.iter().chain(domain.cpus.iter()).collect();
@@ -158,9 +158,9 @@ pub fn intrusions(domains: &[ForeignDomain], vms: &[Vm]) -> Vec<String> {
     let mut found = Vec::new();
     for vm in vms {
         let places = vm.placement.iter().chain(&vm.target);
-        let own: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
+        let dedicated: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
         for domain in domains.iter().filter(|domain| domain.running) {
-            let both: CpuSet = own.iter().filter(|cpu| domain.cpus.contains(*cpu)).collect();
+            let both: CpuSet = dedicated.iter().filter(|cpu| domain.cpus.contains(*cpu)).collect();
             if !both.is_empty() {
                 found.push(format!(
                     "domain {}, which the service does not manage, is pinned to CPUs {both}, which are dedicated to \

@@ -64,19 +64,20 @@ impl ForeignUse {
         self.cpus.is_empty() && self.vcpus.is_empty()
     }
 
-    /// Number of CPUs of a node that its foreign virtual CPUs take up if `percent` of them share a hundred CPUs.
+    /// Number of CPUs of a node that its foreign virtual CPUs take up at `percent` virtual CPUs per hundred CPUs.
     pub fn node_cpus(&self, node: u32, percent: u32) -> u32 {
         foreign_cpus(self.vcpus.get(&node).copied().unwrap_or(0), percent)
     }
 }
 
-/// Number of CPUs that `vcpus` foreign virtual CPUs take up, rounded down: half a CPU must not make a small host useless.
+/// Number of CPUs that `vcpus` foreign virtual CPUs take up, at `percent` virtual CPUs per hundred CPUs. Rounded down, so
+/// that half a CPU does not make a small host useless.
 pub(crate) fn foreign_cpus(vcpus: u32, percent: u32) -> u32 {
     let cpus = u64::from(vcpus) * 100 / u64::from(percent.max(1));
     u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
-/// Number of CPUs that carry `vcpus` virtual CPUs if `percent` of them may share a hundred CPUs.
+/// Number of CPUs that `vcpus` virtual CPUs need, at `percent` virtual CPUs per hundred CPUs, rounded up.
 pub(crate) fn cpus_for(vcpus: u32, percent: u32) -> u32 {
     let cpus = (u64::from(vcpus) * 100).div_ceil(u64::from(percent.max(1)));
     u32::try_from(cpus).unwrap_or(u32::MAX)

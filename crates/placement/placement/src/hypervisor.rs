@@ -84,7 +84,7 @@ pub struct Pins {
 
 /// The observed state of a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Actual {
+pub struct DomainState {
     /// ID of the virtual machine stored with the domain; `None` if Longma did not create the domain.
     pub vm: Option<VmId>,
     /// Database stored with the domain; `None` if Longma did not create the domain or created it before databases had
@@ -132,10 +132,10 @@ pub struct Actual {
 /// Reason of a pause that a user requested.
 pub const PAUSED_BY_USER: &str = "user";
 
-impl Actual {
+impl DomainState {
     /// Returns whether the domain belongs to another database than `database`, or to a virtual machine with another
     /// creation time.
-    pub fn is_of_other_than(&self, database: &str, created_at: Option<i64>) -> bool {
+    pub fn belongs_to_other(&self, database: &str, created_at: Option<i64>) -> bool {
         let of_other = self.database.as_deref().is_some_and(|own| own != database);
         of_other || matches!((self.created_at, created_at), (Some(own), Some(at)) if own != at)
     }
@@ -162,18 +162,18 @@ impl Actual {
 
 /// An entry of the hypervisor's domain list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct DomainEntry {
     /// Domain name.
     pub name: String,
-    /// ID of the virtual machine, as in [`Actual`].
+    /// ID of the virtual machine, as in [`DomainState`].
     pub vm: Option<VmId>,
-    /// Database, as in [`Actual`].
+    /// Database, as in [`DomainState`].
     pub database: Option<String>,
-    /// Creation time, as in [`Actual`].
+    /// Creation time, as in [`DomainState`].
     pub created_at: Option<i64>,
 }
 
-impl Listed {
+impl DomainEntry {
     /// ID of the virtual machine if the domain may belong to `database`.
     pub fn vm_in(&self, database: &str) -> Option<VmId> {
         self.vm.filter(|_| self.database.as_deref().is_none_or(|own| own == database))
@@ -197,13 +197,13 @@ pub trait Hypervisor: Send {
     ///
     /// # Errors
     /// If the hypervisor is unreachable.
-    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError>;
+    fn list(&mut self) -> Result<Vec<DomainEntry>, HypervisorError>;
 
     /// Reads the state of a domain; `None` if no domain has this name.
     ///
     /// # Errors
     /// If the hypervisor is unreachable.
-    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
+    fn inspect(&mut self, name: &str) -> Result<Option<DomainState>, HypervisorError>;
 
     /// Lists all domains with their state. Equivalent to [`Hypervisor::list`] and [`Hypervisor::inspect`], but an
     /// implementation with slow calls can batch them. The state is `None` if a domain has disappeared, or belongs to no
@@ -211,7 +211,7 @@ pub trait Hypervisor: Send {
     ///
     /// # Errors
     /// If the hypervisor is unreachable.
-    fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
+    fn survey(&mut self) -> Result<Vec<(DomainEntry, Option<DomainState>)>, HypervisorError> {
         let mut all = Vec::new();
         for listed in self.list()? {
             let actual = self.inspect(&listed.name)?;

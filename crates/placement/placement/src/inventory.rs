@@ -1,4 +1,4 @@
-//! In-memory record of what is reserved on each host. A placement is taken or given back as a whole, and a host is
+//! In-memory record of what is reserved on each host. A placement is reserved or released as a whole, and a host is
 //! never oversubscribed. `store` holds the durable copy.
 
 use crate::host::{Host, HostError, MAX_POOLS, NodeLoad, cpus_for, foreign_cpus};
@@ -28,7 +28,7 @@ pub enum HostStatus {
 /// description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: {problem}")]
-pub struct TakeError {
+pub struct ReserveError {
     /// Name of the host.
     pub host: String,
     /// What is in conflict, with numbers.
@@ -45,7 +45,7 @@ pub(crate) struct NodeState {
     pub free_cores: u16,
     /// Virtual CPUs that share the remaining CPUs.
     pub shared: u32,
-    /// Virtual CPUs of domains of others, which share them too.
+    /// Virtual CPUs of foreign domains, which share them too.
     pub foreign_vcpus: u32,
     pub used_mib: [u32; MAX_POOLS],
     /// CPU and memory load in steps of 1/32. The coarse steps keep small fluctuations from invalidating cached
@@ -67,7 +67,7 @@ pub(crate) struct HostState {
     pub vms: u32,
     /// Group memberships of these virtual machines.
     pub members: u32,
-    pub room: FreeCapacity,
+    pub free: FreeCapacity,
 }
 
 /// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
@@ -143,17 +143,19 @@ impl NodeState {
         }
     }
 
-    /// Number of shared virtual CPUs that the node may carry after `exclusive` more CPUs are dedicated.
+    /// Number of shared virtual CPUs allowed on the node after `exclusive` more CPUs are dedicated, at `percent` virtual
+    /// CPUs per hundred CPUs.
     pub fn capacity(&self, exclusive: u32, percent: u32) -> u32 {
         let foreign = foreign_cpus(self.foreign_vcpus, percent);
         u32::from(self.free_cpus).saturating_sub(exclusive).saturating_sub(foreign) * percent / 100
     }
 
-    /// Number of CPUs that can still be dedicated, so that the others carry the shared virtual CPUs.
+    /// Number of CPUs that can still be dedicated: the others must suffice for the shared virtual CPUs.
     pub fn spare_cpus(&self, shape: &crate::shape::NodeShape, percent: u32) -> u32 {
-        let kept = cpus_for(self.shared, percent).saturating_add(foreign_cpus(self.foreign_vcpus, percent));
+        let needed_for_shared =
+            cpus_for(self.shared, percent).saturating_add(foreign_cpus(self.foreign_vcpus, percent));
         let not_pinned = shape.cpus.len() as u32 - u32::from(self.taken.or(shape.foreign).count());
-        u32::from(self.free_cpus).saturating_sub(kept).min(not_pinned)
+        u32::from(self.free_cpus).saturating_sub(needed_for_shared).min(not_pinned)
     }
 }
 
@@ -161,25 +163,25 @@ impl HostState {
     fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
-        let (status, room) = (HostStatus::Up, FreeCapacity::default());
-        let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, room };
+        let (status, free) = (HostStatus::Up, FreeCapacity::default());
+        let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, free };
         host.update_free_capacity();
         host
     }
 
     fn update_free_capacity(&mut self) {
-        let mut room = FreeCapacity::default();
+        let mut free = FreeCapacity::default();
         for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
             let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
-            room.node_cpus = room.node_cpus.max(state.free_cpus);
-            room.node_mib = room.node_mib.max(mib as u32);
-            room.host_mib += mib;
+            free.node_cpus = free.node_cpus.max(state.free_cpus);
+            free.node_mib = free.node_mib.max(mib as u32);
+            free.host_mib += mib;
         }
-        self.room = room;
+        self.free = free;
     }
 
     /// CPUs of the whole host that are not dedicated to a virtual machine.
-    pub fn common_cpus(&self) -> u32 {
+    pub fn undedicated_cpus(&self) -> u32 {
         let free: u32 = self.nodes.iter().map(|n| u32::from(n.free_cpus)).sum();
         let reserved = |n: &crate::shape::NodeShape| n.cpus.len() as u32 - u32::from(n.usable);
         free + self.shape.nodes.iter().map(reserved).sum::<u32>()
@@ -241,7 +243,7 @@ impl Inventory {
             }
         };
         if let Some(at) = self.find(&host.name) {
-            self.forget_all(at, shape);
+            self.clear_reservations(at, shape);
             return Ok(at);
         }
         let name: Arc<str> = host.name.as_str().into();
@@ -253,22 +255,22 @@ impl Inventory {
     /// Removes a host and its reservations. Returns its index, which no other host uses: indices are positions in cached
     /// rankings.
     pub fn remove_host(&mut self, name: &str) -> Option<usize> {
-        let at = self.empty_host(name)?;
+        let at = self.clear_host(name)?;
         self.hosts[at].status = HostStatus::Down;
         self.by_name.remove(name);
         Some(at)
     }
 
     /// Drops all reservations of a host, so that the caller can take them again from a store.
-    pub fn empty_host(&mut self, name: &str) -> Option<usize> {
+    pub fn clear_host(&mut self, name: &str) -> Option<usize> {
         let at = self.find(name)?;
-        self.forget_all(at, self.hosts[at].shape.clone());
+        self.clear_reservations(at, self.hosts[at].shape.clone());
         Some(at)
     }
 
     /// Drops all reservations of a host. Keeps its status and, if the number of nodes is unchanged, their load.
-    fn forget_all(&mut self, at: usize, shape: Arc<Shape>) {
-        self.forget_members(at);
+    fn clear_reservations(&mut self, at: usize, shape: Arc<Shape>) {
+        self.remove_members(at);
         let old = &self.hosts[at];
         let mut new = HostState::new(old.name.clone(), shape);
         new.status = old.status;
@@ -280,7 +282,7 @@ impl Inventory {
         self.hosts[at] = new;
     }
 
-    fn forget_members(&mut self, host: usize) {
+    fn remove_members(&mut self, host: usize) {
         if self.hosts[host].members == 0 {
             return;
         }
@@ -339,8 +341,8 @@ impl Inventory {
     ///
     /// # Errors
     /// If the host is unknown or a resource is already taken.
-    pub fn take(&mut self, placement: &Placement) -> Result<usize, TakeError> {
-        let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
+    pub fn reserve(&mut self, placement: &Placement) -> Result<usize, ReserveError> {
+        let fail = |problem: String| ReserveError { host: placement.host.clone(), problem };
         let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
         let percent = self.overcommit_percent;
         let mut host = self.hosts[at].clone();
@@ -348,7 +350,7 @@ impl Inventory {
         for cell in &placement.cells {
             mask |= 1 << host.shape.node(cell.node).ok_or_else(|| fail(format!("no node {}", cell.node)))?;
         }
-        apply(&mut host, placement, percent).map_err(fail)?;
+        add(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
         host.members += placement.groups.len() as u32;
         host.update_free_capacity();
@@ -364,11 +366,11 @@ impl Inventory {
     ///
     /// # Errors
     /// If it was not reserved; then nothing is released.
-    pub fn give(&mut self, placement: &Placement) -> Result<usize, TakeError> {
-        let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
+    pub fn release(&mut self, placement: &Placement) -> Result<usize, ReserveError> {
+        let fail = |problem: String| ReserveError { host: placement.host.clone(), problem };
         let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
         let mut host = self.hosts[at].clone();
-        withdraw(&mut host, placement).map_err(fail)?;
+        subtract(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
         host.members = host.members.saturating_sub(placement.groups.len() as u32);
         host.update_free_capacity();
@@ -388,7 +390,7 @@ impl Inventory {
     }
 }
 
-fn cpu_place(shape: &Shape, node: u32, cpu: u32) -> Result<(usize, usize), String> {
+fn cpu_index(shape: &Shape, node: u32, cpu: u32) -> Result<(usize, usize), String> {
     let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
     let at = shape.nodes[n].cpus.iter().position(|c| *c == cpu);
     at.map(|at| (n, at)).ok_or_else(|| format!("CPU {cpu} is not on node {node}"))
@@ -400,12 +402,12 @@ fn core_is_free(host: &HostState, node: usize, at: usize) -> Option<bool> {
     Some(occupied.none_of(core.0.into(), core.1.into()))
 }
 
-fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<(), String> {
+fn add(host: &mut HostState, placement: &Placement, percent: u32) -> Result<(), String> {
     let tally = placement.tally();
     let shape = host.shape.clone();
     let mut touched = Vec::new();
     for (node, cpu) in tally.exclusive {
-        let (n, at) = cpu_place(&shape, node, cpu)?;
+        let (n, at) = cpu_index(&shape, node, cpu)?;
         if shape.nodes[n].gone.get(at) {
             // An offline or removed CPU stays counted as taken until its owner is deleted, so it is neither taken nor
             // released here.
@@ -458,17 +460,17 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
         }
         host.devices[device] = used as u16;
     }
-    if host.common_cpus() == 0 {
+    if host.undedicated_cpus() == 0 {
         return Err("no CPU would be left for the host and emulators".into());
     }
     Ok(())
 }
 
-fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
+fn subtract(host: &mut HostState, placement: &Placement) -> Result<(), String> {
     let tally = placement.tally();
     let shape = host.shape.clone();
     for (node, cpu) in tally.exclusive {
-        let (n, at) = cpu_place(&shape, node, cpu)?;
+        let (n, at) = cpu_index(&shape, node, cpu)?;
         if shape.nodes[n].gone.get(at) {
             continue;
         }
@@ -483,9 +485,9 @@ fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
     }
     for (node, vcpus) in tally.shared {
         let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
-        let left = host.nodes[n].shared.checked_sub(vcpus);
+        let remaining = host.nodes[n].shared.checked_sub(vcpus);
         host.nodes[n].shared =
-            left.ok_or_else(|| format!("node {node} does not carry {vcpus} virtual CPUs"))?;
+            remaining.ok_or_else(|| format!("node {node} does not carry {vcpus} virtual CPUs"))?;
     }
     for ((node, page_kib), mib) in tally.memory {
         let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;

@@ -16,36 +16,36 @@ pub struct RetainedHost {
     /// One sentence per lost resource; empty if none is lost.
     pub lost: Vec<String>,
     /// CPUs that are lost but dedicated to a virtual machine, or that must stay idle for it.
-    pub own_cpus: CpuSet,
+    pub dedicated_cpus: CpuSet,
 }
 
-/// Returns the host `found`, extended by the lost resources that `places` still reserve. `known` is the previous
+/// Returns the host `found`, extended by the lost resources that `placements` still reserve. `known` is the previous
 /// description. `overcommit_percent` virtual CPUs may share a hundred CPUs.
 pub fn retain_reserved(
     found: &Host,
     known: &Host,
-    places: &[Placement],
+    placements: &[Placement],
     overcommit_percent: u32,
 ) -> RetainedHost {
-    let tally = sum(places.iter().filter(|p| p.host == found.name));
+    let tally = sum(placements.iter().filter(|p| p.host == found.name));
     let mut retained = RetainedHost {
         host: Host { gone: CpuSet::new(), ..found.clone() },
         lost: Vec::new(),
-        own_cpus: CpuSet::new(),
+        dedicated_cpus: CpuSet::new(),
     };
-    retained.keep_nodes(known, &tally);
-    retained.keep_own_cpus(known, &tally);
-    retained.keep_shared_cpus(known, &tally, overcommit_percent);
+    retained.retain_nodes(known, &tally);
+    retained.retain_dedicated_cpus(known, &tally);
+    retained.retain_shared_cpus(known, &tally, overcommit_percent);
     retained.limit_foreign(&tally, overcommit_percent);
-    retained.keep_memory(&tally);
-    retained.keep_devices(known, &tally);
+    retained.retain_memory(&tally);
+    retained.retain_devices(known, &tally);
     retained
 }
 
 /// Describes a dedicated CPU that is now on another node because the CPUs were renumbered; `None` if there is none. No
 /// description can satisfy such a reservation.
-pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
-    let tally = sum(places.iter().filter(|p| p.host == found.name));
+pub fn renumbered(found: &Host, placements: &[Placement]) -> Option<String> {
+    let tally = sum(placements.iter().filter(|p| p.host == found.name));
     let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
     tally.exclusive.iter().find_map(|(id, cpu)| {
         let now = elsewhere(*id, *cpu)?.id;
@@ -55,9 +55,9 @@ pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
     })
 }
 
-fn sum<'a>(places: impl Iterator<Item = &'a Placement>) -> Tally {
+fn sum<'a>(placements: impl Iterator<Item = &'a Placement>) -> Tally {
     let mut all = Tally::default();
-    for one in places.map(Placement::tally) {
+    for one in placements.map(Placement::tally) {
         all.exclusive.extend(one.exclusive);
         one.shared.into_iter().for_each(|(node, n)| *all.shared.entry(node).or_default() += n);
         one.memory.into_iter().for_each(|(pool, mib)| *all.memory.entry(pool).or_default() += mib);
@@ -86,7 +86,7 @@ impl RetainedHost {
     }
 
     /// Adds lost nodes again, without CPUs and memory.
-    fn keep_nodes(&mut self, known: &Host, tally: &Tally) {
+    fn retain_nodes(&mut self, known: &Host, tally: &Tally) {
         let used = tally.exclusive.iter().map(|e| e.0).chain(tally.shared.keys().copied());
         let used: Vec<u32> = used.chain(tally.memory.keys().map(|pool| pool.0)).collect();
         let lost = |n: &&Node| used.contains(&n.id) && !self.host.nodes.iter().any(|here| here.id == n.id);
@@ -105,28 +105,28 @@ impl RetainedHost {
         let before: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
         self.host.nodes.sort_by_key(|n| n.id);
         let old = std::mem::take(&mut self.host.distances);
-        let place = |host: &Host, id: u32| host.nodes.iter().position(|n| n.id == id);
+        let index_of = |host: &Host, id: u32| host.nodes.iter().position(|n| n.id == id);
         let distance = |from: u32, to: u32| {
             let found = before.iter().position(|id| *id == from).zip(before.iter().position(|id| *id == to));
-            let now = found.and_then(|(a, b)| old.get(a)?.get(b).copied());
-            let then = || {
-                let (a, b) = place(known, from).zip(place(known, to))?;
+            let current = found.and_then(|(a, b)| old.get(a)?.get(b).copied());
+            let previous = || {
+                let (a, b) = index_of(known, from).zip(index_of(known, to))?;
                 known.distances.get(a)?.get(b).copied()
             };
             // The defaults of Linux for unknown distances.
-            now.or_else(then).unwrap_or(if from == to { 10 } else { 20 })
+            current.or_else(previous).unwrap_or(if from == to { 10 } else { 20 })
         };
         let ids: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
         self.host.distances = ids.iter().map(|a| ids.iter().map(|b| distance(*a, *b)).collect()).collect();
     }
 
-    fn keep_own_cpus(&mut self, known: &Host, tally: &Tally) {
+    fn retain_dedicated_cpus(&mut self, known: &Host, tally: &Tally) {
         for (id, cpu) in &tally.exclusive {
             let here = all_cpus(&self.host).contains(*cpu);
             if here && !self.host.reserved.contains(*cpu) {
                 continue;
             }
-            self.own_cpus.insert(*cpu);
+            self.dedicated_cpus.insert(*cpu);
             self.host.gone.insert(*cpu);
             self.lost.push(match here {
                 true => format!("CPU {cpu} of node {id} is dedicated to a virtual machine, but it is reserved for the host"),
@@ -141,7 +141,7 @@ impl RetainedHost {
 
     /// Adds back as many lost CPUs as the reserved virtual CPUs need to stay within the overcommit ratio, so that the
     /// node accepts no more of them. Adds one more for the host if it has none left.
-    fn keep_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
+    fn retain_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
         let own: CpuSet = tally.exclusive.iter().map(|e| e.1).collect();
         for (id, shared) in &tally.shared {
             let free = |host: &Host| {
@@ -203,7 +203,7 @@ impl RetainedHost {
         }
     }
 
-    fn keep_memory(&mut self, tally: &Tally) {
+    fn retain_memory(&mut self, tally: &Tally) {
         for ((id, page_kib), mib) in &tally.memory {
             let Some(node) = self.node(*id) else { continue };
             let (before, lost) = match node.memory.iter_mut().find(|p| p.page_kib == *page_kib) {
@@ -225,7 +225,7 @@ impl RetainedHost {
         }
     }
 
-    fn keep_devices(&mut self, known: &Host, tally: &Tally) {
+    fn retain_devices(&mut self, known: &Host, tally: &Tally) {
         for (name, slots) in &tally.devices {
             let current = self.host.devices.iter_mut().find(|d| d.name == *name);
             let before = current.as_ref().map_or(0, |d| d.slots);

@@ -25,7 +25,7 @@ pub enum Change {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    standing: bool,
+    is_raised: bool,
     /// Number of consecutive samples that call for the other state.
     streak: u32,
 }
@@ -46,22 +46,22 @@ impl Monitor {
 
     /// Marks an alarm as already raised, to restore the state of the store after a restart.
     pub fn resume(&mut self, host: &str, node: u32) {
-        self.watched.insert((host.into(), node), Watched { standing: true, streak: 0 });
+        self.watched.insert((host.into(), node), Watched { is_raised: true, streak: 0 });
     }
 
     /// Evaluates a sample. NaN resets the count of consecutive samples.
     pub fn sample(&mut self, host: &str, node: u32, value: f64) -> Option<Change> {
         let watched = self.watched.entry((host.into(), node)).or_default();
-        let other = match watched.standing {
+        let crosses = match watched.is_raised {
             false => value >= self.threshold.raise,
             true => value <= self.threshold.clear,
         };
-        watched.streak = if other { watched.streak + 1 } else { 0 };
+        watched.streak = if crosses { watched.streak + 1 } else { 0 };
         if watched.streak < self.threshold.samples.max(1) {
             return None;
         }
-        *watched = Watched { standing: !watched.standing, streak: 0 };
-        Some(if watched.standing { Change::Raised(value) } else { Change::Cleared })
+        *watched = Watched { is_raised: !watched.is_raised, streak: 0 };
+        Some(if watched.is_raised { Change::Raised(value) } else { Change::Cleared })
     }
 }
 

@@ -5,7 +5,9 @@ use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differ
 use crate::cpus::CpuSet;
 use crate::foreign::ForeignDomain;
 use crate::host::Host;
-use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, PAUSED_BY_USER, domain_name};
+use crate::hypervisor::{
+    Domain, DomainEntry, DomainState, Hypervisor, HypervisorError, PAUSED_BY_USER, domain_name,
+};
 use crate::placement::Placement;
 use crate::store::{AgentStore, Intent, StoreError, Vm, VmId, VmState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,12 +36,12 @@ struct Agent<'a> {
     /// Creation time of each virtual machine that was on the host during the run.
     created: BTreeMap<VmId, i64>,
     /// All domains at the start of the run, to avoid repeated queries.
-    seen: BTreeMap<String, (Listed, Option<Actual>)>,
+    seen: BTreeMap<String, (DomainEntry, Option<DomainState>)>,
     /// Domains changed during the run. They must be queried again.
-    touched: BTreeSet<String>,
+    changed_domains: BTreeSet<String>,
     /// Virtual machines whose number of virtual CPUs was already set in this run. A guest that does not release a
     /// virtual CPU blocks the call for seconds, so it is tried only once.
-    counted: BTreeSet<VmId>,
+    vcpus_set: BTreeSet<VmId>,
     report: Report,
 }
 
@@ -105,7 +107,7 @@ pub fn move_vm(
                 .push(format!("the hypervisor refused to {what}: {why}; the move was undone"));
             agent.correct(&vm)?;
         }
-        Err(away) => return Err(away.into()),
+        Err(unreachable) => return Err(unreachable.into()),
     }
     // CPUs that the move released may now be shared, also by the moved virtual machine.
     for other in agent.read_vms()?.iter().filter(|o| o.state == VmState::Running) {
@@ -122,9 +124,9 @@ impl<'a> Agent<'a> {
     ) -> Result<Self, AuditError> {
         let database = store.identity()?;
         let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
-        let (vms, created, touched, counted) = Default::default();
+        let (vms, created, changed_domains, vcpus_set) = Default::default();
         let report = Report::default();
-        Ok(Self { store, hypervisor, host, database, vms, created, seen, touched, counted, report })
+        Ok(Self { store, hypervisor, host, database, vms, created, seen, changed_domains, vcpus_set, report })
     }
 }
 
@@ -164,13 +166,13 @@ impl Agent<'_> {
 
     /// Returns whether a domain belongs to another database, or to a virtual machine with the same ID that this
     /// database has lost.
-    fn is_of_other(&self, actual: &Actual) -> bool {
+    fn belongs_to_other(&self, actual: &DomainState) -> bool {
         let created_at = actual.vm.and_then(|id| self.created.get(&id)).copied();
-        actual.is_of_other_than(&self.database, created_at)
+        actual.belongs_to_other(&self.database, created_at)
     }
 
     fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
-        let all: Vec<Listed> = self.seen.values().map(|found| found.0.clone()).collect();
+        let all: Vec<DomainEntry> = self.seen.values().map(|found| found.0.clone()).collect();
         for listed in all {
             let (ours, created, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
             match ours {
@@ -208,28 +210,28 @@ impl Agent<'_> {
     }
 
     /// State of a virtual machine's domain, even if it belongs to another database.
-    fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
-        Ok(self.observe(domain)?.filter(|actual| actual.vm.is_some()))
+    fn inspect_labelled(&mut self, domain: &str) -> Result<Option<DomainState>, HypervisorError> {
+        Ok(self.domain_state(domain)?.filter(|actual| actual.vm.is_some()))
     }
 
     /// State of a domain, even if it belongs to no virtual machine.
-    fn observe(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
-        match self.touched.contains(domain) {
+    fn domain_state(&mut self, domain: &str) -> Result<Option<DomainState>, HypervisorError> {
+        match self.changed_domains.contains(domain) {
             true => self.hypervisor.inspect(domain),
             false => Ok(self.seen.get(domain).and_then(|found| found.1.clone())),
         }
     }
 
     /// State of a domain of this database; `None` if no domain has this name or it belongs to another owner.
-    fn inspect(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
-        let found = self.inspect_any(domain)?;
-        let is_named_so = |actual: &Actual| actual.vm.is_some_and(|id| domain_name(id) == domain);
-        Ok(found.filter(|actual| is_named_so(actual) && !self.is_of_other(actual)))
+    fn inspect(&mut self, domain: &str) -> Result<Option<DomainState>, HypervisorError> {
+        let found = self.inspect_labelled(domain)?;
+        let is_named_so = |actual: &DomainState| actual.vm.is_some_and(|id| domain_name(id) == domain);
+        Ok(found.filter(|actual| is_named_so(actual) && !self.belongs_to_other(actual)))
     }
 
     /// Marks a domain as changed.
-    fn touch(&mut self, domain: &str) {
-        self.touched.insert(domain.into());
+    fn mark_changed(&mut self, domain: &str) {
+        self.changed_domains.insert(domain.into());
     }
 
     /// Returns whether a change succeeded. Records a rejected change; passes on any other error.
@@ -240,7 +242,7 @@ impl Agent<'_> {
                 self.report.problems.push(format!("virtual machine {id}: {error}"));
                 Ok(false)
             }
-            Err(away) => Err(away.into()),
+            Err(unreachable) => Err(unreachable.into()),
         }
     }
 
@@ -248,7 +250,7 @@ impl Agent<'_> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
-        self.touch(domain);
+        self.mark_changed(domain);
         self.hypervisor.stop(domain)?;
         self.hypervisor.undefine(domain)
     }
@@ -257,7 +259,7 @@ impl Agent<'_> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
-        self.touch(domain);
+        self.mark_changed(domain);
         self.hypervisor.stop(domain)
     }
 
@@ -284,8 +286,8 @@ impl Agent<'_> {
         }
         debug_assert!(self.report.problems.len() <= before + 1);
         if vm.intent == Intent::Run {
-            let righted = self.revert_changes(vm, placement);
-            self.is_done(id, righted)?;
+            let reverted = self.revert_changes(vm, placement);
+            self.is_done(id, reverted)?;
         }
         Ok(())
     }
@@ -319,25 +321,25 @@ impl Agent<'_> {
         vm: &Vm,
         placement: &Placement,
         finding: &Finding,
-        actual: &Actual,
+        actual: &DomainState,
     ) -> Result<bool, HypervisorError> {
         let name = finding.domain.as_str();
         match finding.what {
             What::Paused if actual.paused.as_deref() == Some(PAUSED_BY_USER) => {
-                self.touch(name);
+                self.mark_changed(name);
                 self.hypervisor.resume(name)?;
             }
             What::Transient => {
                 let domain = self.domain(vm, placement);
-                self.touch(name);
+                self.mark_changed(name);
                 self.hypervisor.persist(&domain)?;
             }
             What::Slowed => {
-                self.touch(name);
+                self.mark_changed(name);
                 self.hypervisor.remove_cpu_limits(name)?;
             }
-            What::Vcpus if self.counted.insert(vm.id) => {
-                self.touch(name);
+            What::Vcpus if self.vcpus_set.insert(vm.id) => {
+                self.mark_changed(name);
                 match self.hypervisor.set_vcpus(name, placement.vcpus()) {
                     // The caller reports this difference together with instructions.
                     Err(HypervisorError::Refused { .. }) => return Ok(false),
@@ -376,7 +378,7 @@ impl Agent<'_> {
         if found.is_empty() {
             return Ok(());
         }
-        self.touch(&domain);
+        self.mark_changed(&domain);
         for finding in &found {
             match finding.what {
                 What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, intended.of_vcpu(vcpu))?,
@@ -410,26 +412,26 @@ impl Agent<'_> {
     /// Returns which domain still runs on a CPU that `placement` dedicates. The virtual machine must not run there
     /// until that domain has left.
     fn occupant(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
-        let own: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
-        if own.is_empty() {
+        let dedicated: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
+        if dedicated.is_empty() {
             return Ok(None);
         }
-        let domains: BTreeSet<String> = self.seen.keys().chain(&self.touched).cloned().collect();
+        let domains: BTreeSet<String> = self.seen.keys().chain(&self.changed_domains).cloned().collect();
         for domain in domains {
-            let Some(actual) = self.observe(&domain)?.filter(|a| a.running) else { continue };
+            let Some(actual) = self.domain_state(&domain)?.filter(|a| a.running) else { continue };
             if actual.vm.is_none() {
                 // Unpinned threads of a foreign domain can run anywhere; no placement avoids them.
-                if ForeignDomain::of(&domain, &actual, self.host).cpus.intersects(&own) {
+                if ForeignDomain::of(&domain, &actual, self.host).cpus.intersects(&dedicated) {
                     return Ok(Some(format!(
                         "{domain}, which the service does not manage, is pinned to them"
                     )));
                 }
                 continue;
             }
-            if actual.vm == Some(id) && domain == domain_name(id) && !self.is_of_other(&actual) {
+            if actual.vm == Some(id) && domain == domain_name(id) && !self.belongs_to_other(&actual) {
                 continue;
             }
-            if actual.may_run_on(&own) {
+            if actual.may_run_on(&dedicated) {
                 return Ok(Some(format!("{domain} still runs on them")));
             }
         }
@@ -489,7 +491,7 @@ impl Agent<'_> {
                 }
                 self.report.problems.push(format!("virtual machine {id}: {problem}"));
             }
-            Err(away) => return Err(away.into()),
+            Err(unreachable) => return Err(unreachable.into()),
         }
         Ok(())
     }
@@ -501,7 +503,7 @@ impl Agent<'_> {
         let mut done = Ok(());
         if !started {
             let domain = self.domain(vm, placement);
-            self.touch(&name);
+            self.mark_changed(&name);
             self.hypervisor.define(&domain)?;
             done = self.hypervisor.start(&name);
             started = done.is_ok();

@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
             let Some(Reverse((_, vm))) = self.leaving.pop() else { break };
             if let Some(placement) = self.placed[vm].take() {
                 self.residents.remove(&placement.host, vm);
-                let given = self.scheduler.give(&placement);
+                let given = self.scheduler.release(&placement);
                 debug_assert_eq!(given, Ok(()));
             }
         }

@@ -1,4 +1,4 @@
-//! A request for a virtual machine: its size and how its CPUs and memory are to be bound to the host's NUMA nodes.
+//! A request for a virtual machine: its size, and the policies that bind its CPUs and memory to NUMA nodes.
 //!
 //! Source: He Mujun et al. (High Technology Letters 2021) for the policies; the documentation of OpenStack Nova and
 //! libvirt for the names.

@@ -1,8 +1,8 @@
 //! Chooses a host and its NUMA nodes. Filters exclude candidates and weighers score the rest; cached rankings avoid a
 //! scan of all hosts. `allocator` makes a decision durable in a store, which may reject it.
 //!
-//! Source: Hadary et al., "Protean" (OSDI 2020) for the separation of rules and mechanism; He Mujun et al. for the
-//! policies of `placement.md`.
+//! Source: Hadary et al., "Protean" (OSDI 2020) for the separation of rules and mechanism; He Mujun et al. for the CPU
+//! and memory policies.
 
 mod assign;
 mod baseline;
@@ -24,7 +24,7 @@ pub use overhead::Overhead;
 pub use weigh::Weights;
 
 use crate::host::{Host, HostError, NodeLoad};
-use crate::inventory::{HostStatus, Inventory, TakeError};
+use crate::inventory::{HostStatus, Inventory, ReserveError};
 use crate::placement::Placement;
 use crate::request::{Invalid, Request};
 use baseline::Fitting;
@@ -46,8 +46,8 @@ pub enum Strategy {
     FirstFit,
     /// For comparison: the host with the least free resources, and its first nodes.
     BestFit,
-    /// For comparison: on all hosts, the fullest nodes that still hold the virtual nodes without borrowed memory; if there
-    /// are none, the fullest that hold them with it. An administrator who places by hand chooses like this.
+    /// For comparison, what an administrator who places by hand does: of all hosts, the fullest nodes on which the
+    /// virtual nodes fit without borrowed memory, or else with it.
     BestNode,
     /// For comparison: the host with the most free resources by Nova's CPU and RAM weighers, and its first nodes.
     Spread,
@@ -133,7 +133,7 @@ impl Scheduler {
         }
     }
 
-    /// Invalidates what is cached about a host.
+    /// Invalidates cached results of a host.
     fn changed(&mut self, host: usize) {
         self.rankings.changed(host);
         if self.policy.strategy != Strategy::Numa {
@@ -188,12 +188,12 @@ impl Scheduler {
         &mut self,
         name: &str,
         placements: impl IntoIterator<Item = &'a Placement>,
-    ) -> Result<(), TakeError> {
-        let unknown = || TakeError { host: name.into(), problem: "is not known".into() };
-        let at = self.inventory.empty_host(name).ok_or_else(unknown)?;
+    ) -> Result<(), ReserveError> {
+        let unknown = || ReserveError { host: name.into(), problem: "is not known".into() };
+        let at = self.inventory.clear_host(name).ok_or_else(unknown)?;
         self.changed(at);
         for placement in placements {
-            if let Err(error) = self.inventory.take(placement) {
+            if let Err(error) = self.inventory.reserve(placement) {
                 self.inventory.hosts[at].status = HostStatus::Down;
                 return Err(error);
             }
@@ -224,8 +224,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// If any of them is taken; then nothing changes.
-    pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
-        let at = self.inventory.take(placement)?;
+    pub fn reserve(&mut self, placement: &Placement) -> Result<(), ReserveError> {
+        let at = self.inventory.reserve(placement)?;
         self.changed(at);
         Ok(())
     }
@@ -234,8 +234,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// If they were not reserved.
-    pub fn give(&mut self, placement: &Placement) -> Result<(), TakeError> {
-        let at = self.inventory.give(placement)?;
+    pub fn release(&mut self, placement: &Placement) -> Result<(), ReserveError> {
+        let at = self.inventory.release(placement)?;
         self.changed(at);
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Scheduler {
     /// If the request is invalid or fits on no host.
     pub fn place(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         let placement = self.decide(request)?;
-        let taken = self.take(&placement);
+        let taken = self.reserve(&placement);
         // The decision was made from this inventory, so its resources are free.
         debug_assert_eq!(taken, Ok(()));
         taken.map(|()| placement).map_err(|_| NoPlacement::NoFit { hosts: self.inventory.len() })

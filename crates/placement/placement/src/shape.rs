@@ -75,7 +75,7 @@ pub(crate) struct Shape {
     pub nodes: Vec<NodeShape>,
     pub distances: Vec<Vec<u32>>,
     /// For each node, the indices of all nodes: the node itself first, then by distance.
-    pub near: Vec<Vec<u8>>,
+    pub by_distance: Vec<Vec<u8>>,
     pub devices: Vec<Device>,
     /// For each device, the index of its node.
     pub device_nodes: Vec<Option<u8>>,
@@ -84,15 +84,21 @@ pub(crate) struct Shape {
 impl Shape {
     pub fn of(host: &Host) -> Self {
         let nodes: Vec<NodeShape> = host.nodes.iter().map(|n| node_shape(host, n)).collect();
-        let near = |at: usize| {
+        let by_distance = |at: usize| {
             let mut order: Vec<u8> = (0..nodes.len() as u8).collect();
             order.sort_by_key(|&n| (usize::from(n) != at, host.distances[at][usize::from(n)], n));
             order
         };
-        let near = (0..nodes.len()).map(near).collect();
-        let place = |id: u32| nodes.iter().position(|n| n.id == id).map(|at| at as u8);
-        let device_nodes = host.devices.iter().map(|d| d.node.and_then(place)).collect();
-        Self { distances: host.distances.clone(), near, devices: host.devices.clone(), device_nodes, nodes }
+        let by_distance = (0..nodes.len()).map(by_distance).collect();
+        let node_index = |id: u32| nodes.iter().position(|n| n.id == id).map(|at| at as u8);
+        let device_nodes = host.devices.iter().map(|d| d.node.and_then(node_index)).collect();
+        Self {
+            distances: host.distances.clone(),
+            by_distance,
+            devices: host.devices.clone(),
+            device_nodes,
+            nodes,
+        }
     }
 
     /// Index of the node with the operating system's number `id`.

@@ -327,7 +327,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// If the database fails.
-    fn seen(&self) -> Result<Vec<(String, i64)>, StoreError>;
+    fn last_reports(&self) -> Result<Vec<(String, i64)>, StoreError>;
 
     /// Makes the agent of `machine` responsible for a host and records that it reported. Succeeds if the host has no
     /// agent, or that of `machine` or `instead_of`. Returns the machine that is responsible afterwards.
@@ -374,7 +374,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// If the key belongs to another request, or the database fails.
-    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
+    fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
 
     /// Returns the tenant's live virtual machine with this name.
     ///
@@ -430,7 +430,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// If the database fails.
-    fn record(&self, event: &Event) -> Result<(), StoreError>;
+    fn record_event(&self, event: &Event) -> Result<(), StoreError>;
 
     /// Returns the hosts changed or removed since event `after` by others than `origin`, and the number of the last
     /// event.
@@ -455,7 +455,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// If the database fails.
-    fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError>;
+    fn alarms(&self, active_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError>;
 
     /// Stores the digest of a token.
     ///
@@ -498,7 +498,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// [`StoreError::Unreachable`] if the file was moved or deleted.
-    fn is_in_place(&self) -> Result<(), StoreError> {
+    fn check_files_in_place(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -513,7 +513,7 @@ pub trait Store: AgentStore {
     /// # Errors
     /// If the database fails.
     fn host_names(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.seen()?.into_iter().map(|(name, _)| name).collect())
+        Ok(self.last_reports()?.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Returns the overcommit ratios, in percent, that hosts were registered with. The reservations were checked
@@ -521,7 +521,7 @@ pub trait Store: AgentStore {
     ///
     /// # Errors
     /// If the database fails.
-    fn ratios(&self) -> Result<Vec<u32>, StoreError>;
+    fn overcommit_ratios(&self) -> Result<Vec<u32>, StoreError>;
 
     /// Sums up all placements and compares the result with the usage tables. Returns one sentence per difference.
     ///

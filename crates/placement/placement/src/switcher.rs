@@ -80,21 +80,22 @@ impl Switcher {
         }
         let nodes: Vec<(u32, f64)> =
             host.nodes.iter().map(|n| (n.id, n.cpus().len() as f64)).filter(|n| n.1 > 0.0).collect();
-        let place = |id: u32| nodes.iter().position(|n| n.0 == id);
+        let index_of = |id: u32| nodes.iter().position(|n| n.0 == id);
         // Distributes a virtual machine's load over its nodes in proportion to their virtual CPUs.
-        let spread = |placement: &Placement, cpus: f64, loads: &mut [f64]| {
+        let add_load = |placement: &Placement, cpus: f64, loads: &mut [f64]| {
             let vcpus = f64::from(placement.vcpus().max(1));
             for cell in &placement.cells {
-                if let Some(at) = place(cell.node) {
+                if let Some(at) = index_of(cell.node) {
                     loads[at] += cpus * f64::from(cell.vcpus) / vcpus / nodes[at].1;
                 }
             }
         };
         let mut loads = vec![0.0; nodes.len()];
-        let used = |vm: &Vm| vm_cpus.get(&vm.id).copied().filter(|c| c.is_finite()).unwrap_or(0.0).max(0.0);
+        let cpu_usage =
+            |vm: &Vm| vm_cpus.get(&vm.id).copied().filter(|c| c.is_finite()).unwrap_or(0.0).max(0.0);
         for vm in vms {
             if let Some(placement) = &vm.placement {
-                spread(placement, used(vm), &mut loads);
+                add_load(placement, cpu_usage(vm), &mut loads);
             }
         }
         let before = imbalance(&loads);
@@ -104,7 +105,8 @@ impl Switcher {
         let rested =
             |id| self.moved_s.get(&id).is_none_or(|at| now_s >= at.saturating_add(self.policy.rest_s));
         let mut best: Option<Move> = None;
-        for vm in vms.iter().filter(|vm| vm.state == VmState::Running && rested(vm.id) && used(vm) > 0.0) {
+        for vm in vms.iter().filter(|vm| vm.state == VmState::Running && rested(vm.id) && cpu_usage(vm) > 0.0)
+        {
             let Some(placement) = &vm.placement else { continue };
             if placement.cpu == CpuPolicy::Exclusive && !self.policy.exclusive {
                 continue;
@@ -118,10 +120,10 @@ impl Switcher {
                 scheduler.decide_on(&vm.request, &host.name, &allowed, Some(placement))
             });
             let Some(target) = target else { continue };
-            let mut then = loads.clone();
-            spread(placement, -used(vm), &mut then);
-            spread(&target, used(vm), &mut then);
-            let after = imbalance(&then);
+            let mut predicted = loads.clone();
+            add_load(placement, -cpu_usage(vm), &mut predicted);
+            add_load(&target, cpu_usage(vm), &mut predicted);
+            let after = imbalance(&predicted);
             let enough = before - after >= self.policy.gain * before;
             if enough && best.as_ref().is_none_or(|b| after < b.imbalance.1) {
                 best = Some(Move { vm: vm.id, target, imbalance: (before, after) });
@@ -154,7 +156,7 @@ mod tests {
         let vm = |(at, cpu): (usize, &CpuPolicy)| {
             let request = Request { cpu: *cpu, ..Request::new(&format!("v{at}"), 4, 1024) };
             let placement = scheduler.decide_on(&request, "h", &[1], None).unwrap();
-            scheduler.take(&placement).unwrap();
+            scheduler.reserve(&placement).unwrap();
             let (state, intent) = (VmState::Running, Intent::Run);
             let placement = Some(placement);
             Vm {
@@ -184,7 +186,7 @@ mod tests {
         for node in (0..8).filter(|n| *n != 1) {
             let request = member(Relation::Affinity, &format!("other{node}"));
             let placement = scheduler.decide_on_without_groups(&request, "h", &[node]).unwrap();
-            scheduler.take(&placement).unwrap();
+            scheduler.reserve(&placement).unwrap();
         }
         vms[0].request.groups = member(Relation::AntiAffinity, "x").groups;
         let busy: BTreeMap<VmId, f64> = [(1, 4.0), (2, 0.0), (3, 4.0)].into();

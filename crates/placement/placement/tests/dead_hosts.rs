@@ -37,17 +37,17 @@ fn virtual_machines_leave_only_a_host_that_was_declared_dead() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&host("h1"), 200).unwrap();
-        let mut one = allocator(&store);
-        let id = one.place(&exclusive("a", 512), None).unwrap().vm.id;
+        let mut allocator = allocator(&store);
+        let id = allocator.place(&exclusive("a", 512), None).unwrap().vm.id;
         run(&store, id);
         store.put_host(&host("h2"), 200).unwrap();
-        one.apply_changes().unwrap();
+        allocator.apply_changes().unwrap();
         for status in [HostStatus::Up, HostStatus::Draining, HostStatus::Down] {
             store.set_host_status("h1", status, false).unwrap();
-            one.apply_changes().unwrap();
+            allocator.apply_changes().unwrap();
             let refused = |error: &StoreError| matches!(error, StoreError::Conflict { what, .. } if what.contains("force-down"));
             assert!(refused(&store.force_delete(id).unwrap_err()), "{status:?}");
-            assert!(one.evacuate(id).is_err(), "{status:?}");
+            assert!(allocator.evacuate(id).is_err(), "{status:?}");
         }
         assert!(store.remove_host("h1").is_err(), "a virtual machine is on it");
         assert_eq!(store.vm(id).unwrap().state, VmState::Running);

@@ -6,7 +6,7 @@ use longma_placement::fake::FakeHypervisor;
 use longma_placement::fleet::Rng;
 use longma_placement::foreign::{ForeignDomain, find, intrusions, withhold};
 use longma_placement::host::{Host, Pool};
-use longma_placement::hypervisor::{Actual, Pins};
+use longma_placement::hypervisor::{DomainState, Pins};
 use longma_placement::lost_resources::retain_reserved;
 use longma_placement::reconcile::reconcile;
 use longma_placement::request::{CpuPolicy, SmtPolicy};
@@ -25,14 +25,14 @@ fn hygon() -> Host {
     Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap()
 }
 
-fn running(pins: &[&str], size_mib: u64, memory: &[(u32, u64)]) -> Actual {
+fn running(pins: &[&str], size_mib: u64, memory: &[(u32, u64)]) -> DomainState {
     let vcpus = pins.iter().map(|list| set(list)).collect();
-    Actual {
+    DomainState {
         running: true,
         pins: Pins { vcpus, emulator: CpuSet::new() },
         size_mib: Some(size_mib),
         memory_mib: memory.iter().copied().collect(),
-        ..Actual::default()
+        ..DomainState::default()
     }
 }
 
@@ -40,13 +40,13 @@ fn exclusive(name: &str, vcpus: u32) -> Request {
     Request { cpu: CpuPolicy::Exclusive, ..Request::new(name, vcpus, 64) }
 }
 
-fn without(host: &Host, domains: &[(&str, Actual)]) -> Host {
+fn with_foreign_domains(host: &Host, domains: &[(&str, DomainState)]) -> Host {
     let domains: Vec<_> =
         domains.iter().map(|(name, actual)| ForeignDomain::of(name, actual, host)).collect();
-    let mut left = host.clone();
-    withhold(&mut left, &domains);
-    left.check().unwrap();
-    left
+    let mut host_left = host.clone();
+    withhold(&mut host_left, &domains);
+    host_left.check().unwrap();
+    host_left
 }
 
 fn dedicated(placements: &[Placement]) -> BTreeSet<u32> {
@@ -69,26 +69,26 @@ fn fill(scheduler: &mut Scheduler) -> Vec<Placement> {
 fn exclusive_cpus_are_never_those_that_a_foreign_domain_is_pinned_to() {
     let mut random = Rng::new(42);
     for _ in 0..40 {
-        let mut list = || {
+        let mut random_cpus = || {
             let first = random.index(120) as u32;
             format!("{first}-{}", first + random.index(8) as u32)
         };
-        let (vcpu, io, emulator, moved) = (list(), list(), list(), list());
+        let (vcpu, io, emulator, moved) = (random_cpus(), random_cpus(), random_cpus(), random_cpus());
         let mut actual = running(&[&vcpu, ""], 64, &[]);
         actual.io_threads = BTreeMap::from([(1, set(&io))]);
         actual.pins.emulator = set(&emulator);
         actual.misplaced_vcpus = BTreeMap::from([(1, set(&moved))]);
-        let host = without(&hygon(), &[("theirs", actual)]);
+        let host = with_foreign_domains(&hygon(), &[("theirs", actual)]);
         let mut scheduler = Scheduler::new(Policy::default(), 1);
         scheduler.put_host(&host).unwrap();
         let placed = fill(&mut scheduler);
-        let theirs: CpuSet =
+        let foreign_cpus: CpuSet =
             [&vcpu, &io, &emulator, &moved].iter().flat_map(|l| set(l).iter().collect::<Vec<_>>()).collect();
         let own = dedicated(&placed);
-        assert!(own.iter().all(|cpu| !theirs.contains(*cpu)), "{theirs}: {own:?}");
+        assert!(own.iter().all(|cpu| !foreign_cpus.contains(*cpu)), "{foreign_cpus}: {own:?}");
         assert!(own.len() > 60, "the other CPUs are dedicated: {own:?}");
         // The accounts agree after everything is released.
-        placed.iter().for_each(|placement| scheduler.give(placement).unwrap());
+        placed.iter().for_each(|placement| scheduler.release(placement).unwrap());
         assert_eq!(fill(&mut scheduler).len(), placed.len());
     }
 }
@@ -111,14 +111,14 @@ fn foreign_virtual_cpus_count_against_the_overcommit_ratio() {
     host.distances = vec![vec![10]];
     assert_eq!(vms(&host), 32);
     // Sixteen CPUs carry 32 virtual CPUs, of which four are foreign.
-    let busy = without(&host, &[("theirs", running(&["0-3"; 4], 64, &[]))]);
+    let busy = with_foreign_domains(&host, &[("theirs", running(&["0-3"; 4], 64, &[]))]);
     assert_eq!(vms(&busy), 28);
     // A domain that is not pinned counts on all nodes in proportion to their CPUs.
     let floating = ForeignDomain::of("theirs", &running(&[""; 8], 64, &[]), &hygon());
     assert_eq!(floating.node_vcpus, (0..8).map(|node| (node, 1)).collect());
     assert!(floating.cpus.is_empty());
-    let off = Actual { running: false, ..running(&["0-3"; 4], 4096, &[]) };
-    assert_eq!(without(&host, &[("off", off)]), host);
+    let off = DomainState { running: false, ..running(&["0-3"; 4], 4096, &[]) };
+    assert_eq!(with_foreign_domains(&host, &[("off", off)]), host);
 }
 
 #[test]
@@ -127,17 +127,17 @@ fn foreign_memory_and_huge_pages_are_not_promised() {
     for node in &mut host.nodes {
         node.memory.push(Pool { page_kib: 2048, mib: 4096 });
     }
-    let pinned = Actual { bound: vec![1], ..running(&["8"], 10_000, &[(1, 2000)]) };
-    let huge = Actual { huge_page_kib: Some(2048), ..running(&["16"], 1024, &[(2, 1024)]) };
+    let pinned = DomainState { bound: vec![1], ..running(&["8"], 10_000, &[(1, 2000)]) };
+    let huge = DomainState { huge_page_kib: Some(2048), ..running(&["16"], 1024, &[(2, 1024)]) };
     let spread = running(&[""], 8 * 1024, &[]);
-    let left = without(&host, &[("pinned", pinned), ("huge", huge), ("spread", spread)]);
+    let host_left = with_foreign_domains(&host, &[("pinned", pinned), ("huge", huge), ("spread", spread)]);
     let mib =
-        |node: usize, pool: usize| host.nodes[node].memory[pool].mib - left.nodes[node].memory[pool].mib;
+        |node: usize, pool: usize| host.nodes[node].memory[pool].mib - host_left.nodes[node].memory[pool].mib;
     // 10,000 MiB, rounded up, and the node's part of the domain that may be anywhere.
     assert_eq!([mib(0, 0), mib(1, 0), mib(2, 0)], [1024, 10_112 + 1024, 1024]);
     assert_eq!([mib(0, 1), mib(1, 1), mib(2, 1)], [0, 0, 1024]);
     // What does not fit is not below zero.
-    let vast = without(&host, &[("vast", running(&[""], u64::MAX / 4, &[]))]);
+    let vast = with_foreign_domains(&host, &[("vast", running(&[""], u64::MAX / 4, &[]))]);
     assert!(vast.nodes.iter().all(|node| node.memory[0].mib == 0));
 }
 
@@ -205,7 +205,7 @@ fn a_full_host_keeps_its_reservations_when_a_foreign_domain_starts() {
     let places: Vec<Placement> =
         (0..8).map(|n| site.place(&Request { name: format!("a{n}"), ..request.clone() })).collect();
     let theirs = running(&["0-7"; 20], 8000, &[(0, 8000)]);
-    let busy = without(&site.host, &[("theirs", theirs)]);
+    let busy = with_foreign_domains(&site.host, &[("theirs", theirs)]);
     site.store.put_host(&busy, 200).unwrap_err();
     let kept = retain_reserved(&busy, &site.host, &places, 200);
     assert_eq!(kept.lost.len(), 2, "{:?}", kept.lost);

@@ -88,10 +88,10 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
 
 #[test]
 fn with_any_missing_resources_scores_are_numbers_and_virtual_cpus_have_cpus() {
-    let mut chance = Rng::new(16);
+    let mut random = Rng::new(16);
     for _ in 0..200 {
-        let nodes: Vec<(u32, u64)> = (0..1 + chance.index(5))
-            .map(|_| ([0, 1, 4][chance.index(3)], [0, 700, 9000][chance.index(3)]))
+        let nodes: Vec<(u32, u64)> = (0..1 + random.index(5))
+            .map(|_| ([0, 1, 4][random.index(3)], [0, 700, 9000][random.index(3)]))
             .collect();
         let host = host_of("h", &nodes);
         host.check().unwrap();
@@ -114,14 +114,14 @@ fn with_any_missing_resources_scores_are_numbers_and_virtual_cpus_have_cpus() {
 }
 
 /// A store with virtual machines of all policies on one host.
-fn promised(chance: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
+fn store_with_vms(random: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
     let folder = tempfile::tempdir().unwrap();
     let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
     let host = host_of("h", &[(4, 9000), (4, 9000), (2, 0), (0, 5000)]);
     store.put_host(&host, 200).unwrap();
     let mut scheduler = scheduler(&host);
     for (request, placement) in fill(&mut scheduler) {
-        if chance.index(3) > 0 {
+        if random.index(3) > 0 {
             let reservation = Reservation { request, placement, key: None, origin: 1 };
             store.reserve(reservation).wait().unwrap();
         }
@@ -130,19 +130,19 @@ fn promised(chance: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
 }
 
 /// The host after it lost some of its CPUs, memory and nodes.
-fn less(host: &Host, chance: &mut Rng) -> Host {
+fn after_loss(host: &Host, random: &mut Rng) -> Host {
     let mut less = host.clone();
     for node in &mut less.nodes {
         for core in &mut node.cores {
-            *core = core.iter().filter(|_| chance.index(3) > 0).collect();
+            *core = core.iter().filter(|_| random.index(3) > 0).collect();
         }
         node.cores.retain(|core| !core.is_empty());
-        if chance.index(3) == 0 {
-            node.memory[0].mib /= 1 + chance.index(8) as u64;
+        if random.index(3) == 0 {
+            node.memory[0].mib /= 1 + random.index(8) as u64;
         }
     }
-    if chance.index(4) == 0 {
-        let removed = chance.index(less.nodes.len());
+    if random.index(4) == 0 {
+        let removed = random.index(less.nodes.len());
         less.nodes.remove(removed);
         less.distances = uniform_distances(less.nodes.len());
     }
@@ -150,15 +150,15 @@ fn less(host: &Host, chance: &mut Rng) -> Host {
 }
 
 #[test]
-fn lost_resources_stay_reserved_and_are_not_given_out() {
-    let mut chance = Rng::new(7);
+fn lost_resources_stay_reserved_and_are_not_allocated_to_others() {
+    let mut random = Rng::new(7);
     let mut lost = 0;
     for _ in 0..60 {
-        let (_folder, store, host) = promised(&mut chance);
-        let found = less(&host, &mut chance);
+        let (_folder, store, host) = store_with_vms(&mut random);
+        let found = after_loss(&host, &mut random);
         let vms: Vec<Vm> = store.vms(&VmQuery::default()).unwrap();
-        let places: Vec<Placement> = vms.iter().filter_map(|vm| vm.placement.clone()).collect();
-        let kept = retain_reserved(&found, &host, &places, 200);
+        let placements: Vec<Placement> = vms.iter().filter_map(|vm| vm.placement.clone()).collect();
+        let kept = retain_reserved(&found, &host, &placements, 200);
         kept.host.check().unwrap();
         assert_eq!(kept.lost.is_empty(), kept.host == found, "{:?}", kept.lost);
         lost += usize::from(!kept.lost.is_empty());
@@ -168,8 +168,8 @@ fn lost_resources_stay_reserved_and_are_not_given_out() {
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         // The scheduler accepts all existing reservations, and allocates no lost CPU to others.
         let mut scheduler = scheduler(&kept.host);
-        for place in &places {
-            scheduler.take(place).unwrap_or_else(|e| panic!("{e}: {:?}", kept.lost));
+        for place in &placements {
+            scheduler.reserve(place).unwrap_or_else(|e| panic!("{e}: {:?}", kept.lost));
         }
         let cpus: BTreeSet<u32> =
             found.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
@@ -180,22 +180,22 @@ fn lost_resources_stay_reserved_and_are_not_given_out() {
             assert!(cpus.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
         // Nor after the reservations are released, before the host is described again.
-        for place in &places {
-            scheduler.give(place).unwrap();
+        for place in &placements {
+            scheduler.release(place).unwrap();
         }
         for n in 30..60 {
             let one = Request { cpu: CpuPolicy::Exclusive, ..Request::new(&format!("n{n}"), 1, 1) };
             let Ok(placed) = scheduler.place(&one) else { break };
             let cpu = placed.cells[0].cpus[0];
-            assert!(!kept.own_cpus.contains(cpu), "CPU {cpu} is gone: {:?}", kept.lost);
+            assert!(!kept.dedicated_cpus.contains(cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
         for vm in &vms {
             let own: Vec<u32> = vm.placement.iter().flat_map(|p| p.tally().exclusive).map(|e| e.1).collect();
             let is_lost = own.iter().any(|cpu| !cpus.contains(cpu));
-            assert_eq!(is_lost, own.iter().any(|cpu| kept.own_cpus.contains(*cpu)), "{:?}", kept.lost);
+            assert_eq!(is_lost, own.iter().any(|cpu| kept.dedicated_cpus.contains(*cpu)), "{:?}", kept.lost);
         }
         // Without reservations, nothing is retained.
         assert_eq!(retain_reserved(&found, &kept.host, &[], 200).host, found);
     }
-    assert!(lost > 20, "{lost} hosts lost what was promised");
+    assert!(lost > 20, "{lost} hosts lost reserved resources");
 }

@@ -25,7 +25,9 @@ fn on_server(test: impl Fn(&Database, &str)) {
 
 /// Ends all sessions of the database, as a restart of the server does.
 fn end_sessions(database: &Database, server: &str) {
-    let Database::Server { name, .. } = database else { unreachable!("a server has it") };
+    let Database::Server { name, .. } = database else {
+        unreachable!("only databases of a server are passed")
+    };
     admin(
         server,
         &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),

@@ -20,7 +20,7 @@ fn check(allocator: &mut Allocator, store: &Arc<SqlStore>) {
     let mut expected = Scheduler::new(Policy::default(), 1);
     expected.put_host(&host()).unwrap();
     for vm in store.vms(&Default::default()).unwrap() {
-        expected.take(&vm.placement.unwrap()).unwrap();
+        expected.reserve(&vm.placement.unwrap()).unwrap();
     }
     assert_eq!(allocator.scheduler().inventory().usage("h"), expected.inventory().usage("h"));
     assert_eq!(store.check().unwrap(), Vec::<String>::new());

@@ -37,7 +37,7 @@ fn outcome(hosts: &[Host], arrivals: &[Arrival], name: &str) -> Outcome {
 }
 
 #[test]
-fn what_leaves_makes_room_and_what_fits_nowhere_is_refused() {
+fn departures_free_memory_and_requests_that_fit_nowhere_are_refused() {
     let arrivals = [
         arrival(-5.0, 2.0, 1024),
         arrival(0.0, 9.0, 1024),
@@ -62,7 +62,7 @@ fn what_leaves_makes_room_and_what_fits_nowhere_is_refused() {
 }
 
 #[test]
-fn one_move_makes_room_for_a_request_that_fits_no_node() {
+fn one_move_frees_a_node_for_a_request_that_fits_none() {
     // 640 and 384 MiB stay on separate nodes once the others have left; the request needs a whole node.
     let arrivals = [
         arrival(0.0, 50.0, 600),

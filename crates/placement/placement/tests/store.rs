@@ -103,7 +103,7 @@ fn conflicting_schedulers_retry_until_they_succeed() {
     }
     let conflicts: u64 = both.iter().map(Allocator::conflicts).sum();
     // Without partitions there are about 90.
-    assert!(conflicts < 60, "{conflicts} of 1920 decisions were made anew");
+    assert!(conflicts < 60, "{conflicts} of 1920 decisions were repeated");
     assert_eq!(first.check().unwrap(), Vec::<String>::new());
 }
 
@@ -132,7 +132,7 @@ fn database_constraints_reject_double_reservations() {
         elsewhere.cells[0].memory[0].mib = 1;
         elsewhere.cells[0].vcpus = 15;
         assert!(conflict(reserve(&Request::new("c", 15, 1), &elsewhere)).contains("over_commit"));
-        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "what was refused left nothing");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "a rejected transaction leaves nothing");
         assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
         // A new description must not remove resources that a virtual machine uses.
         let mut less = hygon("h");
@@ -161,7 +161,7 @@ fn a_key_is_answered_once_and_a_name_is_taken_once() {
         assert_eq!(
             (usage.vms, usage.nodes.iter().map(|n| n.shared).sum::<u32>()),
             (1, 2),
-            "refused ones hold nothing"
+            "rejected requests reserve nothing"
         );
         let elsewhere = Request { tenant: "t2".into(), ..Request::new("a", 2, 512) };
         assert!(allocator.place(&elsewhere, Some("k1")).is_ok(), "names and keys are a tenant's own");
@@ -208,7 +208,7 @@ fn only_valid_state_transitions_happen_and_deletion_releases_everything() {
         let target = allocator.scheduler().decide(&exclusive("a", 4, 1024)).unwrap();
         let moving = store.begin_move(id, &target).unwrap();
         assert_eq!((moving.state, moving.target.as_ref()), (Moving, Some(&target)));
-        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "both places are reserved");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "both placements are reserved");
         let back = store.end_move(id, false).unwrap();
         assert_ne!(back.placement.as_ref(), Some(&target));
         store.begin_move(id, &target).unwrap();
@@ -225,7 +225,7 @@ fn only_valid_state_transitions_happen_and_deletion_releases_everything() {
 }
 
 #[test]
-fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
+fn a_stopped_virtual_machine_can_be_resized_and_releases_its_old_reservation() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
@@ -251,7 +251,7 @@ fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
         store.set_quota("default", &quota).unwrap();
         let over = allocator.resize(id, &exclusive("a", 13, 20_000)).unwrap_err().to_string();
         assert!(over.contains("quota"), "{over}");
-        assert_eq!(store.vm(id).unwrap(), vm, "what was refused changed nothing");
+        assert_eq!(store.vm(id).unwrap(), vm, "a rejected change changes nothing");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         // The allocator knows what is free, and a smaller size releases resources.
         allocator.resize(id, &exclusive("a", 1, 64)).unwrap();
@@ -327,7 +327,7 @@ fn foreign_files_and_those_of_later_versions_are_refused_with_a_reason() {
     drop(SqlStore::open_file(&path("newer.db")).unwrap());
     rusqlite::Connection::open(path("newer.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     assert!(refused("newer.db").contains("version 99"));
-    std::fs::write(path("text.db"), "no database, but long enough to look at: ".repeat(100)).unwrap();
+    std::fs::write(path("text.db"), "no database, but long enough for a header: ".repeat(100)).unwrap();
     assert!(refused("text.db").contains("not a database"));
 }
 
@@ -346,7 +346,7 @@ fn nodes_of(store: &SqlStore) -> Vec<u32> {
 }
 
 #[test]
-fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
+fn groups_by_node_hold_with_two_schedulers_that_have_not_seen_each_others_changes() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
@@ -358,7 +358,7 @@ fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
         }
         let mut nodes = nodes_of(&store);
         nodes.sort_unstable();
-        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a separate node");
+        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each is on a separate node");
         assert!(both[1].place(&of_group("v8", Relation::AntiAffinity, Level::Node), None).is_err());
     });
 }
@@ -388,7 +388,7 @@ fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
 }
 
 /// Eight virtual machines in an anti-affinity group, one on each node. The first is running, the second is stopped.
-fn eight_apart(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
+fn place_eight_on_separate_nodes(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
     use VmState::*;
     let member = |v: u32| of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
     let ids: Vec<i64> = (0..8).map(|v| allocator.place(&member(v), None).unwrap().vm.id).collect();
@@ -404,12 +404,12 @@ fn eight_apart(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
 }
 
 #[test]
-fn neither_a_move_nor_another_size_leads_where_a_group_by_node_forbids() {
+fn neither_a_move_nor_a_resize_violates_a_group_by_node() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let ids = eight_apart(&mut allocator, &store);
+        let ids = place_eight_on_separate_nodes(&mut allocator, &store);
         let vm = store.vm(ids[0]).unwrap();
         let own = vm.placement.as_ref().unwrap().cells[0].node;
         let others: Vec<u32> = (0..8).filter(|node| *node != own).collect();
@@ -435,12 +435,12 @@ fn neither_a_move_nor_another_size_leads_where_a_group_by_node_forbids() {
 }
 
 #[test]
-fn a_size_that_only_a_group_forbids_is_refused_with_the_group_and_the_member() {
+fn a_resize_that_only_a_group_forbids_is_rejected_with_the_group_and_the_member() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let ids = eight_apart(&mut allocator, &store);
+        let ids = place_eight_on_separate_nodes(&mut allocator, &store);
         let node = nodes_of(&store)[1];
         // Another allocator takes the rest of its node.
         let mib = allocator.scheduler().inventory().usage("h").unwrap().nodes[node as usize].memory[0];
@@ -572,7 +572,7 @@ fn history_is_deleted_after_its_retention_time() {
 }
 
 #[test]
-fn a_backup_of_a_database_in_use_is_whole() {
+fn a_backup_of_a_database_in_use_is_complete() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -589,7 +589,7 @@ fn a_backup_of_a_database_in_use_is_whole() {
     assert_eq!(std::fs::metadata(path("copy")).unwrap().permissions().mode() & 0o777, 0o600);
     let refused = |from: &str, to: &str| SqlStore::backup(&path(from), &path(to)).unwrap_err().to_string();
     assert!(refused("placement.db", "copy").contains("copy"), "it exists");
-    std::fs::write(path("foreign"), "no database, but long enough to be looked at").unwrap();
+    std::fs::write(path("foreign"), "no database, but long enough for a header").unwrap();
     refused("foreign", "new");
     assert!(refused("there-is-none", "new").contains("there-is-none"));
     assert!(!path("new").exists() && !path("there-is-none").exists());

@@ -51,7 +51,7 @@ impl ControlPlane for Local {
         Ok(self.runtime.block_on(self.state.work(host, generation, wait)))
     }
 
-    fn ending(&self) -> &ShutdownDeadline {
-        &self.state.ending
+    fn shutdown_deadline(&self) -> &ShutdownDeadline {
+        &self.state.shutdown_deadline
     }
 }

@@ -102,7 +102,7 @@ trait ControlPlane: Send + Sync {
     /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
     /// The shutdown deadline.
-    fn ending(&self) -> &ShutdownDeadline;
+    fn shutdown_deadline(&self) -> &ShutdownDeadline;
 }
 
 /// An agent.
@@ -119,8 +119,8 @@ pub struct Agent {
 /// State kept between two rounds.
 struct Round {
     host: Host,
-    described: Instant,
-    looked: Option<Instant>,
+    described_at: Instant,
+    checked_at: Option<Instant>,
     generation: u64,
     counters: Option<Counters>,
     report: AgentReport,
@@ -136,7 +136,7 @@ impl Agent {
         let log = state.log.clone();
         let control_plane = Arc::new(Local::new(state, runtime, machine()));
         let AllInOne { description, mut hypervisor } = host;
-        hypervisor.set_shutdown_deadline(control_plane.ending());
+        hypervisor.set_shutdown_deadline(control_plane.shutdown_deadline());
         Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new(), foreign: None }
     }
 
@@ -148,9 +148,9 @@ impl Agent {
         mut hypervisor: Box<dyn Hypervisor>,
         log: Log,
     ) -> Self {
-        let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
+        let client = if client.is_agent() { client } else { client.for_machine(&machine()) };
         let control_plane = Arc::new(Remote::new(client, host, deadline_on_signal(&log)));
-        hypervisor.set_shutdown_deadline(control_plane.ending());
+        hypervisor.set_shutdown_deadline(control_plane.shutdown_deadline());
         Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new(), foreign: None }
     }
 
@@ -167,7 +167,7 @@ impl Agent {
             return log(&format!("an agent cannot work: {error}"));
         }
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
-            if control_plane.ending().has_passed()
+            if control_plane.shutdown_deadline().has_passed()
                 && ended.recv_timeout(FINAL_REPORT_TIMEOUT) == Err(RecvTimeoutError::Timeout)
             {
                 return log("an agent did not stop; the next start completes or undoes its unfinished work");
@@ -178,7 +178,7 @@ impl Agent {
     fn work(mut self) {
         let mut reported = String::new();
         let mut round = None;
-        while !self.control_plane.ending().is_set() {
+        while !self.control_plane.shutdown_deadline().is_set() {
             let Err(problem) = self.round(&mut round) else {
                 if !reported.is_empty() {
                     (self.log)("the agent works again");
@@ -193,7 +193,7 @@ impl Agent {
             // Start over, because the service may have been recreated.
             round = None;
             let until = Instant::now() + REPORT_WAIT;
-            while Instant::now() < until && !self.control_plane.ending().is_set() {
+            while Instant::now() < until && !self.control_plane.shutdown_deadline().is_set() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -208,7 +208,7 @@ impl Agent {
                 ));
                 Ok(())
             }
-            described => described.map_err(|e| e.to_string()),
+            described_at => described_at.map_err(|e| e.to_string()),
         }
     }
 
@@ -231,7 +231,7 @@ impl Agent {
         self.describe(&host)?;
         let counters = self.description.counters();
         let report = AgentReport::default();
-        Ok(Round { host, described: Instant::now(), looked: None, generation: 0, counters, report })
+        Ok(Round { host, described_at: Instant::now(), checked_at: None, generation: 0, counters, report })
     }
 
     fn round(&mut self, kept: &mut Option<Round>) -> Result<(), String> {
@@ -239,7 +239,7 @@ impl Agent {
             Some(round) => round,
             None => self.begin()?,
         };
-        if round.described.elapsed() > DESCRIBE_INTERVAL {
+        if round.described_at.elapsed() > DESCRIBE_INTERVAL {
             let heartbeats = self.start_heartbeats(&round.host.name);
             let host = self.current_host()?;
             drop(heartbeats);
@@ -247,11 +247,11 @@ impl Agent {
                 self.describe(&host)?;
                 round.host = host;
             }
-            round.described = Instant::now();
+            round.described_at = Instant::now();
         }
         // A client waits for the result of an order, so report it before the next full check.
         let has_done = !round.report.done.is_empty();
-        if !has_done && round.looked.is_none_or(|at| at.elapsed() > CHECK_INTERVAL) {
+        if !has_done && round.checked_at.is_none_or(|at| at.elapsed() > CHECK_INTERVAL) {
             let _heartbeats = self.start_heartbeats(&round.host.name);
             self.check_host(&mut round);
         }
@@ -276,7 +276,7 @@ impl Agent {
             }
             match round.report.done.is_empty() {
                 true => self.check_host(&mut round),
-                false => round.looked = None,
+                false => round.checked_at = None,
             }
         }
         *kept = Some(round);
@@ -298,7 +298,7 @@ impl Agent {
 
     /// Reconciles the host and audits it.
     fn check_host(&mut self, round: &mut Round) {
-        round.looked = Some(Instant::now());
+        round.checked_at = Some(Instant::now());
         let store = self.control_plane.store();
         round.report.problems.clear();
         match reconcile(store, &mut *self.hypervisor, &round.host) {
@@ -317,7 +317,7 @@ impl Agent {
         }
         if !round.report.problems.is_empty() {
             // Check again sooner than usual. An immediate retry would most likely fail again.
-            round.looked = Instant::now().checked_sub(CHECK_INTERVAL.saturating_sub(REPORT_WAIT));
+            round.checked_at = Instant::now().checked_sub(CHECK_INTERVAL.saturating_sub(REPORT_WAIT));
         }
         match audit(store, &mut *self.hypervisor, &round.host) {
             Ok(findings) => round.report.findings = Some(findings),
@@ -377,8 +377,8 @@ fn machine() -> String {
 
 /// A deadline that is set on SIGTERM or SIGINT.
 fn deadline_on_signal(log: &Log) -> ShutdownDeadline {
-    let ending = ShutdownDeadline::default();
-    let (begun, log) = (ending.clone(), log.clone());
+    let shutdown_deadline = ShutdownDeadline::default();
+    let (begun, log) = (shutdown_deadline.clone(), log.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
@@ -390,5 +390,5 @@ fn deadline_on_signal(log: &Log) -> ShutdownDeadline {
             )),
         }
     });
-    ending
+    shutdown_deadline
 }

@@ -10,7 +10,7 @@ use longma_placement::{Host, Placement};
 
 pub(super) struct Remote {
     store: RemoteStore,
-    ending: ShutdownDeadline,
+    shutdown_deadline: ShutdownDeadline,
 }
 
 struct RemoteStore {
@@ -43,8 +43,8 @@ impl RemoteStore {
 }
 
 impl Remote {
-    pub fn new(client: Client, host: &str, ending: ShutdownDeadline) -> Self {
-        Self { store: RemoteStore { client, path: format!("/v1/agents/{}", part(host)) }, ending }
+    pub fn new(client: Client, host: &str, shutdown_deadline: ShutdownDeadline) -> Self {
+        Self { store: RemoteStore { client, path: format!("/v1/agents/{}", part(host)) }, shutdown_deadline }
     }
 }
 
@@ -62,8 +62,8 @@ impl ControlPlane for Remote {
         self.store.client.post(&path, None, &report).map_err(|e| StoreError::Service(e.to_string()))
     }
 
-    fn ending(&self) -> &ShutdownDeadline {
-        &self.ending
+    fn shutdown_deadline(&self) -> &ShutdownDeadline {
+        &self.shutdown_deadline
     }
 }
 

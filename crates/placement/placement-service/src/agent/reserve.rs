@@ -20,7 +20,7 @@ pub enum MemoryReserve {
 }
 
 impl MemoryReserve {
-    /// Takes the reserve off the ordinary pages of `host`.
+    /// Subtracts the reserve from the ordinary pages of `host`.
     ///
     /// # Errors
     /// If a node does not exist or has less memory than its reserve.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Checks that the caller is the agent of this host, on the machine that manages it. A token copied to another machine
 /// must not start the same virtual machines there.
-async fn own_host(
+async fn require_agent_of(
     state: &Arc<ServiceState>,
     caller: &Caller,
     host: &str,
@@ -33,9 +33,9 @@ async fn own_host(
     let machine = headers.get(MACHINE_HEADER).and_then(|m| m.to_str().ok()).unwrap_or_default();
     let machine: String = machine.chars().take(64).collect();
     let name = host.to_string();
-    let claimed = state.with(move |d| match d.claim(&name, &machine)? {
+    let claimed = state.with(move |state| match state.claim(&name, &machine)? {
         true => Ok(true),
-        false => d.note_second_agent(&name).map(|()| false),
+        false => state.note_second_agent(&name).map(|()| false),
     });
     if claimed.await? {
         return Ok(());
@@ -53,13 +53,13 @@ pub(crate) async fn report(
     Path(host): Path<String>,
     Body(report): Body<AgentReport>,
 ) -> Result<Json<AgentOrders>, HttpProblem> {
-    own_host(&state, &caller, &host, &headers).await?;
+    require_agent_of(&state, &caller, &host, &headers).await?;
     let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
     let (name, at_work) = (host.clone(), report.at_work);
     state
-        .with(move |d| {
-            d.store.host(&name)?;
-            if at_work { d.record_contact(&name) } else { d.report(&name, report) }
+        .with(move |state| {
+            state.store.host(&name)?;
+            if at_work { state.record_contact(&name) } else { state.report(&name, report) }
         })
         .await?;
     if at_work {
@@ -77,8 +77,8 @@ pub(crate) async fn vms(
     headers: HeaderMap,
     Path(host): Path<String>,
 ) -> Result<Json<Vec<Vm>>, HttpProblem> {
-    own_host(&state, &caller, &host, &headers).await?;
-    Ok(Json(state.with(move |d| d.store.host_vms(&host)).await?))
+    require_agent_of(&state, &caller, &host, &headers).await?;
+    Ok(Json(state.with(move |state| state.store.host_vms(&host)).await?))
 }
 
 /// Creation time of a virtual machine as recorded by its domain.
@@ -99,10 +99,10 @@ pub(crate) async fn made(
     caller: Caller,
     headers: HeaderMap,
     Path((host, vm)): Path<(String, VmId)>,
-    QueryParams(born): QueryParams<CreationQuery>,
+    QueryParams(creation): QueryParams<CreationQuery>,
 ) -> Result<Json<bool>, HttpProblem> {
-    own_host(&state, &caller, &host, &headers).await?;
-    Ok(Json(state.with(move |d| d.store.has_created(vm, born.created_at)).await?))
+    require_agent_of(&state, &caller, &host, &headers).await?;
+    Ok(Json(state.with(move |state| state.store.has_created(vm, creation.created_at)).await?))
 }
 
 /// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
@@ -115,8 +115,8 @@ pub(crate) async fn database(
     headers: HeaderMap,
     Path(host): Path<String>,
 ) -> Result<Json<String>, HttpProblem> {
-    own_host(&state, &caller, &host, &headers).await?;
-    Ok(Json(state.with(|d| d.store.identity()).await?))
+    require_agent_of(&state, &caller, &host, &headers).await?;
+    Ok(Json(state.with(|state| state.store.identity()).await?))
 }
 
 /// Applies a change to the host or to one of its virtual machines. Returns the virtual machine after the change.
@@ -129,7 +129,7 @@ pub(crate) async fn change(
     Path(host): Path<String>,
     Body(change): Body<AgentChange>,
 ) -> Result<Json<Option<Vm>>, HttpProblem> {
-    own_host(&state, &caller, &host, &headers).await?;
+    require_agent_of(&state, &caller, &host, &headers).await?;
     if let AgentChange::Describe(described) = &change {
         if described.name != host {
             return Err(HttpProblem::new(
@@ -139,33 +139,33 @@ pub(crate) async fn change(
         }
         described.check().map_err(|e| HttpProblem::field("describe", e.to_string()))?;
     }
-    let changed = state.with(move |d| {
+    let changed = state.with(move |state| {
         // Report it as unknown, so that an agent learns nothing about other hosts' virtual machines.
-        let own = |id| match d.store.vm(id) {
+        let check_is_on_host = |id| match state.store.vm(id) {
             Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
             _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),
         };
         match change {
-            AgentChange::Describe(described) => d.describe(&described).map(|()| None),
+            AgentChange::Describe(described) => state.describe(&described).map(|()| None),
             AgentChange::Transition { vm, from, to, problem } => {
-                own(vm)?;
+                check_is_on_host(vm)?;
                 // The text comes from another machine and is shown to users: strip control characters and limit its
                 // length.
                 let problem = problem.as_deref().map(plain);
-                d.store.transition(vm, from, to, problem.as_deref()).map(Some)
+                state.store.transition(vm, from, to, problem.as_deref()).map(Some)
             }
             AgentChange::BeginMove { vm, target } => {
-                own(vm)?;
-                let current = d.store.vm(vm)?.placement;
-                let described = d.store.host(&host)?.host;
+                check_is_on_host(vm)?;
+                let current = state.store.vm(vm)?.placement;
+                let described = state.store.host(&host)?.host;
                 if let Some(what) = current.and_then(|current| target.mismatch(&current, &described)) {
                     return Err(StoreError::Conflict { host: host.clone(), what });
                 }
-                d.store.begin_move(vm, &target).map(Some)
+                state.store.begin_move(vm, &target).map(Some)
             }
             AgentChange::EndMove { vm, arrived } => {
-                own(vm)?;
-                d.store.end_move(vm, arrived).map(Some)
+                check_is_on_host(vm)?;
+                state.store.end_move(vm, arrived).map(Some)
             }
         }
     });

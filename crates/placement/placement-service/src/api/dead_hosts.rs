@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Rejects a change that assumes that a host is dead while its agent reports.
 async fn must_be_silent(state: &Arc<ServiceState>, host: &str) -> Result<(), HttpProblem> {
     let name = host.to_string();
-    let is_alive = state.with(move |d| {
-        let seen_at = d.store.host(&name)?.seen_at;
-        Ok(d.is_alive(&name, seen_at))
+    let is_alive = state.with(move |state| {
+        let seen_at = state.store.host(&name)?.seen_at;
+        Ok(state.is_alive(&name, seen_at))
     });
     if !is_alive.await? {
         return Ok(());
@@ -65,7 +65,7 @@ pub(crate) async fn evacuate(
     must_be_silent(&state, &host).await?;
     let name = host.clone();
     let (vms, status) =
-        state.with(move |d| Ok((d.store.host_vms(&name)?, d.store.host(&name)?.status))).await?;
+        state.with(move |state| Ok((state.store.host_vms(&name)?, state.store.host(&name)?.status))).await?;
     if status != HostStatus::ForcedDown {
         let detail = format!("{host} was not declared dead: use force-down first");
         return Err(HttpProblem::new(ProblemKind::WrongState, detail));
@@ -80,7 +80,7 @@ pub(crate) async fn evacuate(
     };
     for vm in vms {
         let (id, name) = (vm.id, vm.request.name);
-        match state.worker.ask(move |allocator| allocator.evacuate(id)).await? {
+        match state.worker.query(move |allocator| allocator.evacuate(id)).await? {
             Ok(vm) => {
                 state.notify_host_of(&vm);
                 evacuation.left.push(Evacuated { vm: id, name, to: vm.placement.map(|place| place.host) });
@@ -106,10 +106,10 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
     must_be_silent(&state, &host).await?;
-    let removed = state.with(move |d| {
-        d.store.remove_host(&host)?;
-        d.forget_host(&host);
-        d.refresh_tokens()
+    let removed = state.with(move |state| {
+        state.store.remove_host(&host)?;
+        state.forget_host(&host);
+        state.refresh_tokens()
     });
     removed.await?;
     Ok(StatusCode::NO_CONTENT)

@@ -10,7 +10,7 @@ use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBui
 const PROBLEM: &str = "application/problem+json";
 
 /// Adds the title, the authentication scheme and the error answers common to all operations.
-pub(super) fn finished(mut document: OpenApi) -> OpenApi {
+pub(super) fn complete_document(mut document: OpenApi) -> OpenApi {
     document.info.title = "Longma placement".into();
     document.info.version = env!("CARGO_PKG_VERSION").into();
     document.info.description =
@@ -19,14 +19,14 @@ pub(super) fn finished(mut document: OpenApi) -> OpenApi {
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     components.add_security_scheme("token", bearer);
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
-    components.schemas.values_mut().for_each(bounded);
+    components.schemas.values_mut().for_each(add_integer_bounds);
     for path in document.paths.paths.values_mut() {
         let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
         for operation in operations.into_iter().flatten() {
             for parameter in operation.parameters.iter_mut().flatten() {
-                parameter.schema.iter_mut().for_each(bounded);
+                parameter.schema.iter_mut().for_each(add_integer_bounds);
             }
-            let refused = |says: &str| RefOr::T(problem(says));
+            let refused = |description: &str| RefOr::T(problem_response(description));
             let answers = &mut operation.responses.responses;
             answers.insert("4XX".into(), refused("rejected: the body gives the reason"));
             answers.insert(
@@ -38,13 +38,13 @@ pub(super) fn finished(mut document: OpenApi) -> OpenApi {
     document
 }
 
-fn problem(says: &str) -> Response {
+fn problem_response(description: &str) -> Response {
     let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    ResponseBuilder::new().description(says).content(PROBLEM, body).build()
+    ResponseBuilder::new().description(description).content(PROBLEM, body).build()
 }
 
 /// Adds the bounds of unsigned integers, which their OpenAPI formats do not express.
-fn bounded(schema: &mut RefOr<Schema>) {
+fn add_integer_bounds(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
         Schema::Object(object) => {
@@ -62,16 +62,16 @@ fn bounded(schema: &mut RefOr<Schema>) {
                 object.format = None;
                 object.maximum.get_or_insert(max.into());
             }
-            object.properties.values_mut().for_each(bounded);
+            object.properties.values_mut().for_each(add_integer_bounds);
         }
         Schema::Array(array) => {
             if let utoipa::openapi::schema::ArrayItems::RefOrSchema(items) = &mut array.items {
-                bounded(items);
+                add_integer_bounds(items);
             }
         }
-        Schema::OneOf(one) => one.items.iter_mut().for_each(bounded),
-        Schema::AllOf(all) => all.items.iter_mut().for_each(bounded),
-        Schema::AnyOf(any) => any.items.iter_mut().for_each(bounded),
+        Schema::OneOf(one) => one.items.iter_mut().for_each(add_integer_bounds),
+        Schema::AllOf(all) => all.items.iter_mut().for_each(add_integer_bounds),
+        Schema::AnyOf(any) => any.items.iter_mut().for_each(add_integer_bounds),
         _ => {}
     }
 }

@@ -25,7 +25,7 @@ pub(super) async fn views(
     stored: Vec<StoredHost>,
 ) -> Result<Vec<HostView>, HttpProblem> {
     let names: Vec<String> = stored.iter().map(|s| s.host.name.clone()).collect();
-    let usage = state.worker.ask(move |allocator| {
+    let usage = state.worker.query(move |allocator| {
         let inventory = allocator.scheduler().inventory();
         names.iter().map(|name| inventory.usage(name)).collect::<Vec<_>>()
     });
@@ -48,7 +48,7 @@ pub(super) async fn views(
 }
 
 async fn view(state: &Arc<ServiceState>, name: String) -> Result<HostView, HttpProblem> {
-    let stored = state.with(move |d| d.store.host(&name)).await?;
+    let stored = state.with(move |state| state.store.host(&name)).await?;
     views(state, vec![stored]).await?.pop().ok_or_else(|| HttpProblem::unknown("such host"))
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn list(
         return Err(HttpProblem::new(ProblemKind::InvalidQuery, "after: is not a valid host name".into()));
     }
     // One extra row shows whether there is a next page.
-    let mut stored = state.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
+    let mut stored = state.with(move |state| state.store.hosts_after(&which.after, limit + 1)).await?;
     let next = (stored.len() > limit).then(|| stored[limit - 1].host.name.clone());
     stored.truncate(limit);
     Ok(Json(Hosts { items: views(&state, stored).await?, next }))
@@ -110,9 +110,9 @@ pub(super) async fn set(
 ) -> Result<Json<Drained>, HttpProblem> {
     let name = host.clone();
     let left = state
-        .with(move |d| {
-            d.set_status(&name, status)?;
-            d.store.host_vms(&name)
+        .with(move |state| {
+            state.set_status(&name, status)?;
+            state.store.host_vms(&name)
         })
         .await?;
     // `view` queries the scheduler after it has applied the store's changes.
@@ -165,13 +165,13 @@ pub(crate) async fn defragment(
     let moves = limit.moves.unwrap_or(10).clamp(1, 100);
     let name = host.clone();
     let vms = state
-        .with(move |d| {
-            d.store.host(&name)?;
-            d.store.host_vms(&name)
+        .with(move |state| {
+            state.store.host(&name)?;
+            state.store.host_vms(&name)
         })
         .await?;
     // Planning takes long, so it works on a copy of the scheduler while decisions continue.
-    let scheduler = state.worker.ask(|allocator| allocator.scheduler().clone()).await?;
+    let scheduler = state.worker.query(|allocator| allocator.scheduler().clone()).await?;
     let made = tokio::task::spawn_blocking(move || {
         let plan = plan(&scheduler, &host, &vms, &COMMON_SIZES, moves);
         let nodes = |p: &longma_placement::Placement| p.cells.iter().map(|c| c.node).collect::<Vec<_>>();

@@ -26,7 +26,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 pub use body::key_given_twice;
 use body::{Body, RawBody, parse};
-use document::finished;
+use document::complete_document;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,13 +85,13 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
 pub(crate) struct Peer(pub SocketAddr);
 
 /// Counts every answer and logs errors.
-async fn account(State(state): State<Arc<ServiceState>>, request: Request, next: Next) -> Response {
+async fn record_request(State(state): State<Arc<ServiceState>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
     let peer = request.extensions().get::<Peer>().map(|p| p.0);
     let response = next.run(request).await;
     let status = response.status().as_u16();
-    state.metrics.answered(&method, status, began.elapsed().as_secs_f64());
+    state.metrics.record_answer(&method, status, began.elapsed().as_secs_f64());
     if status >= 400 {
         let why = response.extensions().get::<Problem>().map(Problem::summary).unwrap_or_default();
         let peer = peer.map(|p| p.to_string()).unwrap_or_default();
@@ -102,7 +102,7 @@ async fn account(State(state): State<Arc<ServiceState>>, request: Request, next:
     response
 }
 
-fn described() -> OpenApiRouter<Arc<ServiceState>> {
+fn routes_with_document() -> OpenApiRouter<Arc<ServiceState>> {
     OpenApiRouter::new()
         .routes(routes!(vms::list, vms::create))
         .routes(routes!(vms::show, vms::delete))
@@ -136,13 +136,13 @@ fn described() -> OpenApiRouter<Arc<ServiceState>> {
 
 /// The OpenAPI document of the API.
 pub fn openapi() -> OpenApi {
-    finished(described().split_for_parts().1)
+    complete_document(routes_with_document().split_for_parts().1)
 }
 
 /// All routes.
 pub(crate) fn router(state: Arc<ServiceState>) -> Router {
-    let (routes, document) = described().split_for_parts();
-    let document = Arc::new(finished(document));
+    let (routes, document) = routes_with_document().split_for_parts();
+    let document = Arc::new(complete_document(document));
     let unknown = || async { HttpProblem::unknown("such path; GET /openapi.json lists them") };
     let method = || async {
         HttpProblem::new(ProblemKind::WrongMethod, "GET /openapi.json lists the allowed methods".into())
@@ -158,6 +158,6 @@ pub(crate) fn router(state: Arc<ServiceState>) -> Router {
         .route("/", axum::routing::get(page::page))
         .fallback(unknown)
         .method_not_allowed_fallback(method)
-        .layer(axum::middleware::from_fn_with_state(state.clone(), account))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), record_request))
         .with_state(state)
 }

@@ -36,7 +36,7 @@ pub(crate) async fn alarms(
 ) -> Result<Json<Alarms>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let limit = which.limit.unwrap_or(100).clamp(1, 1000);
-    let mut items = state.with(move |d| d.store.alarms(!which.all, limit)).await?;
+    let mut items = state.with(move |state| state.store.alarms(!which.all, limit)).await?;
     if let Some(alarm) = state.database_moved_alarm() {
         // This alarm is not in the store, because the database cannot be written.
         items.insert(0, alarm);
@@ -72,7 +72,7 @@ pub(crate) async fn explain(
         return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
     }
     let host = how.host.filter(|_| caller.role != Role::Tenant);
-    let explanation = state.worker.ask(move |allocator| {
+    let explanation = state.worker.query(move |allocator| {
         let known = host.as_ref().is_none_or(|h| allocator.scheduler().inventory().usage(h).is_some());
         known.then(|| allocator.scheduler().explain(&request, host.as_deref(), limit))
     });
@@ -100,12 +100,12 @@ pub(crate) async fn audit(
 ) -> Result<Json<Audit>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let (names, database) = state
-        .with(move |d| {
+        .with(move |state| {
             let names = match which.host {
-                Some(name) => vec![d.store.host(&name)?.host.name],
-                None => d.store.host_names()?,
+                Some(name) => vec![state.store.host(&name)?.host.name],
+                None => state.store.host_names()?,
             };
-            Ok((names, d.store.check()?))
+            Ok((names, state.store.check()?))
         })
         .await?;
     let audited = |name: String| {
@@ -127,7 +127,7 @@ pub(crate) async fn metrics(
     caller: Caller,
 ) -> Result<Response, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
-    let text = state.with(|d| d.metrics.text(&*d.store)).await?;
+    let text = state.with(|state| state.metrics.text(&*state.store)).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

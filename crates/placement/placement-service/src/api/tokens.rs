@@ -19,7 +19,7 @@ pub(crate) async fn list(
     caller: Caller,
 ) -> Result<Json<Tokens>, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
-    let kept = state.with(|d| d.store.tokens()).await?;
+    let kept = state.with(|state| state.store.tokens()).await?;
     let view = |t: Token| TokenView { name: t.name, role: t.role, scope: t.scope, created_at: t.created_at };
     Ok(Json(Tokens { items: kept.into_iter().map(view).collect() }))
 }
@@ -65,9 +65,9 @@ pub(crate) async fn create(
         created_at: 0,
     };
     state
-        .with(move |d| {
-            d.store.put_token(&kept)?;
-            d.refresh_tokens()
+        .with(move |state| {
+            state.store.put_token(&kept)?;
+            state.refresh_tokens()
         })
         .await?;
     Ok((StatusCode::CREATED, Json(MadeToken { name, token })))
@@ -88,9 +88,9 @@ pub(crate) async fn remove(
             "a token cannot remove itself: use another admin's token".into(),
         ));
     }
-    let was = state.with(move |d| {
-        let was = d.store.remove_token(&name)?;
-        d.refresh_tokens()?;
+    let was = state.with(move |state| {
+        let was = state.store.remove_token(&name)?;
+        state.refresh_tokens()?;
         Ok(was)
     });
     if was.await? { Ok(StatusCode::NO_CONTENT) } else { Err(HttpProblem::unknown("token of this name")) }
@@ -103,7 +103,7 @@ pub(crate) async fn tenants(
     caller: Caller,
 ) -> Result<Json<Tenants>, HttpProblem> {
     let own = caller.tenant()?.map(str::to_string);
-    let mut items = state.with(|d| d.store.tenants()).await?;
+    let mut items = state.with(|state| state.store.tenants()).await?;
     items.retain(|t| own.as_ref().is_none_or(|own| *own == t.tenant));
     Ok(Json(Tenants { items }))
 }
@@ -125,6 +125,6 @@ pub(crate) async fn set_quota(
         let problem = format!("must be at most {}; omit it for no limit", i64::MAX);
         return Err(HttpProblem::field("memory_mib", problem));
     }
-    state.with(move |d| d.store.set_quota(&tenant, &quota)).await?;
+    state.with(move |state| state.store.set_quota(&tenant, &quota)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -83,10 +83,10 @@ pub(crate) async fn list(
     let query =
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
     let all_hosts = caller.role != Role::Tenant;
-    let listed = state.with(move |d| {
+    let listed = state.with(move |state| {
         // A tenant cannot tell an unknown host from a host where it has no virtual machines.
-        query.host.as_ref().filter(|_| all_hosts).map(|name| d.store.host(name)).transpose()?;
-        d.store.vms(&query)
+        query.host.as_ref().filter(|_| all_hosts).map(|name| state.store.host(name)).transpose()?;
+        state.store.vms(&query)
     });
     let mut items = listed.await?;
     let next = (items.len() > limit).then(|| items[limit - 1].id);
@@ -111,7 +111,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
 }
 
 /// Rejects what tenants must not request: other tenants' images, and domain XML, which could name any file of the host.
-fn allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(), HttpProblem> {
+fn check_allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(), HttpProblem> {
     let Some(tenant) = caller.tenant()? else { return Ok(()) };
     if request.tenant != tenant {
         return Err(HttpProblem::new(ProblemKind::NotAllowed, "this token is for another tenant".into()));
@@ -153,8 +153,8 @@ pub(super) fn request_of(caller: &Caller, body: &[u8]) -> Result<Request, HttpPr
 }
 
 /// Error for a request that does not fit on the only host. Says what the host lacks.
-async fn lacking(state: &Arc<ServiceState>, request: Request) -> Result<HttpProblem, HttpProblem> {
-    let explained = state.worker.ask(move |allocator| allocator.scheduler().explain(&request, None, 1));
+async fn missing_resource(state: &Arc<ServiceState>, request: Request) -> Result<HttpProblem, HttpProblem> {
+    let explained = state.worker.query(move |allocator| allocator.scheduler().explain(&request, None, 1));
     let reason = explained.await?.ok().and_then(|explanation| explanation.hosts.first()?.reason());
     let detail = reason.unwrap_or_else(|| "it does not fit on the only host".into());
     Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
@@ -174,7 +174,7 @@ pub(crate) async fn create(
     let key = key(&headers)?;
     let request = request_of(&caller, &body)?;
     request.check().map_err(|fields| HttpProblem::fields("the request is invalid", fields))?;
-    allowed(&state, &caller, &request)?;
+    check_allowed(&state, &caller, &request)?;
     if let Boot::Template { xml } = &request.boot
         && let Some(why) = template_problem(xml)
     {
@@ -185,7 +185,7 @@ pub(crate) async fn create(
     let reserved = match placed {
         Ok(reserved) => reserved,
         Err(AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 1 })) if caller.tenant()?.is_none() => {
-            return Err(lacking(&state, wanted).await?);
+            return Err(missing_resource(&state, wanted).await?);
         }
         Err(error) => return Err(HttpProblem::of_allocation(error, &state.log)),
     };
@@ -204,19 +204,19 @@ pub(super) async fn find(
     state: &Arc<ServiceState>,
     caller: &Caller,
     name: String,
-    whose: TenantQuery,
+    tenant_query: TenantQuery,
 ) -> Result<Vm, HttpProblem> {
     let own = caller.tenant()?.map(str::to_string);
     let asked = format!("virtual machine {}", name.chars().take(80).collect::<String>());
     let found = if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
         let id = name.parse::<VmId>().map_err(|_| HttpProblem::unknown(&asked))?;
         // IDs are unique, but a tenant given in the query must still match.
-        let of = whose.tenant;
-        let vm = state.with(move |d| d.store.vm(id)).await?;
+        let of = tenant_query.tenant;
+        let vm = state.with(move |state| state.store.vm(id)).await?;
         Some(vm).filter(|vm| of.is_none_or(|tenant| tenant == vm.request.tenant))
     } else {
-        let tenant = whose.tenant.or(own).unwrap_or_else(|| "default".into());
-        state.with(move |d| d.store.find_vm(&tenant, &name)).await?
+        let tenant = tenant_query.tenant.or(own).unwrap_or_else(|| "default".into());
+        state.with(move |state| state.store.find_vm(&tenant, &name)).await?
     };
     found.filter(|vm| caller.sees(vm)).ok_or_else(|| HttpProblem::unknown(&asked))
 }
@@ -228,25 +228,25 @@ pub(crate) async fn show(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(tenant_query): QueryParams<TenantQuery>,
 ) -> Result<Json<Vm>, HttpProblem> {
-    Ok(Json(find(&state, &caller, name, whose).await?))
+    Ok(Json(find(&state, &caller, name, tenant_query).await?))
 }
 
-async fn intend(
+async fn change_intent(
     state: Arc<ServiceState>,
     caller: Caller,
     name: String,
-    whose: TenantQuery,
+    tenant_query: TenantQuery,
     intent: Intent,
 ) -> Result<Json<Vm>, HttpProblem> {
-    let vm = find(&state, &caller, name, whose).await?;
-    let changed = state.with(move |d| {
-        let changed = d.set_intent(&vm, intent)?;
+    let vm = find(&state, &caller, name, tenant_query).await?;
+    let changed = state.with(move |state| {
+        let changed = state.set_intent(&vm, intent)?;
         if changed.state == VmState::Failed && intent == Intent::Run {
             // Retry a failed virtual machine at its owner's request.
-            let again = d.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
-            d.notify_host_of(&again);
+            let again = state.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
+            state.notify_host_of(&again);
             return Ok(again);
         }
         Ok(changed)
@@ -261,9 +261,9 @@ pub(crate) async fn start(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(tenant_query): QueryParams<TenantQuery>,
 ) -> Result<Json<Vm>, HttpProblem> {
-    intend(state, caller, name, whose, Intent::Run).await
+    change_intent(state, caller, name, tenant_query, Intent::Run).await
 }
 
 /// Stops a virtual machine. It keeps its placement.
@@ -273,9 +273,9 @@ pub(crate) async fn stop(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(tenant_query): QueryParams<TenantQuery>,
 ) -> Result<Json<Vm>, HttpProblem> {
-    intend(state, caller, name, whose, Intent::Stop).await
+    change_intent(state, caller, name, tenant_query, Intent::Stop).await
 }
 
 /// How to delete.
@@ -298,13 +298,13 @@ pub(crate) async fn delete(
     Path(name): Path<String>,
     QueryParams(how): QueryParams<DeleteQuery>,
 ) -> Result<Json<Vm>, HttpProblem> {
-    let whose = TenantQuery { tenant: how.tenant };
+    let tenant_query = TenantQuery { tenant: how.tenant };
     if !how.force {
-        return intend(state, caller, name, whose, Intent::Delete).await;
+        return change_intent(state, caller, name, tenant_query, Intent::Delete).await;
     }
     caller.must_be(&[Role::Admin, Role::Operator])?;
-    let vm = find(&state, &caller, name, whose).await?;
-    Ok(Json(state.with(move |d| d.store.force_delete(vm.id)).await?))
+    let vm = find(&state, &caller, name, tenant_query).await?;
+    Ok(Json(state.with(move |state| state.store.force_delete(vm.id)).await?))
 }
 
 /// Resizes a stopped virtual machine on its host.
@@ -314,18 +314,18 @@ pub(crate) async fn resize(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(tenant_query): QueryParams<TenantQuery>,
     Body(size): Body<Resize>,
 ) -> Result<Json<Vm>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
-    let Vm { id, request, .. } = find(&state, &caller, name, whose).await?;
+    let Vm { id, request, .. } = find(&state, &caller, name, tenant_query).await?;
     let request = Request {
         vcpus: size.vcpus.unwrap_or(request.vcpus),
         memory_mib: size.memory_mib.unwrap_or(request.memory_mib),
         ..request
     };
     request.check().map_err(|fields| HttpProblem::fields("the new size is invalid", fields))?;
-    let resized = state.worker.ask(move |allocator| allocator.resize(id, &request)).await?;
+    let resized = state.worker.query(move |allocator| allocator.resize(id, &request)).await?;
     let vm = resized.map_err(|error| HttpProblem::of_allocation(error, &state.log))?;
     state.notify_host_of(&vm);
     Ok(Json(vm))
@@ -340,9 +340,9 @@ async fn no_target(
     forbidden: Option<Placement>,
 ) -> Result<HttpProblem, HttpProblem> {
     let name = host.clone();
-    let answer = state.with(move |d| {
-        let group = forbidden.map(|place| forbidding_group(&*d.store, &vm, &place)).transpose()?;
-        Ok((group.flatten(), d.store.host(&name)?.status))
+    let answer = state.with(move |state| {
+        let group = forbidden.map(|place| forbidding_group(&*state.store, &vm, &place)).transpose()?;
+        Ok((group.flatten(), state.store.host(&name)?.status))
     });
     let (group, status) = answer.await?;
     if let Some(why) = group {
@@ -370,11 +370,11 @@ pub(crate) async fn rebind(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    QueryParams(whose): QueryParams<TenantQuery>,
+    QueryParams(tenant_query): QueryParams<TenantQuery>,
     Body(rebind): Body<Rebind>,
 ) -> Result<Json<Vm>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
-    let vm = find(&state, &caller, name, whose).await?;
+    let vm = find(&state, &caller, name, tenant_query).await?;
     let placement = match (&vm.placement, vm.state) {
         (Some(placement), VmState::Running) => placement.clone(),
         _ => {
@@ -385,7 +385,7 @@ pub(crate) async fn rebind(
     let (id, host) = (vm.id, placement.host.clone());
     let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
     let (request, name) = (vm.request.clone(), host.clone());
-    let decided = state.worker.ask(move |allocator| {
+    let decided = state.worker.query(move |allocator| {
         let scheduler = allocator.scheduler();
         let all = scheduler.inventory().usage(&name).map(|u| u.nodes).unwrap_or_default();
         let nodes: Vec<u32> = match rebind.nodes.is_empty() {
@@ -413,7 +413,7 @@ pub(crate) async fn rebind(
     let (number, answered) = state.order(&host, id, target);
     match tokio::time::timeout(MOVE_TIMEOUT, answered).await {
         Ok(Ok(done)) => match done.problem {
-            None => Ok(Json(state.with(move |d| d.store.vm(id)).await?)),
+            None => Ok(Json(state.with(move |state| state.store.vm(id)).await?)),
             Some(problem) => Err(HttpProblem::new(ProblemKind::NotMoved, problem)),
         },
         _ => {

@@ -92,11 +92,11 @@ impl Watcher {
     /// Reads new events and drops those that the caller must not see.
     async fn read(&mut self) -> Result<(), HttpProblem> {
         let (after, caller) = (self.after, self.caller.clone());
-        let found = self.state.with(move |d| {
-            let mut events = d.store.events(after, EVENTS_PER_QUERY)?;
+        let found = self.state.with(move |state| {
+            let mut events = state.store.events(after, EVENTS_PER_QUERY)?;
             let last = events.last().map_or(after, |e| e.number);
             if caller.role == Role::Tenant {
-                events.retain(|e| e.vm.is_some_and(|vm| d.store.vm(vm).is_ok_and(|vm| caller.sees(&vm))));
+                events.retain(|e| e.vm.is_some_and(|vm| state.store.vm(vm).is_ok_and(|vm| caller.sees(&vm))));
             }
             Ok((events, last))
         });

@@ -17,7 +17,7 @@ const MAX_NUMBER: u32 = 1 << 16;
 
 /// An open element.
 #[derive(Default)]
-struct Open {
+struct OpenElement {
     /// The value of `type` of an `object`; the element's name otherwise.
     kind: String,
     /// CPUs of the hardware threads in it.
@@ -34,9 +34,9 @@ struct FoundNode {
     line: u64,
 }
 
-/// What has been read.
+/// The topology read so far.
 #[derive(Default)]
-struct Found {
+struct Topology {
     /// All hardware threads.
     cpus: CpuSet,
     nodes: Vec<FoundNode>,
@@ -61,12 +61,12 @@ impl Attributes<'_> {
         self.all.get(key).map(String::as_str).ok_or_else(|| self.fault(key, "is missing".into()))
     }
 
-    fn number(&self, key: &str, most: u64) -> Result<u64, Fault> {
+    fn number(&self, key: &str, max: u64) -> Result<u64, Fault> {
         let text = self.text(key)?;
         text.parse()
             .ok()
-            .filter(|number| *number <= most)
-            .ok_or_else(|| self.fault(key, format!("{:?} is not a number up to {most}", shortened(text))))
+            .filter(|number| *number <= max)
+            .ok_or_else(|| self.fault(key, format!("{:?} is not a number up to {max}", shortened(text))))
     }
 }
 
@@ -76,7 +76,7 @@ impl Attributes<'_> {
 /// The line and attribute at fault.
 pub fn parse(text: &str, name: &str) -> Result<Host, Fault> {
     let mut reader = Reader::from_str(text);
-    let (mut found, mut open) = (Found::default(), Vec::<Open>::new());
+    let (mut found, mut open) = (Topology::default(), Vec::<OpenElement>::new());
     // Counts lines once instead of from the start for each element.
     let (mut line, mut counted) = (1u64, 0usize);
     loop {
@@ -113,8 +113,13 @@ pub fn parse(text: &str, name: &str) -> Result<Host, Fault> {
     found.host(name)
 }
 
-impl Found {
-    fn begin(&mut self, start: &BytesStart<'_>, line: u64, parent: Option<&Open>) -> Result<Open, Fault> {
+impl Topology {
+    fn begin(
+        &mut self,
+        start: &BytesStart<'_>,
+        line: u64,
+        parent: Option<&OpenElement>,
+    ) -> Result<OpenElement, Fault> {
         let element = String::from_utf8_lossy(start.name().as_ref()).into_owned();
         let mut all = BTreeMap::new();
         for attribute in start.attributes() {
@@ -123,36 +128,37 @@ impl Found {
             let value = attribute.unescape_value().map_err(|error| wrong(&error))?.into_owned();
             all.insert(String::from_utf8_lossy(attribute.key.as_ref()).into_owned(), value);
         }
-        let of = Attributes { element: &element, line, all };
-        let kind = if element == "object" { of.text("type")?.to_string() } else { element.clone() };
-        let mut opened = Open { kind, ..Open::default() };
+        let attributes = Attributes { element: &element, line, all };
+        let kind = if element == "object" { attributes.text("type")?.to_string() } else { element.clone() };
+        let mut opened = OpenElement { kind, ..OpenElement::default() };
         match &*opened.kind {
-            "topology" if !of.all.get("version").is_some_and(|version| version.starts_with("2.")) => {
-                return Err(
-                    of.fault("version", "expected hwloc's XML of version 2; write it with hwloc 2".into())
-                );
+            "topology" if !attributes.all.get("version").is_some_and(|version| version.starts_with("2.")) => {
+                return Err(attributes
+                    .fault("version", "expected hwloc's XML of version 2; write it with hwloc 2".into()));
             }
             "PU" => {
-                let cpu = of.number("os_index", (MAX_CPU - 1).into())? as u32;
+                let cpu = attributes.number("os_index", (MAX_CPU - 1).into())? as u32;
                 if !self.cpus.insert(cpu) {
-                    return Err(of.fault("os_index", format!("CPU {cpu} is listed twice")));
+                    return Err(attributes.fault("os_index", format!("CPU {cpu} is listed twice")));
                 }
                 opened.cpus.insert(cpu);
             }
-            "NUMANode" => self.node(&of)?,
-            "page_type" if parent.is_some_and(|parent| parent.kind == "NUMANode") => self.pages(&of)?,
+            "NUMANode" => self.node(&attributes)?,
+            "page_type" if parent.is_some_and(|parent| parent.kind == "NUMANode") => {
+                self.pages(&attributes)?
+            }
             _ => {}
         }
         Ok(opened)
     }
 
-    fn node(&mut self, of: &Attributes<'_>) -> Result<(), Fault> {
-        let id = of.number("os_index", MAX_NUMBER.into())? as u32;
-        let cpus = CpuSet::from_mask(&plain_mask(of.text("cpuset")?));
-        let cpus = cpus.map_err(|error| of.fault("cpuset", error.to_string()))?;
-        let mib = of.number("local_memory", u64::MAX)? >> 20;
+    fn node(&mut self, attributes: &Attributes<'_>) -> Result<(), Fault> {
+        let id = attributes.number("os_index", MAX_NUMBER.into())? as u32;
+        let cpus = CpuSet::from_mask(&plain_mask(attributes.text("cpuset")?));
+        let cpus = cpus.map_err(|error| attributes.fault("cpuset", error.to_string()))?;
+        let mib = attributes.number("local_memory", u64::MAX)? >> 20;
         if self.nodes.len() >= MAX_NODES || self.nodes.iter().any(|node| node.id == id) {
-            return Err(of.fault(
+            return Err(attributes.fault(
                 "os_index",
                 format!("node {id} is listed twice, or there are more than {MAX_NODES}"),
             ));
@@ -162,14 +168,14 @@ impl Found {
             cpus,
             pools: vec![Pool { page_kib: 4, mib }],
             has_pages: false,
-            line: of.line,
+            line: attributes.line,
         });
         Ok(())
     }
 
-    /// Sets huge pages apart from the node's memory.
-    fn pages(&mut self, of: &Attributes<'_>) -> Result<(), Fault> {
-        let (size, count) = (of.number("size", 1 << 40)?, of.number("count", u64::MAX)?);
+    /// Moves huge pages from the node's ordinary memory to a pool of their own.
+    fn pages(&mut self, attributes: &Attributes<'_>) -> Result<(), Fault> {
+        let (size, count) = (attributes.number("size", 1 << 40)?, attributes.number("count", u64::MAX)?);
         let Some(node) = self.nodes.last_mut() else { return Ok(()) };
         let mib = u64::try_from((u128::from(size) * u128::from(count)) >> 20).unwrap_or(u64::MAX);
         let page_kib = (size >> 10) as u32;
@@ -180,13 +186,13 @@ impl Found {
         if count > 0 {
             let left = node.pools[0].mib.checked_sub(mib);
             node.pools[0].mib =
-                left.ok_or_else(|| of.fault("count", "huge pages exceed the node's memory".into()))?;
+                left.ok_or_else(|| attributes.fault("count", "huge pages exceed the node's memory".into()))?;
             node.pools.push(Pool { page_kib, mib });
         }
         Ok(())
     }
 
-    fn end(&mut self, element: Open, parent: Option<&mut Open>) {
+    fn end(&mut self, element: OpenElement, parent: Option<&mut OpenElement>) {
         match (&*element.kind, parent) {
             ("Core", _) if !element.cpus.is_empty() => self.cores.push(element.cpus),
             // Without cores, each hardware thread is one.

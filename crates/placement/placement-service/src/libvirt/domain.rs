@@ -8,7 +8,7 @@
 use super::Virtualization;
 use super::tree::{self, Element};
 use longma_placement::CpuSet;
-use longma_placement::hypervisor::{Actual, Domain, Pins};
+use longma_placement::hypervisor::{Domain, DomainState, Pins};
 use longma_placement::placement::Placement;
 use longma_placement::request::{Boot, MemoryPolicy};
 use longma_placement::store::VmId;
@@ -59,7 +59,7 @@ fn cell_cpus(placement: &Placement) -> Vec<CpuSet> {
 /// Affinity of the emulator threads during the start. With several virtual nodes, QEMU starts one thread per node to
 /// allocate its memory. That thread binds itself to the node's CPUs and fails if its affinity excludes all of them, so
 /// the virtual machine's own CPUs are added. The final affinity is set once the domain runs.
-fn emulator_at_start(domain: &Domain) -> CpuSet {
+fn start_emulator_affinity(domain: &Domain) -> CpuSet {
     let (emulator, vcpus) = (&domain.pins.emulator, &domain.pins.vcpus);
     match domain.placement.cells.len() {
         0 | 1 => emulator.clone(),
@@ -82,18 +82,22 @@ fn cputune(domain: &Domain, io_threads: &[u32]) -> Element {
     let pins = &domain.pins;
     let pin =
         |(vcpu, cpus): (usize, &CpuSet)| Element::new("vcpupin").with("vcpu", vcpu).with("cpuset", cpus);
-    let emulator = Element::new("emulatorpin").with("cpuset", emulator_at_start(domain));
-    let of_io =
-        |id: &u32| Element::new("iothreadpin").with("iothread", id).with("cpuset", emulator_at_start(domain));
+    let emulator = Element::new("emulatorpin").with("cpuset", start_emulator_affinity(domain));
+    let of_io = |id: &u32| {
+        Element::new("iothreadpin").with("iothread", id).with("cpuset", start_emulator_affinity(domain))
+    };
     let vcpus = pins.vcpus.iter().enumerate().map(pin);
-    Element::new("cputune").and_all(vcpus).and(emulator).and_all(io_threads.iter().map(of_io))
+    Element::new("cputune")
+        .with_children(vcpus)
+        .with_child(emulator)
+        .with_children(io_threads.iter().map(of_io))
 }
 
 fn numatune(placement: &Placement) -> Element {
     let bound = set(placement.bound.iter().copied());
     if placement.cells.len() == 1 {
         let memory = Element::new("memory").with("mode", "restrictive").with("nodeset", bound);
-        return Element::new("numatune").and(memory);
+        return Element::new("numatune").with_child(memory);
     }
     let memory = Element::new("memory").with("mode", "strict").with("nodeset", bound);
     let node = |(id, cell): (usize, &longma_placement::placement::Cell)| {
@@ -103,7 +107,7 @@ fn numatune(placement: &Placement) -> Element {
         };
         Element::new("memnode").with("cellid", id).with("mode", mode).with("nodeset", nodes)
     };
-    Element::new("numatune").and(memory).and_all(placement.cells.iter().enumerate().map(node))
+    Element::new("numatune").with_child(memory).with_children(placement.cells.iter().enumerate().map(node))
 }
 
 /// The virtual nodes that the guest sees.
@@ -116,35 +120,40 @@ fn virtual_nodes(placement: &Placement) -> Option<Element> {
         let mib = mib_of(placement, at);
         Element::new("cell").with("id", at).with("cpus", &cpus[at]).with("memory", mib).with("unit", "MiB")
     };
-    Some(Element::new("numa").and_all((0..placement.cells.len()).map(cell)))
+    Some(Element::new("numa").with_children((0..placement.cells.len()).map(cell)))
 }
 
 fn memory_backing(domain: &Domain) -> Option<Element> {
     let mut backing = Element::new("memoryBacking");
     if let Some(kib) = domain.request.huge_page_kib {
         let page = Element::new("page").with("size", kib).with("unit", "KiB");
-        backing = backing.and(Element::new("hugepages").and(page));
+        backing = backing.with_child(Element::new("hugepages").with_child(page));
     }
     if domain.placement.memory == MemoryPolicy::Strict {
         // Allocate reserved memory at the start, so that the guest cannot run out of it later.
-        backing = backing.and(Element::new("allocation").with("mode", "immediate"));
+        backing = backing.with_child(Element::new("allocation").with("mode", "immediate"));
     }
     (!backing.children.is_empty()).then_some(backing)
 }
 
 /// The elements that Longma decides. `cpu` is the template's own element, `io_threads` the numbers of its I/O threads.
-fn decided(domain: &Domain, cpu: Option<Element>, io_threads: &[u32], uuid: Option<&str>) -> Vec<Element> {
+fn longma_elements(
+    domain: &Domain,
+    cpu: Option<Element>,
+    io_threads: &[u32],
+    uuid: Option<&str>,
+) -> Vec<Element> {
     let placement = &domain.placement;
     let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
     let vm = vm.with("database", &domain.database).with("created-at", domain.created_at);
-    let mut elements = vec![Element::new("name").holding(&domain.name)];
+    let mut elements = vec![Element::new("name").with_text(&domain.name)];
     // Next to the name: libvirt's schema validation requires these two elements to be adjacent.
-    elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
+    elements.extend(uuid.map(|uuid| Element::new("uuid").with_text(uuid)));
     elements.extend([
-        Element::new("metadata").and(vm),
-        Element::new("memory").with("unit", "MiB").holding(mib),
-        Element::new("vcpu").with("placement", "static").holding(placement.vcpus()),
+        Element::new("metadata").with_child(vm),
+        Element::new("memory").with("unit", "MiB").with_text(mib),
+        Element::new("vcpu").with("placement", "static").with_text(placement.vcpus()),
         cputune(domain, io_threads),
         numatune(placement),
     ]);
@@ -153,21 +162,21 @@ fn decided(domain: &Domain, cpu: Option<Element>, io_threads: &[u32], uuid: Opti
     if cpu.is_some() || nodes.is_some() {
         let mut cpu = cpu.unwrap_or_else(|| Element::new("cpu"));
         cpu.children.retain(|c| c.name != "numa" && c.name != "topology");
-        elements.push(cpu.and_all(nodes));
+        elements.push(cpu.with_children(nodes));
     }
     elements
 }
 
 /// A minimal machine with only its boot disk.
-fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) -> Element {
+fn minimal_domain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) -> Element {
     let kind = if virtualization == Virtualization::Kvm { "kvm" } else { "qemu" };
-    let machine = Element::new("type").with("arch", std::env::consts::ARCH).holding("hvm");
-    let os = Element::new("os").and(machine).and(Element::new("boot").with("dev", "hd"));
+    let machine = Element::new("type").with("arch", std::env::consts::ARCH).with_text("hvm");
+    let os = Element::new("os").with_child(machine).with_child(Element::new("boot").with("dev", "hd"));
     let none = |name: &str| Element::new(name).with("model", "none");
-    let mut devices = Element::new("devices").and(none("memballoon"));
-    devices =
-        devices.and(Element::new("controller").with("type", "usb").with("index", 0).with("model", "none"));
-    devices = devices.and(Element::new("console").with("type", "pty"));
+    let mut devices = Element::new("devices").with_child(none("memballoon"));
+    devices = devices
+        .with_child(Element::new("controller").with("type", "usb").with("index", 0).with("model", "none"));
+    devices = devices.with_child(Element::new("console").with("type", "pty"));
     if let Boot::Disk { path, format } = &domain.request.boot {
         let disk = Element::new("disk").with("type", "file").with("device", "disk");
         let driver = Element::new("driver").with("name", "qemu").with("type", format);
@@ -175,27 +184,28 @@ fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) ->
         // Ignore any backing file named in the image: the guest may have written it.
         let alone = Element::new("backingStore");
         let source = Element::new("source").with("file", path);
-        devices = devices.and(disk.and(driver).and(source).and(alone).and(target));
+        devices = devices
+            .with_child(disk.with_child(driver).with_child(source).with_child(alone).with_child(target));
     }
     let cpu =
         (virtualization == Virtualization::Kvm).then(|| Element::new("cpu").with("mode", "host-passthrough"));
-    let features = Element::new("features").and(Element::new("acpi")).and(Element::new("apic"));
+    let features = Element::new("features").with_child(Element::new("acpi")).with_child(Element::new("apic"));
     Element::new("domain")
         .with("type", kind)
-        .and_all(decided(domain, cpu, &[], uuid))
-        .and(os)
-        .and(features)
-        .and(devices)
+        .with_children(longma_elements(domain, cpu, &[], uuid))
+        .with_child(os)
+        .with_child(features)
+        .with_child(devices)
 }
 
 /// The user's template, completed with Longma's elements.
-fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, String> {
+fn fill_template(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, String> {
     let mut template = template(xml).map_err(|why| format!("the template: {why}"))?;
     let cpu = template.child("cpu").cloned();
     template.attributes.retain(|a| a.0 != "id");
     template.text.clear();
     template.children.retain(|c| !REPLACED_ELEMENTS.contains(&&*c.name));
-    let mut children = decided(domain, cpu, &io_threads(&template), uuid);
+    let mut children = longma_elements(domain, cpu, &io_threads(&template), uuid);
     children.append(&mut template.children);
     template.children = children;
     Ok(template)
@@ -229,14 +239,14 @@ pub(super) fn write(
         );
     }
     match &domain.request.boot {
-        Boot::Template { xml } => filled(domain, xml, uuid)?.write(),
-        Boot::Nothing | Boot::Disk { .. } => plain(domain, virtualization, uuid).write(),
+        Boot::Template { xml } => fill_template(domain, xml, uuid)?.write(),
+        Boot::Nothing | Boot::Disk { .. } => minimal_domain(domain, virtualization, uuid).write(),
     }
 }
 
 /// The domains that libvirt printed one after another. Ignores `domain` elements nested in another domain, for example
 /// in its metadata.
-pub(super) fn each(text: &str) -> Vec<Element> {
+pub(super) fn parse_domains(text: &str) -> Vec<Element> {
     tree::parse_each(text).into_iter().filter(|xml| xml.name == "domain").collect()
 }
 
@@ -251,24 +261,24 @@ pub(super) fn uuid_of(xml: &Element) -> &str {
 }
 
 /// Longma's metadata of a domain.
-fn kept(xml: &Element) -> Option<&Element> {
+fn longma_metadata(xml: &Element) -> Option<&Element> {
     let mut all = xml.child("metadata")?.all("longma:vm");
-    all.find(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
+    all.find(|longma_metadata| longma_metadata.get("xmlns:longma") == Some(NAMESPACE))
 }
 
 /// ID of the virtual machine in a domain's metadata.
 pub(super) fn vm_of(xml: &Element) -> Option<VmId> {
-    kept(xml)?.get("id")?.parse().ok()
+    longma_metadata(xml)?.get("id")?.parse().ok()
 }
 
 /// Identity of the database in a domain's metadata.
 pub(super) fn database_of(xml: &Element) -> Option<String> {
-    kept(xml)?.get("database").map(str::to_string)
+    longma_metadata(xml)?.get("database").map(str::to_string)
 }
 
 /// Creation time of the virtual machine in a domain's metadata.
 pub(super) fn created_at_of(xml: &Element) -> Option<i64> {
-    kept(xml)?.get("created-at")?.parse().ok()
+    longma_metadata(xml)?.get("created-at")?.parse().ok()
 }
 
 fn list(text: &str) -> Result<CpuSet, String> {
@@ -276,7 +286,7 @@ fn list(text: &str) -> Result<CpuSet, String> {
 }
 
 /// State of a live domain from its XML.
-pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
+pub(super) fn actual(xml: &Element) -> Result<DomainState, String> {
     let vcpu = xml.child("vcpu").ok_or("it has no `vcpu` element")?;
     let count: usize =
         vcpu.text.trim().parse().map_err(|_| format!("`{}` is not a number of virtual CPUs", vcpu.text))?;
@@ -294,7 +304,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     let emulator = xml.at(&["cputune", "emulatorpin"]).and_then(|p| p.get("cpuset"));
     let emulator = emulator.map(list).transpose()?.unwrap_or_default();
     let bound = xml.at(&["numatune", "memory"]).and_then(|m| m.get("nodeset")).map(list).transpose()?;
-    Ok(Actual {
+    Ok(DomainState {
         vm: vm_of(xml),
         database: database_of(xml),
         created_at: created_at_of(xml),
@@ -306,7 +316,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
         huge_page_kib: huge_page_kib(xml),
         cpu_limits: cpu_limits(xml),
-        ..Actual::default()
+        ..DomainState::default()
     })
 }
 
@@ -444,7 +454,7 @@ mod tests {
             )
         };
         let names = |text: &str| -> Vec<String> {
-            each(text).iter().map(|xml| xml.child("name").unwrap().text.clone()).collect()
+            parse_domains(text).iter().map(|xml| xml.child("name").unwrap().text.clone()).collect()
         };
         assert_eq!(names(&(one(1) + &one(2))), ["longma-1", "longma-2"]);
         assert_eq!(names(&format!("{}<domain>\n<name>\n{}", one(1), one(3))), ["longma-1"]);
@@ -453,7 +463,7 @@ mod tests {
         let inside = format!("<metadata>\n<x:x>\n{}{}</x:x></metadata>\n", one(1), one(1));
         let foreign = one(4).replace("longma-4", "spoof").replace("<title>", &format!("{inside}<title>"));
         assert_eq!(names(&(one(1) + &foreign + &one(2))), ["longma-1", "spoof", "longma-2"]);
-        assert!(each(&foreign).iter().all(|xml| vm_of(xml).is_none()));
+        assert!(parse_domains(&foreign).iter().all(|xml| vm_of(xml).is_none()));
     }
 
     #[test]
@@ -461,8 +471,8 @@ mod tests {
         for name in
             ["longma-1 ", " longma-1", "copied too", "it's \"x\" & <y>", "-x", "--all", "Größe 2", "3"]
         {
-            let xml = Element::new("domain").and(Element::new("name").holding(name));
-            assert_eq!(name_of(&each(&xml.write().unwrap())[0]), name);
+            let xml = Element::new("domain").with_child(Element::new("name").with_text(name));
+            assert_eq!(name_of(&parse_domains(&xml.write().unwrap())[0]), name);
         }
     }
 
@@ -474,8 +484,8 @@ mod tests {
             let text = text.replace("<vcpu placement=\"static\">2</vcpu>", vcpu);
             actual(&tree::parse(&text.replace("</cputune>", &format!("</cputune>{rest}"))).unwrap()).unwrap()
         };
-        let plain = with("<vcpu placement='static'>2</vcpu>", "");
-        assert_eq!((plain.vcpus().to_string(), plain.size_mib), ("0-1".into(), Some(4096)));
+        let minimal_domain = with("<vcpu placement='static'>2</vcpu>", "");
+        assert_eq!((minimal_domain.vcpus().to_string(), minimal_domain.size_mib), ("0-1".into(), Some(4096)));
         let more = with("<vcpu placement='static'>3</vcpu>", "");
         assert_eq!((more.vcpus().to_string(), more.vcpu_cpus(2)), ("0-2".into(), Some(&CpuSet::new())));
         let few = with("<vcpu placement='static' current='1'>3</vcpu>", "");
@@ -514,13 +524,17 @@ mod tests {
             <cpu mode='host-model'><topology sockets='9'/><numa><cell id='0' cpus='0' memory='1'/></numa></cpu>
             <os><type>hvm</type></os><devices><interface type='network'/></devices></domain>";
         let request = Request { boot: Boot::Template { xml: xml.into() }, ..exclusive(2, 1) };
-        let filled = tree::parse(&write(&domain(request), Virtualization::Kvm, None).unwrap()).unwrap();
-        assert_eq!(filled.child("name").unwrap().text, "longma-7");
-        assert_eq!((filled.get("id"), filled.child("uuid"), vm_of(&filled)), (None, None, Some(7)));
-        assert_eq!(filled.all("vcpu").count(), 1);
-        assert_eq!(filled.child("cpu").unwrap().get("mode"), Some("host-model"));
-        assert!(filled.child("cpu").unwrap().children.is_empty());
-        assert!(filled.at(&["devices", "interface"]).is_some());
+        let fill_template =
+            tree::parse(&write(&domain(request), Virtualization::Kvm, None).unwrap()).unwrap();
+        assert_eq!(fill_template.child("name").unwrap().text, "longma-7");
+        assert_eq!(
+            (fill_template.get("id"), fill_template.child("uuid"), vm_of(&fill_template)),
+            (None, None, Some(7))
+        );
+        assert_eq!(fill_template.all("vcpu").count(), 1);
+        assert_eq!(fill_template.child("cpu").unwrap().get("mode"), Some("host-model"));
+        assert!(fill_template.child("cpu").unwrap().children.is_empty());
+        assert!(fill_template.at(&["devices", "interface"]).is_some());
         let request = Request { boot: Boot::Template { xml: "<network/>".into() }, ..exclusive(2, 1) };
         assert!(
             write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("expected `domain`")

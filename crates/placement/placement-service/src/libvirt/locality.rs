@@ -3,7 +3,7 @@
 //!
 //! Source: proc(5) for threads and numa_maps; the firmware's distances (ACPI SLIT), where 10 is local.
 
-use super::process::{Thread, all_memory, of_domain, vcpu_threads};
+use super::process::{Thread, all_memory, pid_of_domain, vcpu_threads};
 use super::virsh::Virsh;
 use longma_placement::hypervisor::HypervisorError;
 use longma_placement::{CpuSet, Host, collect};
@@ -155,7 +155,7 @@ pub fn survey(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Locality
     let running: Vec<(String, u32)> = listed
         .split('\n')
         .filter(|l| !l.is_empty())
-        .filter_map(|name| Some((name.to_string(), of_domain(name)?)))
+        .filter_map(|name| Some((name.to_string(), pid_of_domain(name)?)))
         .collect();
     let before: Vec<_> = running.iter().map(|(_, pid)| vcpu_threads(root, *pid)).collect();
     std::thread::sleep(interval);

@@ -16,7 +16,7 @@ mod virsh;
 pub use import::{Imported, import};
 pub use locality::{Locality, survey};
 
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, ShutdownDeadline};
+use longma_placement::hypervisor::{Domain, DomainEntry, DomainState, HypervisorError, ShutdownDeadline};
 use longma_placement::placement::Share;
 use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
@@ -68,17 +68,17 @@ impl Libvirt {
         Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
     }
 
-    /// Runs virsh for a domain. A fault for which `so_already` returns true counts as success.
+    /// Runs virsh for a domain. A fault for which `is_done_already` returns true counts as success.
     fn call(
         &self,
         what: &str,
-        words: &[&str],
-        patience: Duration,
-        so_already: fn(&Fault) -> bool,
+        arguments: &[&str],
+        timeout: Duration,
+        is_done_already: fn(&Fault) -> bool,
     ) -> Result<(), HypervisorError> {
-        match self.virsh.run_for(words, None, patience) {
+        match self.virsh.run_for(arguments, None, timeout) {
             Ok(_) => Ok(()),
-            Err(fault) if so_already(&fault) => Ok(()),
+            Err(fault) if is_done_already(&fault) => Ok(()),
             Err(fault) => Err(fault.error(what)),
         }
     }
@@ -94,7 +94,7 @@ impl Libvirt {
             described.extend(self.xmls(some)?);
         }
         let found = |xml: tree::Element| {
-            let listed = Listed {
+            let listed = DomainEntry {
                 name: domain::name_of(&xml).into(),
                 vm: domain::vm_of(&xml),
                 database: domain::database_of(&xml),
@@ -110,9 +110,9 @@ impl Libvirt {
     fn xmls(&self, uuids: &[String]) -> Result<Vec<tree::Element>, HypervisorError> {
         let commands: Vec<String> = uuids.iter().map(|uuid| format!("dumpxml --domain {uuid}")).collect();
         let together = match self.virsh.run(&[&commands.join("; ")]) {
-            Ok(text) => domain::each(&text),
-            Err(fault @ Fault::Gone(_)) => return Err(fault.error("describe domains")),
-            Err(Fault::Said(_)) => Vec::new(),
+            Ok(text) => domain::parse_domains(&text),
+            Err(fault @ Fault::Unavailable(_)) => return Err(fault.error("describe domains")),
+            Err(Fault::Message(_)) => Vec::new(),
         };
         let mut described: BTreeMap<String, tree::Element> =
             together.into_iter().map(|xml| (domain::uuid_of(&xml).to_string(), xml)).collect();
@@ -128,7 +128,12 @@ impl Libvirt {
     }
 
     /// State of a domain from its XML, the kernel and libvirt's lists.
-    fn actual(&self, name: &str, xml: &tree::Element, states: &States) -> Result<Actual, HypervisorError> {
+    fn actual(
+        &self,
+        name: &str,
+        xml: &tree::Element,
+        states: &States,
+    ) -> Result<DomainState, HypervisorError> {
         let mut actual = actual(name, xml)?;
         let uuid = domain::uuid_of(xml);
         actual.transient = states.transient.iter().any(|one| one == uuid);
@@ -156,14 +161,14 @@ impl Libvirt {
                 Ok(element) => Ok(Some(element)),
                 Err(why) => Err(HypervisorError::Refused { what, why }),
             },
-            Err(fault) if fault.no_domain() => Ok(None),
+            Err(fault) if fault.is_no_domain() => Ok(None),
             Err(fault) => Err(fault.error(&what)),
         }
     }
 }
 
 /// A list entry with the domain's XML.
-type Found = (Listed, tree::Element);
+type Found = (DomainEntry, tree::Element);
 
 /// Lists paused and transient domains, which the XML does not show. Appended to other commands.
 const LIST_STATES: &str =
@@ -194,11 +199,11 @@ impl States {
 }
 
 /// State of a domain from its XML and the kernel.
-fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
+fn actual(name: &str, xml: &tree::Element) -> Result<DomainState, HypervisorError> {
     let mut actual = domain::actual(xml)
         .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
     if actual.running
-        && let Some(pid) = process::of_domain(name)
+        && let Some(pid) = process::pid_of_domain(name)
     {
         let cells = domain::cell_bytes(xml);
         // If the process is not visible (libvirt on another machine, insufficient rights), skip the comparison.
@@ -215,15 +220,15 @@ fn never(_: &Fault) -> bool {
 }
 
 impl Hypervisor for Libvirt {
-    fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
-        self.virsh.set_shutdown_deadline(ending);
+    fn set_shutdown_deadline(&mut self, shutdown_deadline: &ShutdownDeadline) {
+        self.virsh.set_shutdown_deadline(shutdown_deadline);
     }
 
-    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<DomainEntry>, HypervisorError> {
         Ok(self.found()?.0.into_iter().map(|(listed, _)| listed).collect())
     }
 
-    fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
+    fn survey(&mut self) -> Result<Vec<(DomainEntry, Option<DomainState>)>, HypervisorError> {
         let (found, states) = self.found()?;
         let mut all = Vec::new();
         for (listed, xml) in found {
@@ -237,14 +242,14 @@ impl Hypervisor for Libvirt {
         Ok(all)
     }
 
-    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+    fn inspect(&mut self, name: &str) -> Result<Option<DomainState>, HypervisorError> {
         let Some(xml) = self.xml(name)? else { return Ok(None) };
         let states = self.virsh.run(&[LIST_STATES]).map_err(|f| f.error("list domains"))?;
         self.actual(name, &xml, &States::read(&states).1).map(Some)
     }
 
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
-        Ok(process::of_domain(name).and_then(process::cpu_seconds))
+        Ok(process::pid_of_domain(name).and_then(process::cpu_seconds))
     }
 
     fn define(&mut self, wanted: &Domain) -> Result<(), HypervisorError> {
@@ -289,12 +294,12 @@ impl Hypervisor for Libvirt {
     }
 
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
-        let so = |fault: &Fault| fault.is_not_running() || fault.no_domain();
+        let so = |fault: &Fault| fault.is_not_running() || fault.is_no_domain();
         self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOP_TIMEOUT, so)
     }
 
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
-        let words = [
+        let arguments = [
             "undefine",
             "--domain",
             name,
@@ -303,7 +308,7 @@ impl Hypervisor for Libvirt {
             "--checkpoints-metadata",
             "--nvram",
         ];
-        self.call(&format!("undefine {name}"), &words, virsh::CALL_TIMEOUT, Fault::no_domain)
+        self.call(&format!("undefine {name}"), &arguments, virsh::CALL_TIMEOUT, Fault::is_no_domain)
     }
 
     fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
@@ -324,29 +329,30 @@ impl Hypervisor for Libvirt {
                 "quota" => "vcpu_quota=-1".into(),
                 other => format!("{other}=-1"),
             };
-            let words = ["schedinfo", "--domain", name, "--live", "--set", &free];
-            self.call(&format!("give CPU time to {name}"), &words, virsh::CALL_TIMEOUT, never)?;
+            let arguments = ["schedinfo", "--domain", name, "--live", "--set", &free];
+            self.call(&format!("give CPU time to {name}"), &arguments, virsh::CALL_TIMEOUT, never)?;
         }
         Ok(())
     }
 
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (number, list) = (vcpu.to_string(), cpus.to_string());
-        let words = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
-        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::CALL_TIMEOUT, never)
+        let arguments = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
+        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &arguments, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let list = cpus.to_string();
-        let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
-        self.call(&format!("pin the emulator of {name}"), &words, virsh::CALL_TIMEOUT, never)
+        let arguments = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
+        self.call(&format!("pin the emulator of {name}"), &arguments, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (thread, list) = (thread.to_string(), cpus.to_string());
-        let words = ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
+        let arguments =
+            ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
         let what = format!("pin I/O thread {thread} of {name}");
-        self.call(&what, &words, virsh::CALL_TIMEOUT, never)
+        self.call(&what, &arguments, virsh::CALL_TIMEOUT, never)
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
@@ -357,8 +363,8 @@ impl Hypervisor for Libvirt {
                 why: "libvirt refused this call a moment ago".into(),
             });
         }
-        let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
-        let done = self.call(&what, &words, virsh::CALL_TIMEOUT, never);
+        let arguments = ["setvcpus", "--domain", name, "--count", &number, "--live"];
+        let done = self.call(&what, &arguments, virsh::CALL_TIMEOUT, never);
         if matches!(done, Err(HypervisorError::Refused { .. })) {
             self.uncounted.insert(name.into(), Instant::now());
         }
@@ -369,13 +375,13 @@ impl Hypervisor for Libvirt {
         let set: CpuSet = nodes.iter().copied().collect();
         let list = set.to_string();
         // libvirt sets the cpuset, which makes the kernel migrate the pages during the call.
-        let words = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
-        self.call(&format!("bind the memory of {name}"), &words, START_TIMEOUT, never)
+        let arguments = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
+        self.call(&format!("bind the memory of {name}"), &arguments, START_TIMEOUT, never)
     }
 
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
         let what = format!("move the memory of {name}");
-        let Some(pid) = process::of_domain(name) else { return Ok(()) };
+        let Some(pid) = process::pid_of_domain(name) else { return Ok(()) };
         let Some(xml) = self.xml(name)? else { return Ok(()) };
         // migrate_pages(2) acts on whole processes. With several virtual nodes, only the binding determines their
         // location.

@@ -32,7 +32,7 @@ enum Probe {
 }
 
 /// Returns whether a guest runs with an accelerator of QEMU.
-fn probe(program: &str, accelerator: &str, patience: Duration) -> std::io::Result<Probe> {
+fn probe(program: &str, accelerator: &str, timeout: Duration) -> std::io::Result<Probe> {
     let mut sector = [0; 512];
     sector[..CODE.len()].copy_from_slice(&CODE);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
@@ -50,8 +50,8 @@ fn probe(program: &str, accelerator: &str, patience: Duration) -> std::io::Resul
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Probe::NoProgram),
         started => started?,
     };
-    Ok(match wait(&mut child, patience, &ShutdownDeadline::default())? {
-        None => Probe::Fails(format!("a guest hung for {} s", patience.as_secs())),
+    Ok(match wait(&mut child, timeout, &ShutdownDeadline::default())? {
+        None => Probe::Fails(format!("a guest hung for {} s", timeout.as_secs())),
         Some(status) if status.code() == Some(ENDED_BY_GUEST) => Probe::Works,
         Some(status) => Probe::Fails(format!("a guest did not start ({status})")),
     })

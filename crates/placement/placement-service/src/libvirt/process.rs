@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Process ID of a domain on this machine.
-pub(super) fn of_domain(name: &str) -> Option<u32> {
+pub(super) fn pid_of_domain(name: &str) -> Option<u32> {
     if name.contains('/') || name.contains('\0') {
         return None;
     }
@@ -54,7 +54,7 @@ pub(super) fn ticks(stat: &str) -> Option<f64> {
 /// Actual affinity of the virtual CPU threads that deviate from `pins`. Offline CPUs in a pin are ignored, because the
 /// kernel drops them.
 pub(super) fn misplaced_vcpus(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
-    elsewhere(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
+    misplaced_threads(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
 }
 
 /// Like [`misplaced_vcpus`], for I/O threads.
@@ -63,10 +63,10 @@ pub(super) fn misplaced_io_threads(
     pid: u32,
     pins: &BTreeMap<u32, CpuSet>,
 ) -> BTreeMap<u32, CpuSet> {
-    elsewhere(root, threads(root, pid, io_thread), |thread| pins.get(&thread))
+    misplaced_threads(root, threads(root, pid, io_thread), |thread| pins.get(&thread))
 }
 
-fn elsewhere<'a>(
+fn misplaced_threads<'a>(
     root: &Path,
     threads: BTreeMap<u32, Thread>,
     pin: impl Fn(u32) -> Option<&'a CpuSet>,
@@ -75,14 +75,14 @@ fn elsewhere<'a>(
     let Some(online) = online.ok().and_then(|list| list.trim().parse::<CpuSet>().ok()) else {
         return BTreeMap::new();
     };
-    let elsewhere = |number: u32, allowed: &CpuSet| {
+    let misplaced_threads = |number: u32, allowed: &CpuSet| {
         let Some(pin) = pin(number) else { return false };
         let may: CpuSet = pin.iter().filter(|cpu| online.contains(*cpu)).collect();
         // Skip threads that cannot be read or have no pin.
         !allowed.is_empty() && !pin.is_empty() && may != *allowed
     };
     let threads = threads.into_iter().map(|(number, thread)| (number, thread.allowed));
-    threads.filter(|(number, allowed)| elsewhere(*number, allowed)).collect()
+    threads.filter(|(number, allowed)| misplaced_threads(*number, allowed)).collect()
 }
 
 /// A QEMU thread.

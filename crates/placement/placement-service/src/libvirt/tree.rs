@@ -28,17 +28,17 @@ impl Element {
         self
     }
 
-    pub fn holding(mut self, text: impl ToString) -> Self {
+    pub fn with_text(mut self, text: impl ToString) -> Self {
         self.text = text.to_string();
         self
     }
 
-    pub fn and(mut self, child: Element) -> Self {
+    pub fn with_child(mut self, child: Element) -> Self {
         self.children.push(child);
         self
     }
 
-    pub fn and_all(mut self, children: impl IntoIterator<Item = Element>) -> Self {
+    pub fn with_children(mut self, children: impl IntoIterator<Item = Element>) -> Self {
         self.children.extend(children);
         self
     }
@@ -99,7 +99,7 @@ fn element(start: &BytesStart<'_>) -> Result<Element, String> {
 
 /// Drops white space between child elements. The text of a leaf element is kept exactly, because a name may end in a
 /// space.
-fn tidied(mut element: Element) -> Element {
+fn trim_whitespace(mut element: Element) -> Element {
     let trimmed = element.text.trim();
     if !element.children.is_empty() || trimmed.is_empty() {
         element.text = trimmed.to_string();
@@ -118,7 +118,7 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
             Event::Start(_) | Event::Empty(_) if open.len() >= MAX_DEPTH => return Err("too deep".into()),
             Event::Start(start) => open.push(element(&start)?),
             Event::Empty(start) => closed = Some(element(&start)?),
-            Event::End(_) => closed = open.pop().map(tidied),
+            Event::End(_) => closed = open.pop().map(trim_whitespace),
             Event::Text(bytes) => {
                 let raw = std::str::from_utf8(&bytes).map_err(|e| e.to_string())?;
                 text = Some(unescape(raw).map_err(|e| e.to_string())?.into_owned());
@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn written_elements_read_back_unchanged() {
         let hostile = r#"a"b'c<d>&amp;]]>e"#;
-        let tree = Element::new("domain").with("type", hostile).and(Element::new("name").holding(hostile));
+        let tree =
+            Element::new("domain").with("type", hostile).with_child(Element::new("name").with_text(hostile));
         let text = tree.write().unwrap();
         assert!(!text.contains("<d>"), "{text}");
         assert_eq!(parse(&text).unwrap(), tree);

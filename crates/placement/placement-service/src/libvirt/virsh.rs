@@ -18,30 +18,30 @@ const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
     uri: String,
-    ending: ShutdownDeadline,
+    shutdown_deadline: ShutdownDeadline,
 }
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// virsh is not installed or did not finish in time.
-    Gone(String),
+    Unavailable(String),
     /// The error that virsh printed.
-    Said(String),
+    Message(String),
 }
 
 impl Fault {
     pub fn text(&self) -> String {
         match self {
-            Self::Gone(text) | Self::Said(text) => text.clone(),
+            Self::Unavailable(text) | Self::Message(text) => text.clone(),
         }
     }
 
-    fn mentions(&self, words: &[&str]) -> bool {
-        matches!(self, Self::Said(text) if words.iter().any(|w| text.contains(w)))
+    fn mentions(&self, texts: &[&str]) -> bool {
+        matches!(self, Self::Message(text) if texts.iter().any(|w| text.contains(w)))
     }
 
-    pub fn no_domain(&self) -> bool {
+    pub fn is_no_domain(&self) -> bool {
         self.mentions(&["failed to get domain", "Domain not found", "no domain with matching"])
     }
 
@@ -55,14 +55,14 @@ impl Fault {
 
     /// Converts to the trait's error: `Unreachable` if libvirt is unreachable, otherwise `Refused`.
     pub fn error(self, what: &str) -> HypervisorError {
-        let away = [
+        let unreachable = [
             "failed to connect",
             "Cannot recv data",
             "client socket is closed",
             "Failed to connect",
             "End of file while reading",
         ];
-        if self.mentions(&away) || matches!(self, Self::Gone(_)) {
+        if self.mentions(&unreachable) || matches!(self, Self::Unavailable(_)) {
             return HypervisorError::Unreachable(self.text());
         }
         HypervisorError::Refused { what: what.into(), why: self.text() }
@@ -71,30 +71,35 @@ impl Fault {
 
 impl Virsh {
     pub fn new(uri: &str) -> Self {
-        Self { uri: uri.into(), ending: ShutdownDeadline::default() }
+        Self { uri: uri.into(), shutdown_deadline: ShutdownDeadline::default() }
     }
 
     /// Children that run past this deadline are killed, and none are started after it.
-    pub fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
-        self.ending = ending.clone();
+    pub fn set_shutdown_deadline(&mut self, shutdown_deadline: &ShutdownDeadline) {
+        self.shutdown_deadline = shutdown_deadline.clone();
     }
 
     /// Runs virsh and returns its output.
-    pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
-        self.run_for(words, None, CALL_TIMEOUT)
+    pub fn run(&self, arguments: &[&str]) -> Result<String, Fault> {
+        self.run_for(arguments, None, CALL_TIMEOUT)
     }
 
     /// Like [`Virsh::run`], with standard input and a time limit.
-    pub fn run_for(&self, words: &[&str], input: Option<&str>, patience: Duration) -> Result<String, Fault> {
+    pub fn run_for(
+        &self,
+        arguments: &[&str],
+        input: Option<&str>,
+        timeout: Duration,
+    ) -> Result<String, Fault> {
         let mut command = Command::new("virsh");
-        command.args(["--quiet", "--connect", &self.uri]).args(words);
+        command.args(["--quiet", "--connect", &self.uri]).args(arguments);
         command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
-        let failed = |why: String| Fault::Gone(format!("virsh: {why}"));
-        if self.ending.has_passed() {
-            return Err(failed(format!("{} was not run because the service is stopping", words[0])));
+        let failed = |why: String| Fault::Unavailable(format!("virsh: {why}"));
+        if self.shutdown_deadline.has_passed() {
+            return Err(failed(format!("{} was not run because the service is stopping", arguments[0])));
         }
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
@@ -102,14 +107,16 @@ impl Virsh {
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
-        let ended = wait(&mut child, patience, &self.ending);
+        let ended = wait(&mut child, timeout, &self.shutdown_deadline);
         let (Ok(out), Ok(stderr)) = (readers.0.join(), readers.1.join()) else {
             return Err(failed("its output cannot be read".into()));
         };
         drop(writer.map(std::thread::JoinHandle::join));
         match ended.map_err(|e| failed(e.to_string()))? {
-            None if self.ending.has_passed() => Err(failed(format!("{} did not finish in time", words[0]))),
-            None => Err(failed(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
+            None if self.shutdown_deadline.has_passed() => {
+                Err(failed(format!("{} did not finish in time", arguments[0])))
+            }
+            None => Err(failed(format!("{} did not finish within {} s", arguments[0], timeout.as_secs()))),
             Some(status) if status.success() => {
                 String::from_utf8(out).map_err(|_| failed("its output is not text".into()))
             }
@@ -120,7 +127,11 @@ impl Virsh {
                     .map(|l| l.trim_start_matches("error: ").trim())
                     .filter(|l| !l.is_empty())
                     .collect();
-                Err(if lines.is_empty() { failed(status.to_string()) } else { Fault::Said(lines.join(": ")) })
+                Err(if lines.is_empty() {
+                    failed(status.to_string())
+                } else {
+                    Fault::Message(lines.join(": "))
+                })
             }
         }
     }
@@ -140,16 +151,16 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
 /// Waits for a child. Returns `None` if it was killed at the time limit.
 pub(super) fn wait(
     child: &mut Child,
-    patience: Duration,
-    ending: &ShutdownDeadline,
+    timeout: Duration,
+    shutdown_deadline: &ShutdownDeadline,
 ) -> std::io::Result<Option<ExitStatus>> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() > until || ending.has_passed() {
+        if Instant::now() > until || shutdown_deadline.has_passed() {
             // Its children may still hold the output pipe open.
             let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
             child.kill()?;
@@ -179,21 +190,21 @@ mod tests {
         command.args(["-c", "sleep 100; true"]).process_group(0).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = read(child.stdout.take());
-        let (began, ending) = (Instant::now(), ShutdownDeadline::default());
-        ending.begin(Duration::from_millis(50));
-        assert_eq!(wait(&mut child, CALL_TIMEOUT, &ending).unwrap(), None);
+        let (began, shutdown_deadline) = (Instant::now(), ShutdownDeadline::default());
+        shutdown_deadline.begin(Duration::from_millis(50));
+        assert_eq!(wait(&mut child, CALL_TIMEOUT, &shutdown_deadline).unwrap(), None);
         assert_eq!(output.join().unwrap(), b"");
         assert!(began.elapsed() < Duration::from_secs(20));
         let mut virsh = Virsh::new("test:///default");
-        virsh.set_shutdown_deadline(&ending);
+        virsh.set_shutdown_deadline(&shutdown_deadline);
         let message = virsh.run(&["version"]).unwrap_err();
         assert!(message.text().contains("was not run"), "{message:?}");
     }
 
     #[test]
     fn errors_of_virsh_are_classified() {
-        let fault = |text: &str| Fault::Said(text.into());
-        assert!(fault("failed to get domain 'x'").no_domain());
+        let fault = |text: &str| Fault::Message(text.into());
+        assert!(fault("failed to get domain 'x'").is_no_domain());
         assert!(matches!(
             fault("failed to connect to the hypervisor").error("list"),
             HypervisorError::Unreachable(_)

@@ -39,10 +39,10 @@ impl ServiceState {
 
     /// Marks hosts with silent agents as down and raises an alarm.
     pub fn detect_silent_agents(&self) -> Result<(), StoreError> {
-        for (name, seen_at) in &self.store.seen()? {
-            self.forget_second_agent(name)?;
-            let (last_report, elsewhere) = self.host(name, |h| (h.last_report, h.seen(*seen_at)));
-            let last_report = last_report.map_or(elsewhere, |last_report| last_report.max(elsewhere));
+        for (name, seen_at) in &self.store.last_reports()? {
+            self.clear_second_agent(name)?;
+            let (last_report, store_contact) = self.host(name, |h| (h.last_report, h.seen(*seen_at)));
+            let last_report = last_report.map_or(store_contact, |last_report| last_report.max(store_contact));
             if last_report.elapsed() < SILENCE_TIMEOUT {
                 continue;
             }
@@ -56,7 +56,7 @@ impl ServiceState {
     /// Checks that the database file is in its place, and logs when it was moved or is back.
     pub fn check_database_file(&self) {
         let mut since = self.database_moved_at.lock().ignore_poison();
-        match (self.store.is_in_place(), *since) {
+        match (self.store.check_files_in_place(), *since) {
             (Err(error), None) => {
                 (self.log)(&error.to_string());
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -23,7 +23,7 @@ pub(crate) const CONTACT_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct LostResources {
     pub found: Arc<Host>,
     /// Lost CPUs that are dedicated to a virtual machine.
-    pub own_cpus: CpuSet,
+    pub dedicated_cpus: CpuSet,
     /// One sentence per lost resource.
     pub problems: Vec<String>,
     /// When a virtual machine was last moved off a lost CPU.
@@ -51,7 +51,7 @@ pub(crate) struct HostState {
     pub(super) contact_stored: Option<Instant>,
     /// Last contact time in the store, and when that value was first seen here: the agent may report to another
     /// service. Time stamps of other machines are compared only with each other.
-    pub elsewhere: Option<(i64, Instant)>,
+    pub store_contact: Option<(i64, Instant)>,
     pub findings: Vec<Finding>,
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
@@ -64,16 +64,16 @@ pub(crate) struct HostState {
     /// Resources that are reserved but lost.
     pub lost: Option<LostResources>,
     /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
-    pub undescribed: Option<(Arc<Host>, String, Instant)>,
+    pub rejected_description: Option<(Arc<Host>, String, Instant)>,
     pub(super) switcher: Switcher,
 }
 
 impl HostState {
     /// When the store's last contact time `seen_at` was first seen here.
     pub fn seen(&mut self, seen_at: i64) -> Instant {
-        match self.elsewhere {
+        match self.store_contact {
             Some((known, at)) if known == seen_at => at,
-            _ => self.elsewhere.insert((seen_at, Instant::now())).1,
+            _ => self.store_contact.insert((seen_at, Instant::now())).1,
         }
     }
 
@@ -93,8 +93,8 @@ impl HostState {
             )
         });
         let lost = self.lost.iter().flat_map(|lost| &lost.problems);
-        let undescribed = self.undescribed.iter().map(|(_, why, _)| why);
-        self.problems.iter().chain(lost).chain(undescribed).cloned().chain(silent).collect()
+        let rejected_description = self.rejected_description.iter().map(|(_, why, _)| why);
+        self.problems.iter().chain(lost).chain(rejected_description).cloned().chain(silent).collect()
     }
 
     fn new() -> Self {
@@ -103,7 +103,7 @@ impl HostState {
             orders: Vec::new(),
             last_report: None,
             contact_stored: None,
-            elsewhere: None,
+            store_contact: None,
             findings: Vec::new(),
             audited: None,
             problems: Vec::new(),
@@ -112,7 +112,7 @@ impl HostState {
             manager: None,
             refused: None,
             lost: None,
-            undescribed: None,
+            rejected_description: None,
             switcher: Switcher::new(SwitchPolicy::default()),
         }
     }
@@ -143,9 +143,9 @@ impl ServiceState {
     pub fn is_alive(&self, host: &str, seen_at: i64) -> bool {
         let is_shared = self.shared;
         self.host(host, |h| {
-            let elsewhere = h.seen(seen_at);
+            let store_contact = h.seen(seen_at);
             let lately = |at: Instant| at.elapsed() < SILENCE_TIMEOUT;
-            h.last_report.is_some_and(lately) || is_shared && lately(elsewhere)
+            h.last_report.is_some_and(lately) || is_shared && lately(store_contact)
         })
     }
 
@@ -168,8 +168,8 @@ impl ServiceState {
         if !due {
             return Ok(());
         }
-        let _held = self.statuses.lock().ignore_poison();
-        let is_described = self.host(host, |h| h.undescribed.is_none());
+        let _guard = self.status_lock.lock().ignore_poison();
+        let is_described = self.host(host, |h| h.rejected_description.is_none());
         let status = match self.store.host(host)?.status {
             HostStatus::Down if is_described => HostStatus::Up,
             status => status,
@@ -212,12 +212,13 @@ impl ServiceState {
 
     /// Sets a host's status. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
     pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
-        let _held = self.statuses.lock().ignore_poison();
+        let _guard = self.status_lock.lock().ignore_poison();
         let seen_at = self.store.host(host)?.seen_at;
         let is_fit = self.host(host, |h| {
-            let elsewhere = h.seen(seen_at);
-            let last_report = h.last_report.map_or(elsewhere, |last_report| last_report.max(elsewhere));
-            h.undescribed.is_none() && last_report.elapsed() < SILENCE_TIMEOUT
+            let store_contact = h.seen(seen_at);
+            let last_report =
+                h.last_report.map_or(store_contact, |last_report| last_report.max(store_contact));
+            h.rejected_description.is_none() && last_report.elapsed() < SILENCE_TIMEOUT
         });
         let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
         self.store.set_host_status(host, status, false)
@@ -225,7 +226,7 @@ impl ServiceState {
 
     /// Marks a host that is up as down, until its agent reports again.
     pub(crate) fn set_down(&self, host: &str) -> Result<(), StoreError> {
-        let _held = self.statuses.lock().ignore_poison();
+        let _guard = self.status_lock.lock().ignore_poison();
         if self.store.host(host)?.status == HostStatus::Up {
             self.store.set_host_status(host, HostStatus::Down, false)?;
         }

@@ -1,4 +1,4 @@
-//! Hosts that have lost reserved resources, and two agents that claim the same host.
+//! Handles hosts that have lost reserved resources, and arbitrates between two agents that claim the same host.
 //! `longma_placement::lost_resources` computes the description that retains the lost resources.
 
 use super::ServiceState;
@@ -33,9 +33,9 @@ impl ServiceState {
         let described = self.describe_retaining(found);
         match &described {
             Err(StoreError::Conflict { what, .. }) if self.store.host(&found.name).is_ok() => {
-                self.note_undescribed(found, what)?;
+                self.note_rejected_description(found, what)?;
             }
-            Ok(()) if self.host(&found.name, |h| h.undescribed.take().is_some()) => {
+            Ok(()) if self.host(&found.name, |h| h.rejected_description.take().is_some()) => {
                 // The next report lets the host accept virtual machines again.
                 self.host(&found.name, HostState::expire_contact);
                 self.store.clear_alarm(&found.name, None, UNDESCRIBED_ALARM)?;
@@ -45,26 +45,27 @@ impl ServiceState {
         described
     }
 
-    fn note_undescribed(&self, found: &Host, what: &str) -> Result<(), StoreError> {
+    fn note_rejected_description(&self, found: &Host, what: &str) -> Result<(), StoreError> {
         let name = &found.name;
         let why = format!(
             "its new description contradicts its reservations, so it accepts no virtual machines: {what}"
         );
-        let undescribed = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
-        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, undescribed));
+        let rejected_description = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
+        let before =
+            self.host(name, |h| std::mem::replace(&mut h.rejected_description, rejected_description));
         self.set_down(name)?;
         self.store.raise_alarm(name, None, UNDESCRIBED_ALARM, 1.0)?;
         if before.is_none_or(|(_, reason, _)| reason != why) {
             (self.log)(&format!("{name}: {why}"));
             let (host, kind) = (Some(name.clone()), "undescribed".to_string());
-            self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text: why })?;
+            self.store.record_event(&Event { number: 0, at: 0, vm: None, host, kind, text: why })?;
         }
         Ok(())
     }
 
     fn describe_retaining(&self, found: &Host) -> Result<(), StoreError> {
         if self.store.host(&found.name).is_ok()
-            && let Some(what) = renumbered(found, &self.places(found)?)
+            && let Some(what) = renumbered(found, &self.placements(found)?)
         {
             return Err(StoreError::Conflict { host: found.name.clone(), what });
         }
@@ -94,13 +95,13 @@ impl ServiceState {
     }
 
     /// All placements reserved on a host.
-    fn places(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
+    fn placements(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
         let vms = self.store.host_vms(&host.name)?;
         Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
     }
 
     fn retain(&self, found: &Host, known: &Host) -> Result<RetainedHost, StoreError> {
-        Ok(retain_reserved(found, known, &self.places(found)?, self.overcommit_percent))
+        Ok(retain_reserved(found, known, &self.placements(found)?, self.overcommit_percent))
     }
 
     fn note_lost(&self, found: &Host, kept: Option<RetainedHost>) -> Result<(), StoreError> {
@@ -110,7 +111,7 @@ impl ServiceState {
             let before = h.lost.take();
             h.lost = kept.map(|kept| LostResources {
                 found: Arc::new(found.clone()),
-                own_cpus: kept.own_cpus,
+                dedicated_cpus: kept.dedicated_cpus,
                 problems: kept.lost,
                 moved: before.as_ref().and_then(|b| b.moved),
             });
@@ -125,7 +126,7 @@ impl ServiceState {
             let text = problems.join("; ");
             (self.log)(&format!("{name}: {text}"));
             let (host, kind) = (Some(name.clone()), "lost".to_string());
-            self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text })?;
+            self.store.record_event(&Event { number: 0, at: 0, vm: None, host, kind, text })?;
         }
         Ok(())
     }
@@ -177,15 +178,15 @@ impl ServiceState {
     }
 
     /// Clears the alarm when the other agent has not tried again for a while.
-    pub fn forget_second_agent(&self, host: &str) -> Result<(), StoreError> {
+    pub fn clear_second_agent(&self, host: &str) -> Result<(), StoreError> {
         let over = self.host(host, |h| h.refused.take_if(|at| at.elapsed() > SILENCE_TIMEOUT).is_some());
         if over { self.store.clear_alarm(host, None, SECOND_AGENT_ALARM).map(drop) } else { Ok(()) }
     }
 
     /// Checks whether lost resources are still reserved, and orders a move off a lost dedicated CPU.
     pub(crate) fn recheck_lost(&self, name: &str) -> Result<(), StoreError> {
-        let undescribed = self.host(name, |h| h.undescribed.clone());
-        if let Some((found, _, tried)) = undescribed
+        let rejected_description = self.host(name, |h| h.rejected_description.clone());
+        if let Some((found, _, tried)) = rejected_description
             && tried.elapsed() > RETRY_INTERVAL
         {
             // The conflicting reservation may have been released.
@@ -200,7 +201,7 @@ impl ServiceState {
         if kept.host != stored || kept.lost != lost.problems {
             return self.describe(&lost.found);
         }
-        if lost.own_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) {
+        if lost.dedicated_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) {
             return Ok(());
         }
         self.host(name, |h| {
@@ -209,11 +210,11 @@ impl ServiceState {
             }
         });
         let vms = self.store.host_vms(name)?;
-        let hit = |vm: &Vm| {
+        let is_affected = |vm: &Vm| {
             let own = vm.placement.as_ref().map(|p| p.tally().exclusive).unwrap_or_default();
-            vm.state == VmState::Running && own.iter().any(|(_, cpu)| lost.own_cpus.contains(*cpu))
+            vm.state == VmState::Running && own.iter().any(|(_, cpu)| lost.dedicated_cpus.contains(*cpu))
         };
-        for vm in vms.into_iter().filter(hit) {
+        for vm in vms.into_iter().filter(is_affected) {
             let own: Vec<u32> = vm.placement.iter().flat_map(|p| &p.cells).map(|c| c.node).collect();
             let all: Vec<u32> = lost.found.nodes.iter().map(|n| n.id).collect();
             let (host, request, place, id) = (name.to_string(), vm.request, vm.placement, vm.id);
@@ -271,7 +272,7 @@ mod tests {
         assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
         // The other service has seen no report for longer than the timeout.
         let seen = store.host("h").unwrap().seen_at;
-        two.host("h", |h| (h.manager, h.elsewhere) = (None, Some((seen, long_ago()))));
+        two.host("h", |h| (h.manager, h.store_contact) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
         // The first service's knowledge is outdated.
         one.host("h", |h| h.manager.as_mut().unwrap().confirmed = long_ago());
@@ -292,12 +293,13 @@ mod tests {
         assert_eq!(undrained(&|h| h.last_report = Some(Instant::now())), HostStatus::Up);
         assert_eq!(state.host("h", |h| h.all_problems()), Vec::<String>::new());
         let found = Arc::new(store.host("h").unwrap().host);
-        let undescribed =
-            |h: &mut HostState| h.undescribed = Some((found.clone(), "why".into(), Instant::now()));
-        assert_eq!(undrained(&undescribed), HostStatus::Down);
+        let rejected_description =
+            |h: &mut HostState| h.rejected_description = Some((found.clone(), "why".into(), Instant::now()));
+        assert_eq!(undrained(&rejected_description), HostStatus::Down);
         let seen = store.host("h").unwrap().seen_at;
         let silent = |h: &mut HostState| {
-            (h.undescribed, h.last_report, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
+            (h.rejected_description, h.last_report, h.store_contact) =
+                (None, Some(long_ago()), Some((seen, long_ago())));
         };
         assert_eq!(undrained(&silent), HostStatus::Down);
         let problems = state.host("h", |h| h.all_problems());

@@ -45,13 +45,13 @@ pub(crate) struct ServiceState {
     /// Becomes true when the service shuts down.
     pub stopping: watch::Sender<bool>,
     /// Shutdown deadline for the agents in this process.
-    pub ending: ShutdownDeadline,
+    pub shutdown_deadline: ShutdownDeadline,
     /// Number of the store's last event.
     pub last_event: watch::Sender<i64>,
-    began: Instant,
+    started_at: Instant,
     hosts: Mutex<BTreeMap<String, HostState>>,
-    waiting: Mutex<BTreeMap<u64, AwaitedOrder>>,
-    numbers: AtomicU64,
+    awaited_orders: Mutex<BTreeMap<u64, AwaitedOrder>>,
+    next_order: AtomicU64,
     tokens: RwLock<Tokens>,
     /// Counts changes of the tokens, so that streams notice revoked ones.
     pub token_changes: watch::Sender<u64>,
@@ -59,7 +59,7 @@ pub(crate) struct ServiceState {
     /// The time since which the database file has been missing from its path, in seconds since 1970.
     database_moved_at: Mutex<Option<i64>>,
     /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
-    statuses: Mutex<()>,
+    status_lock: Mutex<()>,
 }
 
 impl ServiceState {
@@ -88,17 +88,17 @@ impl ServiceState {
             overcommit_percent,
             shared,
             stopping: watch::Sender::new(false),
-            ending: ShutdownDeadline::default(),
+            shutdown_deadline: ShutdownDeadline::default(),
             last_event: watch::Sender::new(last),
-            began: Instant::now(),
+            started_at: Instant::now(),
             hosts: Mutex::default(),
-            waiting: Mutex::default(),
-            numbers: AtomicU64::new(1),
+            awaited_orders: Mutex::default(),
+            next_order: AtomicU64::new(1),
             tokens: RwLock::default(),
             token_changes: watch::Sender::new(0),
             monitors: Mutex::new(monitors),
             database_moved_at: Mutex::default(),
-            statuses: Mutex::default(),
+            status_lock: Mutex::default(),
         })
     }
 

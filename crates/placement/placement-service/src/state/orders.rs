@@ -43,9 +43,9 @@ impl ServiceState {
 
     /// Orders a move. The receiver gets the agent's result.
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_order.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.waiting.lock().ignore_poison().insert(number, AwaitedOrder { host: host.into(), answer });
+        self.awaited_orders.lock().ignore_poison().insert(number, AwaitedOrder { host: host.into(), answer });
         self.host(host, |h| h.orders.push(Order { number, vm, target }));
         self.notify(host);
         (number, answered)
@@ -54,11 +54,11 @@ impl ServiceState {
     /// Passes the result of an order on to the request that waits for it. Ignores results of other hosts' orders: an
     /// agent may only answer for its own host.
     pub(super) fn complete(&self, host: &str, done: OrderDone) {
-        let mut waiting = self.waiting.lock().ignore_poison();
-        if waiting.get(&done.number).is_none_or(|order| order.host != host) {
+        let mut awaited_orders = self.awaited_orders.lock().ignore_poison();
+        if awaited_orders.get(&done.number).is_none_or(|order| order.host != host) {
             return;
         }
-        if let Some(order) = waiting.remove(&done.number) {
+        if let Some(order) = awaited_orders.remove(&done.number) {
             // Fails if the waiting request was dropped.
             let _ = order.answer.send(done);
         }
@@ -66,7 +66,7 @@ impl ServiceState {
 
     /// Cancels an order. Returns whether the agent had not fetched it yet.
     pub fn cancel(&self, host: &str, number: u64) -> bool {
-        self.waiting.lock().ignore_poison().remove(&number);
+        self.awaited_orders.lock().ignore_poison().remove(&number);
         self.host(host, |h| {
             let before = h.orders.len();
             h.orders.retain(|o| o.number != number);
@@ -78,7 +78,7 @@ impl ServiceState {
     pub(super) fn balance(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
         let host = self.store.host(name)?.host;
         let vms = self.store.host_vms(name)?;
-        let now = self.began.elapsed().as_secs();
+        let now = self.started_at.elapsed().as_secs();
         let switcher = self.host(name, |h| h.switcher.clone());
         let (send, planned) = std::sync::mpsc::channel();
         self.worker.submit(move |allocator| {

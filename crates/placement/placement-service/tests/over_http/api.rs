@@ -79,7 +79,7 @@ fn a_virtual_machine_from_its_request_to_its_end() {
 }
 
 #[test]
-fn one_key_is_one_virtual_machine() {
+fn requests_with_one_key_create_one_virtual_machine() {
     let service = service();
     let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64 });
     let key = "0b2d";
@@ -105,7 +105,7 @@ fn an_integer_is_accepted_in_any_notation() {
 }
 
 #[test]
-fn lists_come_page_by_page_and_events_as_they_happen() {
+fn lists_are_paged_and_events_are_streamed() {
     let service = service();
     let (seen, was_seen) = channel();
     let watcher = service.admin.clone();
@@ -170,7 +170,7 @@ fn a_drained_host_accepts_nothing_and_the_explanation_states_it() {
 }
 
 #[test]
-fn a_domain_that_cannot_start_has_failed_until_it_is_started_again() {
+fn a_virtual_machine_that_cannot_start_is_failed_until_it_is_started_again() {
     let service = service();
     service.hypervisor.fail_after(service.hypervisor.calls() + 1, longma_placement::fake::Fault::Refuse);
     let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64 });
@@ -183,8 +183,8 @@ fn a_domain_that_cannot_start_has_failed_until_it_is_started_again() {
 }
 
 #[test]
-fn an_agent_on_another_machine_does_the_same() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+fn a_remote_agent_creates_and_repairs_domains() {
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let body = json!({ "name": "a", "vcpus": 2, "memory_mib": 1024 });
     assert_eq!(title(service.admin.post::<Vm>("/v1/vms", None, &body)), (409, "no room".into()));
     let hypervisor = FakeHypervisor::new();
@@ -217,7 +217,7 @@ fn only_clients_that_trust_the_certificate_connect() {
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let service = service_with(Wishes { tls: Some((certificate, key)), ..Wishes::default() });
+    let service = service_with(TestOptions { tls: Some((certificate, key)), ..TestOptions::default() });
     assert!(service.access.url.starts_with("https://"));
     assert!(service.admin.get::<VmPage>("/v1/vms").is_ok());
     let trusting_others = Access { certificate: None, ..service.access.clone() };

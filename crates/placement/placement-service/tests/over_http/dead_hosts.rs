@@ -21,7 +21,7 @@ fn kind<T>(answer: Result<T, ClientError>) -> ProblemKind {
 }
 
 /// A service whose database has a host h1 with the running virtual machines `names`. No agent reports for the host.
-fn with_a_silent_host(names: &[&str]) -> Service {
+fn service_with_silent_host(names: &[&str]) -> Service {
     use std::os::unix::fs::DirBuilderExt;
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
@@ -35,7 +35,7 @@ fn with_a_silent_host(names: &[&str]) -> Service {
         store.transition(id, VmState::Creating, VmState::Running, None).unwrap();
     }
     drop((allocator, store));
-    service_in(folder, Wishes { alone: true, ..Wishes::default() })
+    service_in(folder, TestOptions { without_agent: true, ..TestOptions::default() })
 }
 
 fn evacuate(client: &Client, fenced: bool) -> Result<Evacuation, ClientError> {
@@ -56,7 +56,7 @@ fn a_host_whose_agent_reports_is_not_dead() {
 
 #[test]
 fn a_dead_hosts_virtual_machines_start_elsewhere_and_it_is_removed() {
-    let service = with_a_silent_host(&["a", "b"]);
+    let service = service_with_silent_host(&["a", "b"]);
     let admin = &service.admin;
     let other = agent_of(&service, "h2");
     service.token("h1", "agent", Some("h1"));
@@ -85,7 +85,7 @@ fn a_dead_hosts_virtual_machines_start_elsewhere_and_it_is_removed() {
 
 #[test]
 fn a_virtual_machine_that_fits_nowhere_can_be_deleted_by_force() {
-    let service = with_a_silent_host(&["a"]);
+    let service = service_with_silent_host(&["a"]);
     let admin = &service.admin;
     assert_eq!(kind(admin.delete::<Vm>("/v1/vms/a?force=true")), ProblemKind::Conflict, "not declared dead");
     admin.post::<Drained>("/v1/hosts/h1/force-down", None, &()).unwrap();
@@ -103,7 +103,7 @@ fn a_virtual_machine_that_fits_nowhere_can_be_deleted_by_force() {
 
 #[test]
 fn a_host_that_returns_takes_virtual_machines_after_it_is_undrained() {
-    let service = with_a_silent_host(&[]);
+    let service = service_with_silent_host(&[]);
     let admin = &service.admin;
     admin.post::<Drained>("/v1/hosts/h1/force-down", None, &()).unwrap();
     let request = Request::new("a", 1, 64);

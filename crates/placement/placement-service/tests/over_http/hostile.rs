@@ -21,24 +21,24 @@ impl Rng {
 }
 
 /// Generates a value that matches a schema, with small numbers and short texts.
-fn described(document: &Value, schema: &Value, chance: &mut Rng, depth: usize) -> Value {
+fn generate(document: &Value, schema: &Value, random: &mut Rng, depth: usize) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         let at = name.trim_start_matches('#');
-        return described(document, document.pointer(at).unwrap(), chance, depth + 1);
+        return generate(document, document.pointer(at).unwrap(), random, depth + 1);
     }
     for choice in ["oneOf", "anyOf"] {
         if let Some(choices) = schema[choice].as_array() {
-            return described(document, &choices[chance.below(choices.len())], chance, depth + 1);
+            return generate(document, &choices[random.below(choices.len())], random, depth + 1);
         }
     }
     if let Some(all) = schema["allOf"].as_array() {
-        return described(document, &all[0], chance, depth + 1);
+        return generate(document, &all[0], random, depth + 1);
     }
     if let Some(words) = schema["enum"].as_array() {
-        return words[chance.below(words.len())].clone();
+        return words[random.below(words.len())].clone();
     }
     let kind = match &schema["type"] {
-        Value::Array(kinds) => kinds[chance.below(kinds.len())].as_str().unwrap_or_default().to_string(),
+        Value::Array(kinds) => kinds[random.below(kinds.len())].as_str().unwrap_or_default().to_string(),
         kind => kind.as_str().unwrap_or_default().to_string(),
     };
     match kind.as_str() {
@@ -49,28 +49,28 @@ fn described(document: &Value, schema: &Value, chance: &mut Rng, depth: usize) -
             let wanted = properties
                 .into_iter()
                 .flatten()
-                .filter(|(name, _)| required.contains(&name.as_str()) || depth < 6 && chance.below(2) == 0);
+                .filter(|(name, _)| required.contains(&name.as_str()) || depth < 6 && random.below(2) == 0);
             let wanted: Vec<_> = wanted.collect();
             let mut made = Map::new();
             for (name, of) in wanted {
-                made.insert(name.clone(), described(document, of, chance, depth + 1));
+                made.insert(name.clone(), generate(document, of, random, depth + 1));
             }
             Value::Object(made)
         }
         "array" => {
-            let length = if depth < 6 { chance.below(3) } else { 0 };
-            (0..length).map(|_| described(document, &schema["items"], chance, depth + 1)).collect()
+            let length = if depth < 6 { random.below(3) } else { 0 };
+            (0..length).map(|_| generate(document, &schema["items"], random, depth + 1)).collect()
         }
-        "integer" => json!(1 + chance.below(8)),
+        "integer" => json!(1 + random.below(8)),
         "number" => json!(0.5),
-        "boolean" => json!(chance.below(2) == 0),
+        "boolean" => json!(random.below(2) == 0),
         "null" => Value::Null,
-        _ => json!(["h1", "web", "0-3", "a"][chance.below(4)]),
+        _ => json!(["h1", "web", "0-3", "a"][random.below(4)]),
     }
 }
 
 /// An extreme or malformed value.
-fn hostile(chance: &mut Rng) -> Value {
+fn hostile(random: &mut Rng) -> Value {
     let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
     let all = [
         Value::Null,
@@ -94,27 +94,27 @@ fn hostile(chance: &mut Rng) -> Value {
         json!(vec![7; 5_000]),
         nested,
     ];
-    all[chance.below(all.len())].clone()
+    all[random.below(all.len())].clone()
 }
 
 /// Puts a hostile value in one place, removes a key, or adds one.
-fn spoil(value: &mut Value, chance: &mut Rng) {
-    let deeper = chance.below(4) > 0;
+fn corrupt(value: &mut Value, random: &mut Rng) {
+    let deeper = random.below(4) > 0;
     match value {
         Value::Object(object) if !object.is_empty() => {
-            let key = object.keys().nth(chance.below(object.len())).unwrap().clone();
-            match chance.below(6) {
+            let key = object.keys().nth(random.below(object.len())).unwrap().clone();
+            match random.below(6) {
                 0 => drop(object.remove(&key)),
-                1 => drop(object.insert("extra".into(), hostile(chance))),
-                _ if deeper => spoil(&mut object[&key], chance),
-                _ => object[&key] = hostile(chance),
+                1 => drop(object.insert("extra".into(), hostile(random))),
+                _ if deeper => corrupt(&mut object[&key], random),
+                _ => object[&key] = hostile(random),
             }
         }
         Value::Array(array) if deeper && !array.is_empty() => {
-            let at = chance.below(array.len());
-            spoil(&mut array[at], chance);
+            let at = random.below(array.len());
+            corrupt(&mut array[at], random);
         }
-        other => *other = hostile(chance),
+        other => *other = hostile(random),
     }
 }
 
@@ -123,7 +123,7 @@ fn no_json_body_causes_an_internal_error_or_ends_the_service() {
     let service = service();
     let agent = service.token("g", "agent", Some("h2"));
     let document = serde_json::to_value(openapi()).unwrap();
-    let mut chance = Rng(SplitMix64::new(16));
+    let mut random = Rng(SplitMix64::new(16));
     let (mut tried, mut refused) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
@@ -137,8 +137,8 @@ fn no_json_body_causes_an_internal_error_or_ends_the_service() {
             let path = path.replace("{vm}", "1").replace("{host}", if of_agents { "h2" } else { "h1" });
             let path = path.replace("{tenant}", "t").replace("{name}", "x");
             for _ in 0..BODIES {
-                let mut body = described(&document, schema, &mut chance, 0);
-                (0..1 + chance.below(2)).for_each(|_| spoil(&mut body, &mut chance));
+                let mut body = generate(&document, schema, &mut random, 0);
+                (0..1 + random.below(2)).for_each(|_| corrupt(&mut body, &mut random));
                 // A valid report would block until there is work or the wait time has passed.
                 if path.ends_with("/report") && body.as_object().is_some_and(|o| !o.contains_key("extra")) {
                     body["extra"] = json!(1);

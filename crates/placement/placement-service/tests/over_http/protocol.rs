@@ -31,7 +31,7 @@ pub fn run(agent: &Client, vm: &Vm) {
 
 #[test]
 fn only_the_hosts_own_agent_answers_its_orders() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let agent = agent_of(&service, "h1");
     let vm: Vm = service.admin.post("/v1/vms", None, &Request::new("a", 2, 64)).unwrap();
     run(&agent, &vm);
@@ -60,7 +60,7 @@ fn only_the_hosts_own_agent_answers_its_orders() {
 
 #[test]
 fn http_1_1_requires_exactly_one_host_header() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let answer = |version: &str, hosts: &str| {
         let request = format!("GET /healthz HTTP/{version}\r\n{hosts}connection: close\r\n\r\n");
         service.raw(request.as_bytes()).get(9..12).unwrap_or_default().to_string()
@@ -85,7 +85,7 @@ fn every_operation_has_its_own_id() {
 
 #[test]
 fn a_silent_stream_ends_when_its_token_is_removed() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let token = service.token("watcher", "tenant", Some("a"));
     let mut stream = service.connect();
     write!(stream, "GET /v1/watch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").unwrap();
@@ -106,7 +106,7 @@ fn a_silent_stream_ends_when_its_token_is_removed() {
 
 #[test]
 fn the_log_names_the_invalid_field() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     assert_eq!(
         service.admin_status("POST", "/v1/vms", r#"{"name": "a", "vcpus": 0, "memory_mib": 64}"#),
         422
@@ -116,7 +116,7 @@ fn the_log_names_the_invalid_field() {
 
 #[test]
 fn problems_have_a_kind_for_programs() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let asked = |vcpus: u32| {
         let answer = service.admin.post::<Vm>("/v1/vms", None, &Request::new("a", vcpus, 64));
         match answer.unwrap_err() {
@@ -132,7 +132,7 @@ fn problems_have_a_kind_for_programs() {
 
 #[test]
 fn with_one_host_the_answer_names_the_missing_resource() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     agent_of(&service, "h1");
     let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 9_000_000 });
     let refused = service.admin.post::<Vm>("/v1/vms", None, &body).unwrap_err().to_string();

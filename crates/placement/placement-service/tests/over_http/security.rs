@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-fn refused<T>(answer: Result<T, ClientError>) -> u16 {
+fn status_of<T>(answer: Result<T, ClientError>) -> u16 {
     match answer {
         Err(ClientError::Refused(problem)) => problem.status,
         Err(error) => panic!("{error}"),
@@ -28,16 +28,16 @@ fn web(name: &str) -> Value {
 }
 
 /// Method and path of every operation in the OpenAPI document, with path parameters filled in.
-fn operations() -> Vec<(String, String)> {
+fn all_operations() -> Vec<(String, String)> {
     let document = serde_json::to_value(openapi()).unwrap();
     let mut all = Vec::new();
-    for (path, operations) in document["paths"].as_object().unwrap() {
+    for (path, all_operations) in document["paths"].as_object().unwrap() {
         let path = path
             .replace("{vm}", "1")
             .replace("{host}", "h1")
             .replace("{token}", "t")
             .replace("{tenant}", "t");
-        for method in operations.as_object().unwrap().keys() {
+        for method in all_operations.as_object().unwrap().keys() {
             all.push((method.to_uppercase(), path.clone()));
         }
     }
@@ -48,7 +48,7 @@ fn operations() -> Vec<(String, String)> {
 #[test]
 fn without_a_token_every_route_is_rejected() {
     let service = service();
-    for (method, path) in operations().into_iter().filter(|o| o.1 != "/healthz") {
+    for (method, path) in all_operations().into_iter().filter(|o| o.1 != "/healthz") {
         for headers in [
             "",
             "authorization: Bearer nonsense\r\n",
@@ -81,20 +81,23 @@ fn each_role_may_do_exactly_its_operations() {
         "/v1/tokens",
         "/v1/hosts/h1/defragmentation",
     ] {
-        assert_eq!(refused(tenant.get::<Value>(path)), 403, "{path}");
-        assert_eq!(refused(agent.get::<Value>(path)), 403, "{path}");
+        assert_eq!(status_of(tenant.get::<Value>(path)), 403, "{path}");
+        assert_eq!(status_of(agent.get::<Value>(path)), 403, "{path}");
     }
     for path in ["/v1/vms", "/v1/vms/1", "/v1/tenants", "/v1/watch"] {
-        assert_eq!(refused(agent.get::<Value>(path)), 403, "{path}");
+        assert_eq!(status_of(agent.get::<Value>(path)), 403, "{path}");
     }
     let token = NewToken { name: "x".into(), role: "admin".into(), scope: None };
     for client in [&tenant, &operator, &agent] {
-        assert_eq!(refused(client.post::<Value>("/v1/tokens", None, &token)), 403);
-        assert_eq!(refused(client.delete::<Value>("/v1/tokens/a")), 403);
-        assert_eq!(refused(client.put("/v1/tenants/acme/quota", &json!({}))), 403);
-        assert_eq!(refused(client.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())), 403);
+        assert_eq!(status_of(client.post::<Value>("/v1/tokens", None, &token)), 403);
+        assert_eq!(status_of(client.delete::<Value>("/v1/tokens/a")), 403);
+        assert_eq!(status_of(client.put("/v1/tenants/acme/quota", &json!({}))), 403);
+        assert_eq!(
+            status_of(client.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())),
+            403
+        );
     }
-    assert_eq!(refused(tenant.post::<Value>("/v1/hosts/h1/drain", None, &())), 403);
+    assert_eq!(status_of(tenant.post::<Value>("/v1/hosts/h1/drain", None, &())), 403);
     assert!(operator.get_text("/metrics").unwrap().contains("longma_placement_hosts"));
     assert!(operator.get::<HostView>("/v1/hosts/h1").is_ok());
 }
@@ -109,24 +112,24 @@ fn a_tenant_sees_and_changes_only_its_own_virtual_machines() {
     until("it runs", || acme.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
     let id = vm.id;
     for name in [id.to_string(), "db".into(), "db?tenant=acme".into()] {
-        assert_eq!(refused(evil.get::<Vm>(&format!("/v1/vms/{name}"))), 404, "{name}");
+        assert_eq!(status_of(evil.get::<Vm>(&format!("/v1/vms/{name}"))), 404, "{name}");
     }
     for action in ["start", "stop", "rebind"] {
         assert_eq!(
-            refused(evil.post::<Vm>(&format!("/v1/vms/{id}/{action}"), None, &Rebind::default())),
+            status_of(evil.post::<Vm>(&format!("/v1/vms/{id}/{action}"), None, &Rebind::default())),
             404,
             "{action}"
         );
     }
     let size = Resize { vcpus: Some(1), memory_mib: None };
-    assert_eq!(refused(evil.post::<Vm>(&format!("/v1/vms/{id}/resize"), None, &size)), 404);
-    assert_eq!(refused(evil.delete::<Vm>(&format!("/v1/vms/{id}"))), 404);
-    assert_eq!(refused(evil.get::<VmPage>("/v1/vms?tenant=acme")), 403);
+    assert_eq!(status_of(evil.post::<Vm>(&format!("/v1/vms/{id}/resize"), None, &size)), 404);
+    assert_eq!(status_of(evil.delete::<Vm>(&format!("/v1/vms/{id}"))), 404);
+    assert_eq!(status_of(evil.get::<VmPage>("/v1/vms?tenant=acme")), 403);
     assert!(evil.get::<VmPage>("/v1/vms").unwrap().items.is_empty());
     let mut other = web("x");
     other["tenant"] = json!("acme");
-    assert_eq!(refused(evil.post::<Vm>("/v1/vms", None, &other)), 403);
-    assert_eq!(refused(evil.post::<Value>("/v1/explain", None, &other)), 403);
+    assert_eq!(status_of(evil.post::<Vm>("/v1/vms", None, &other)), 403);
+    assert_eq!(status_of(evil.post::<Value>("/v1/explain", None, &other)), 403);
     let explained: Value = evil.post("/v1/explain?host=h1", None, &web("x")).unwrap();
     assert_eq!(explained["hosts"], json!([]), "a tenant does not learn how full hosts are");
     assert_eq!(acme.get::<Vm>("/v1/vms/db").unwrap().state, VmState::Running);
@@ -140,14 +143,14 @@ fn a_tenant_cannot_reach_files_of_the_host() {
     for path in
         ["/etc/shadow", "/images/evil/disk", "/images/acme", "/images/acme/", "/images/acmeX/d", "/dev/sda"]
     {
-        assert_eq!(refused(acme.post::<Vm>("/v1/vms", None, &disk(path))), 403, "{path}");
+        assert_eq!(status_of(acme.post::<Vm>("/v1/vms", None, &disk(path))), 403, "{path}");
     }
     for path in ["/images/acme/../evil/d", "images/acme/d", "/images/acme/a\nb"] {
-        assert_eq!(refused(acme.post::<Vm>("/v1/vms", None, &disk(path))), 422, "{path}");
+        assert_eq!(status_of(acme.post::<Vm>("/v1/vms", None, &disk(path))), 422, "{path}");
     }
     let mut template = web("t");
     template["boot"] = json!({ "template": { "xml": "<domain/>" } });
-    assert_eq!(refused(acme.post::<Vm>("/v1/vms", None, &template)), 403);
+    assert_eq!(status_of(acme.post::<Vm>("/v1/vms", None, &template)), 403);
     assert!(acme.post::<Vm>("/v1/vms", None, &disk("/images/acme/d.raw")).is_ok());
 }
 
@@ -158,23 +161,23 @@ fn an_agent_may_access_only_its_own_host() {
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
     let agent = service.client("g", "agent", Some("h2"));
     let describe = |name: &str| AgentChange::Describe(host(name));
-    assert_eq!(refused(agent.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())), 403);
-    assert_eq!(refused(agent.get::<Value>("/v1/agents/h1/vms")), 403);
-    assert_eq!(refused(agent.post::<Value>("/v1/agents/h1/changes", None, &describe("h1"))), 403);
+    assert_eq!(status_of(agent.post::<Value>("/v1/agents/h1/report", None, &AgentReport::default())), 403);
+    assert_eq!(status_of(agent.get::<Value>("/v1/agents/h1/vms")), 403);
+    assert_eq!(status_of(agent.post::<Value>("/v1/agents/h1/changes", None, &describe("h1"))), 403);
     assert_eq!(
-        refused(agent.post::<Value>("/v1/agents/h2/changes", None, &describe("h1"))),
+        status_of(agent.post::<Value>("/v1/agents/h2/changes", None, &describe("h1"))),
         403,
         "its own path, another's host"
     );
     assert_eq!(
-        refused(agent.post::<Value>("/v1/agents/h2/report", None, &AgentReport::default())),
+        status_of(agent.post::<Value>("/v1/agents/h2/report", None, &AgentReport::default())),
         404,
         "not described yet"
     );
     agent.post::<Value>("/v1/agents/h2/changes", None, &describe("h2")).unwrap();
     let steal =
         AgentChange::Transition { vm: vm.id, from: VmState::Running, to: VmState::Failed, problem: None };
-    assert_eq!(refused(agent.post::<Value>("/v1/agents/h2/changes", None, &steal)), 404);
+    assert_eq!(status_of(agent.post::<Value>("/v1/agents/h2/changes", None, &steal)), 404);
     // Invalid loads, and more of them than nodes, change nothing.
     let load = vec![NodeLoad { cpu: 9e9, memory: -1.0 }; 20];
     let report = AgentReport { load, ..AgentReport::default() };
@@ -231,7 +234,7 @@ fn bodies_that_are_not_requests_are_refused_with_the_reason() {
 }
 
 #[test]
-fn names_are_names_everywhere() {
+fn names_are_checked_in_every_operation() {
     let service = service();
     let hostile = [
         "<x/>", "a&b", "a'b", "a\"b", "../a", "a/b", ".", "..", "-c", "a b", "a\nb", "a\0b", "ä", "%2e%2e",
@@ -241,7 +244,7 @@ fn names_are_names_everywhere() {
         let field = |change: fn(&mut Value, &str)| {
             let mut body = web("ok");
             change(&mut body, name);
-            refused(service.admin.post::<Vm>("/v1/vms", None, &body))
+            status_of(service.admin.post::<Vm>("/v1/vms", None, &body))
         };
         assert_eq!(field(|b, n| b["name"] = json!(n)), 422, "{name:?}");
         assert_eq!(field(|b, n| b["tenant"] = json!(n)), 422, "{name:?}");
@@ -251,10 +254,10 @@ fn names_are_names_everywhere() {
         assert_eq!(field(group), 422, "{name:?}");
         for role in ["tenant", "agent"] {
             let wanted = NewToken { name: "t".into(), role: role.into(), scope: Some(name.into()) };
-            assert_eq!(refused(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
+            assert_eq!(status_of(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
         }
         let wanted = NewToken { name: name.into(), role: "operator".into(), scope: None };
-        assert_eq!(refused(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
+        assert_eq!(status_of(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
     }
     for path in [
         "/v1/vms/..%2f..%2fetc%2fpasswd",
@@ -337,7 +340,7 @@ fn tokens_are_kept_as_digests_and_end_when_they_are_removed() {
         assert!(!bytes.windows(token.len()).any(|w| w == token.as_bytes()), "{:?}", file.path());
     }
     assert_eq!(
-        refused(service.admin.post::<Value>(
+        status_of(service.admin.post::<Value>(
             "/v1/tokens",
             None,
             &NewToken { name: "a".into(), role: "operator".into(), scope: None }
@@ -345,9 +348,9 @@ fn tokens_are_kept_as_digests_and_end_when_they_are_removed() {
         409
     );
     service.admin.delete::<()>("/v1/tokens/a").unwrap();
-    assert_eq!(refused(client.get::<VmPage>("/v1/vms")), 401);
+    assert_eq!(status_of(client.get::<VmPage>("/v1/vms")), 401);
     assert_eq!(
-        refused(service.admin.delete::<()>("/v1/tokens/local-admin")),
+        status_of(service.admin.delete::<()>("/v1/tokens/local-admin")),
         409,
         "the last way in is not locked by mistake"
     );
@@ -370,9 +373,9 @@ fn a_quota_holds_against_many_concurrent_requests() {
     let asked: Vec<_> = (0..12).map(|n| ask(acme.clone(), n)).collect();
     let answers: Vec<_> = asked.into_iter().map(|a| a.join().unwrap()).collect();
     assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 3);
-    assert!(answers.into_iter().filter(Result::is_err).all(|a| refused(a) == 403));
+    assert!(answers.into_iter().filter(Result::is_err).all(|a| status_of(a) == 403));
     service.admin.put("/v1/tenants/acme/quota", &json!({ "memory_mib": 3500 })).unwrap();
-    assert_eq!(refused(acme.post::<Vm>("/v1/vms", None, &web("more"))), 403, "by memory now");
+    assert_eq!(status_of(acme.post::<Vm>("/v1/vms", None, &web("more"))), 403, "by memory now");
     let name = acme.get::<VmPage>("/v1/vms").unwrap().items[0].id;
     acme.delete::<Vm>(&format!("/v1/vms/{name}")).unwrap();
     until("a place under the quota", || acme.post::<Vm>("/v1/vms", None, &web("more")).is_ok());
@@ -444,7 +447,7 @@ fn thousands_of_idle_connections_do_not_delay_others() {
 
 #[test]
 fn a_header_may_have_32_kib_and_not_a_byte_more() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let head = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: \r\n\r\n";
     for (bytes, status) in [(32 << 10, "200"), ((32 << 10) + 1, "431"), (40 << 10, "431"), (60 << 10, "431")]
     {
@@ -453,7 +456,8 @@ fn a_header_may_have_32_kib_and_not_a_byte_more() {
         let answer = service.raw(header.as_bytes());
         // The service may close the connection before it has read a rejected request, and the answer may be lost with
         // it.
-        let is_so = answer.starts_with(&format!("HTTP/1.1 {status}")) || status == "431" && answer.is_empty();
-        assert!(is_so, "{bytes}: {answer}");
+        let condition =
+            answer.starts_with(&format!("HTTP/1.1 {status}")) || status == "431" && answer.is_empty();
+        assert!(condition, "{bytes}: {answer}");
     }
 }

@@ -26,10 +26,10 @@ pub struct Service {
 
 /// Options of a test service.
 #[derive(Default)]
-pub struct Wishes {
+pub struct TestOptions {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Do not start an agent in the service.
-    pub alone: bool,
+    pub without_agent: bool,
     /// A PostgreSQL database instead of a file.
     pub database: Option<String>,
     /// Description of the host. The default is [`host`].
@@ -42,30 +42,30 @@ pub fn host(name: &str) -> Host {
 }
 
 pub fn service() -> Service {
-    service_with(Wishes::default())
+    service_with(TestOptions::default())
 }
 
-pub fn service_with(wishes: Wishes) -> Service {
-    service_in(tempfile::tempdir().unwrap(), wishes)
+pub fn service_with(options: TestOptions) -> Service {
+    service_in(tempfile::tempdir().unwrap(), options)
 }
 
 /// A service whose state is in the folder `home` of a folder.
-pub fn service_in(folder: tempfile::TempDir, wishes: Wishes) -> Service {
+pub fn service_in(folder: tempfile::TempDir, options: TestOptions) -> Service {
     let hypervisor = FakeHypervisor::new();
     let logged = Arc::new(Mutex::new(Vec::new()));
-    let description = wishes.description.unwrap_or_else(|| Description::Fixed(Box::new(host("h1"))));
+    let description = options.description.unwrap_or_else(|| Description::Fixed(Box::new(host("h1"))));
     let own = AllInOne { description, hypervisor: Box::new(hypervisor.clone()) };
-    let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
+    let (log, home, without_agent) = (logged.clone(), folder.path().join("home"), options.without_agent);
     let options = Options {
         data_dir: home.clone(),
-        database: wishes.database,
+        database: options.database,
         address: "127.0.0.1:0".parse().unwrap(),
-        tls: wishes.tls,
+        tls: options.tls,
         plain: false,
         images: "/images".into(),
         policy: Policy::default(),
         retention: None,
-        hosts: if alone { Vec::new() } else { vec![own] },
+        hosts: if without_agent { Vec::new() } else { vec![own] },
         log: Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
     };
     let (ready, is_ready) = channel();
@@ -76,7 +76,7 @@ pub fn service_in(folder: tempfile::TempDir, wishes: Wishes) -> Service {
     let access = Access::read(&home).unwrap();
     let admin = Client::new(&access).unwrap();
     // The agent registers shortly after the service answers.
-    if !alone {
+    if !without_agent {
         until("the host is known", || admin.get::<HostView>("/v1/hosts/h1").is_ok());
     }
     Service { access, admin, hypervisor, logged, folder }
@@ -138,9 +138,9 @@ impl Service {
 }
 
 /// Waits until the condition holds.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..600 {
-        if is_so() {
+        if condition() {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -37,12 +37,12 @@ fn signed(params: &CertificateParams, key: &KeyPair, by: &Issuer<'_, &KeyPair>) 
     params.signed_by(key, by).unwrap().pem()
 }
 
-fn asks(access: &Access) -> Result<(), ClientError> {
+fn list_vms(access: &Access) -> Result<(), ClientError> {
     Client::new(access)?.get::<VmPage>("/v1/vms").map(drop)
 }
 
-fn untrusted(access: &Access) -> String {
-    match asks(access) {
+fn untrusted_reason(access: &Access) -> String {
+    match list_vms(access) {
         Err(ClientError::Untrusted { why, .. }) => why,
         other => panic!("{other:?}"),
     }
@@ -52,12 +52,12 @@ fn untrusted(access: &Access) -> String {
 fn a_local_client_uses_the_certificates_name() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &params("placement.example")));
-    let service = service_with(Wishes { tls, ..Wishes::default() });
+    let service = service_with(TestOptions { tls, ..TestOptions::default() });
     assert!(service.access.url.starts_with("https://placement.example:"), "{}", service.access.url);
-    asks(&service.access).unwrap();
+    list_vms(&service.access).unwrap();
     // The certificate is checked: under any other name it is rejected.
     let url = format!("https://{}", service.access.address.unwrap());
-    let why = untrusted(&Access { url, address: None, ..service.access.clone() });
+    let why = untrusted_reason(&Access { url, address: None, ..service.access.clone() });
     assert!(why.contains("another name"), "{why}");
 }
 
@@ -70,18 +70,18 @@ fn a_certificate_chain_is_accepted_from_any_trusted_certificate() {
     let by_root = signed(&middle_says, &middle_key, &Issuer::from_params(&root_says, &root_key));
     let leaf = signed(&params("localhost"), &key, &Issuer::from_params(&middle_says, &middle_key));
     let tls = Some(files(folder.path(), &(leaf.clone() + &by_root), &key));
-    let service = service_with(Wishes { tls, ..Wishes::default() });
-    asks(&service.access).unwrap();
+    let service = service_with(TestOptions { tls, ..TestOptions::default() });
+    list_vms(&service.access).unwrap();
     // The issuer's certificate, after an unrelated one.
     let other = params("other").self_signed(&KeyPair::generate().unwrap()).unwrap();
     let file = folder.path().join("root.pem");
     std::fs::write(&file, other.pem() + &root.pem()).unwrap();
-    asks(&Access { certificate: Some(file.clone()), ..service.access.clone() }).unwrap();
+    list_vms(&Access { certificate: Some(file.clone()), ..service.access.clone() }).unwrap();
     std::fs::write(&file, other.pem()).unwrap();
-    let why = untrusted(&Access { certificate: Some(file.clone()), ..service.access.clone() });
+    let why = untrusted_reason(&Access { certificate: Some(file.clone()), ..service.access.clone() });
     assert!(why.contains("with --certificate"), "{why}");
     std::fs::write(&file, "no certificate").unwrap();
-    let none = asks(&Access { certificate: Some(file), ..service.access.clone() }).unwrap_err();
+    let none = list_vms(&Access { certificate: Some(file), ..service.access.clone() }).unwrap_err();
     assert!(none.to_string().contains("holds no certificate"), "{none}");
 }
 
@@ -92,7 +92,7 @@ fn an_untrusted_certificate_is_reported_with_advice() {
     let root_says = authority("root");
     let leaf = signed(&params("localhost"), &key, &Issuer::from_params(&root_says, &root_key));
     let tls = Some(files(folder.path(), &leaf, &key));
-    let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { tls, without_agent: true, ..TestOptions::default() });
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("lacks the issuer's certificate"), "{logged}");
     assert_eq!(service.access.certificate, None);
@@ -104,10 +104,10 @@ fn an_expired_certificate_is_reported_at_start_and_to_clients() {
     let mut expired = params("127.0.0.1");
     expired.not_after = date_time_ymd(2020, 1, 1);
     let tls = Some(self_signed(folder.path(), &expired));
-    let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { tls, without_agent: true, ..TestOptions::default() });
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("the certificate: it expired at"), "{logged}");
-    let why = untrusted(&service.access);
+    let why = untrusted_reason(&service.access);
     assert!(why.contains("has expired: renew it"), "{why}");
 }
 
@@ -133,8 +133,8 @@ fn the_certificate_of_an_authority_is_refused_with_advice() {
 
 #[test]
 fn a_service_without_tls_is_distinguished_from_an_unreachable_one() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let url = service.access.url.replace("http://", "https://");
-    let why = untrusted(&Access { url, ..service.access.clone() });
+    let why = untrusted_reason(&Access { url, ..service.access.clone() });
     assert!(why.contains("does not speak TLS"), "{why}");
 }

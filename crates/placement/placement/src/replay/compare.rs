@@ -66,8 +66,8 @@ pub struct Recommendation {
     pub next: Option<String>,
     /// Percentage points of memory that `next` refuses more.
     pub margin: Option<Interval>,
-    /// Policies whose refused memory differs by no more than the interval. Of these and `policy`, the one with the least
-    /// remote memory is recommended, and of those alike the one that refuses least.
+    /// Policies whose refused memory does not differ significantly from the least. Of them, `policy` has the least remote
+    /// memory; ties go to the policy that refuses least.
     pub alike: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ impl Run<'_> {
             .scheduler
             .inventory()
             .indices()
-            .map(|at| (self.scheduler.inventory().hosts[at].room.host_mib, at))
+            .map(|at| (self.scheduler.inventory().hosts[at].free.host_mib, at))
             .filter(|host| host.0 >= request.memory_mib)
             .collect();
         hosts.sort_unstable();
@@ -51,37 +51,38 @@ impl Run<'_> {
     }
 
     fn make_room_on(&mut self, host: usize, request: &Request) -> Option<Placement> {
-        let described = self.hosts.get(host)?;
-        // Longma's own choice of nodes: the strategies for comparison do not move.
+        let description = self.hosts.get(host)?;
+        // Nodes are chosen by Longma's strategy: the strategies for comparison never move virtual machines.
         let policy = Policy { strategy: Strategy::Numa, ..self.scheduler.policy().clone() };
-        let mut alone = Scheduler::new(policy, 1);
-        alone.put_host(described).ok()?;
+        let mut single_host = Scheduler::new(policy, 1);
+        single_host.put_host(description).ok()?;
         let residents = self.residents.vms.get(host)?;
         for (vm, _) in residents {
-            alone.take(self.placed[*vm].as_ref()?).ok()?;
+            single_host.reserve(self.placed[*vm].as_ref()?).ok()?;
         }
-        let nodes: Vec<u32> = described.nodes.iter().map(|node| node.id).collect();
+        let nodes: Vec<u32> = description.nodes.iter().map(|node| node.id).collect();
         for (vm, resident) in residents {
-            let here = self.placed[*vm].clone()?;
-            if here.cpu == CpuPolicy::Exclusive || here.cells.len() > 1 {
+            let current = self.placed[*vm].clone()?;
+            if current.cpu == CpuPolicy::Exclusive || current.cells.len() > 1 {
                 continue;
             }
-            for node in nodes.iter().filter(|node| **node != here.cells[0].node) {
-                let Some(target) = alone.decide_on(resident, &described.name, &[*node], [&here]) else {
+            for node in nodes.iter().filter(|node| **node != current.cells[0].node) {
+                let Some(target) = single_host.decide_on(resident, &description.name, &[*node], [&current])
+                else {
                     continue;
                 };
-                alone.take(&target).ok()?;
-                alone.give(&here).ok()?;
-                if let Ok(found) = alone.decide(request) {
-                    self.scheduler.take(&target).ok()?;
-                    self.scheduler.give(&here).ok()?;
-                    self.scheduler.take(&found).ok()?;
+                single_host.reserve(&target).ok()?;
+                single_host.release(&current).ok()?;
+                if let Ok(found) = single_host.decide(request) {
+                    self.scheduler.reserve(&target).ok()?;
+                    self.scheduler.release(&current).ok()?;
+                    self.scheduler.reserve(&found).ok()?;
                     self.placed[*vm] = Some(target);
                     self.moves += 1;
                     return Some(found);
                 }
-                alone.take(&here).ok()?;
-                alone.give(&target).ok()?;
+                single_host.reserve(&current).ok()?;
+                single_host.release(&target).ok()?;
             }
         }
         None

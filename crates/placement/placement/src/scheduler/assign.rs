@@ -148,7 +148,7 @@ fn distribute_memory(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Ve
             let home = usize::from(*home);
             // The memory of nodes without CPUs is of no other use.
             for has_cpus in [false, true] {
-                for node in host.shape.near[home].iter().map(|n| usize::from(*n)) {
+                for node in host.shape.by_distance[home].iter().map(|n| usize::from(*n)) {
                     let is_next = host.shape.nodes[node].cpus.is_empty() != has_cpus;
                     if is_next && within(host, home, node, within_distance) {
                         take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);

@@ -47,11 +47,11 @@ impl Hosts {
 
 /// Cached results for one demand.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct CachedFit {
     /// Hosts that fitted at their last evaluation.
     fits: Hosts,
     /// Hosts that changed since their last evaluation.
-    old: Hosts,
+    stale: Hosts,
     /// Score of each host that fits, if the strategy has one.
     scores: Vec<f32>,
 }
@@ -59,10 +59,10 @@ struct Known {
 /// Caches which hosts fit each demand and reevaluates only hosts that changed. The choices equal those of a full scan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fitting {
-    known: FxHashMap<Demand, Known>,
-    /// Free capacity of each host. Outdated for the hosts in `old`.
+    cached: FxHashMap<Demand, CachedFit>,
+    /// Free capacity of each host. Outdated for the hosts in `stale`.
     free: Vec<(f32, f32)>,
-    old: Hosts,
+    stale: Hosts,
 }
 
 /// Maximum number of cached demands. When it is exceeded, the cache is cleared.
@@ -72,37 +72,37 @@ impl Fitting {
     /// Marks a host as changed or new.
     pub fn changed(&mut self, host: usize) {
         let words = host / 64 + 1;
-        if words > self.old.0.len() {
-            self.old.0.resize(words, 0);
-            self.known.clear();
+        if words > self.stale.0.len() {
+            self.stale.0.resize(words, 0);
+            self.cached.clear();
         }
         if host >= self.free.len() {
             self.free.resize(host + 1, (0.0, 0.0));
         }
-        self.old.set(host, true);
-        self.known.values_mut().for_each(|known| known.old.set(host, true));
+        self.stale.set(host, true);
+        self.cached.values_mut().for_each(|cached| cached.stale.set(host, true));
     }
 
-    fn known(&mut self, demand: &Demand) -> &mut Known {
-        if self.known.len() >= MAX_CACHED_DEMANDS && !self.known.contains_key(demand) {
-            self.known.clear();
+    fn cached(&mut self, demand: &Demand) -> &mut CachedFit {
+        if self.cached.len() >= MAX_CACHED_DEMANDS && !self.cached.contains_key(demand) {
+            self.cached.clear();
         }
-        let (words, hosts) = (self.old.0.len(), self.free.len());
-        self.known.entry(demand.clone()).or_insert_with(|| {
-            let mut old = Hosts(vec![0; words]);
-            (0..hosts).for_each(|host| old.set(host, true));
-            Known { fits: Hosts(vec![0; words]), old, scores: vec![0.0; hosts] }
+        let (words, hosts) = (self.stale.0.len(), self.free.len());
+        self.cached.entry(demand.clone()).or_insert_with(|| {
+            let mut stale = Hosts(vec![0; words]);
+            (0..hosts).for_each(|host| stale.set(host, true));
+            CachedFit { fits: Hosts(vec![0; words]), stale, scores: vec![0.0; hosts] }
         })
     }
 
     fn first(&mut self, demand: &Demand, fits: impl Fn(usize) -> bool) -> Option<usize> {
-        let known = self.known(demand);
+        let cached = self.cached(demand);
         loop {
-            let (old, found) = (known.old.next(0), known.fits.next(0));
-            let at = old.into_iter().chain(found).min()?;
-            if old == Some(at) {
-                known.fits.set(at, fits(at));
-                known.old.set(at, false);
+            let (stale, found) = (cached.stale.next(0), cached.fits.next(0));
+            let at = stale.into_iter().chain(found).min()?;
+            if stale == Some(at) {
+                cached.fits.set(at, fits(at));
+                cached.stale.set(at, false);
                 continue;
             }
             return Some(at);
@@ -111,14 +111,14 @@ impl Fitting {
 
     /// The fitting host with the highest score; the first one if there are several.
     fn best(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<f32>) -> Option<usize> {
-        let known = self.known(demand);
-        while let Some(at) = known.old.next(0) {
+        let cached = self.cached(demand);
+        while let Some(at) = cached.stale.next(0) {
             let new = score(at);
-            known.fits.set(at, new.is_some());
-            known.scores[at] = new.unwrap_or_default();
-            known.old.set(at, false);
+            cached.fits.set(at, new.is_some());
+            cached.scores[at] = new.unwrap_or_default();
+            cached.stale.set(at, false);
         }
-        let scored = known.fits.iter().map(|at| (known.scores[at], at));
+        let scored = cached.fits.iter().map(|at| (cached.scores[at], at));
         scored.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|best| best.1)
     }
 
@@ -126,34 +126,34 @@ impl Fitting {
     fn extreme(
         &mut self,
         demand: &Demand,
-        most_left: bool,
+        prefer_most_free: bool,
         fits: impl Fn(usize) -> bool,
         free: impl Fn(usize) -> (f32, f32),
     ) -> Option<usize> {
-        while let Some(at) = self.old.next(0) {
+        while let Some(at) = self.stale.next(0) {
             self.free[at] = free(at);
-            self.old.set(at, false);
+            self.stale.set(at, false);
         }
-        let known = self.known(demand);
-        while let Some(at) = known.old.next(0) {
-            known.fits.set(at, fits(at));
-            known.old.set(at, false);
+        let cached = self.cached(demand);
+        while let Some(at) = cached.stale.next(0) {
+            cached.fits.set(at, fits(at));
+            cached.stale.set(at, false);
         }
-        let fits = &self.known.get(demand)?.fits;
+        let fits = &self.cached.get(demand)?.fits;
         let free: Vec<(usize, (f32, f32))> = fits.iter().map(|at| (at, self.free[at])).collect();
-        Some(free[extreme(free.iter().map(|f| f.1), most_left)?].0)
+        Some(free[extreme(free.iter().map(|f| f.1), prefer_most_free)?].0)
     }
 }
 
 /// Index of the least or the greatest free capacity; the first one if there are several. CPUs and memory are each
 /// normalized to the range of the values and summed.
-fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> Option<usize> {
+fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, prefer_most_free: bool) -> Option<usize> {
     let max = free.clone().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
     let min = free.clone().fold(max, |m, f| (m.0.min(f.0), m.1.min(f.1)));
     let part = |value: f32, min: f32, max: f32| {
         if max > min { (value - min) / (max - min) } else { 0.0 }
     };
-    let sign = if most_left { 1.0 } else { -1.0 };
+    let sign = if prefer_most_free { 1.0 } else { -1.0 };
     let weights = free.map(|f| sign * (part(f.0, min.0, max.0) + part(f.1, min.1, max.1)));
     weights.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|best| best.0)
 }

@@ -4,10 +4,10 @@
 //! Source: Gudkov, Ponomareva and Pospelov, "Efficient calculation of available space for multi-NUMA virtual machines"
 //! (arXiv 2604.15033), for the closed form of [`copies`].
 
-/// Number of virtual machines that fit if each uses `cells` distinct nodes and node `n` holds `rooms[n]` of their
+/// Number of virtual machines that fit if each uses `cells` distinct nodes and node `n` holds `slots[n]` of their
 /// virtual nodes.
-pub fn copies(rooms: &[u32], cells: usize) -> u32 {
-    let mut sorted: Vec<u64> = rooms.iter().map(|room| u64::from(*room)).collect();
+pub fn copies(slots: &[u32], cells: usize) -> u32 {
+    let mut sorted: Vec<u64> = slots.iter().map(|node_slots| u64::from(*node_slots)).collect();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
     // No virtual machine uses one node twice. If the `large` largest nodes hold one virtual node of each, the other
     // nodes hold the rest.
@@ -20,32 +20,32 @@ pub fn copies(rooms: &[u32], cells: usize) -> u32 {
     u32::try_from(least).unwrap_or(u32::MAX)
 }
 
-/// The condition under which one virtual machine leaves room for all the others that fit.
+/// The condition under which placing one virtual machine leaves slots for all the others that fit.
 ///
-/// `c` copies on `k` nodes each fit if and only if the sum of `min(room, c)` is at least `k c`. With `slack` the excess
+/// `c` copies on `k` nodes each fit if and only if the sum of `min(slots, c)` is at least `k c`. With `slack` the excess
 /// of the sum, `c - 1` copies fit beside one on a set of nodes if and only if the set has at least `critical - slack`
-/// of the `critical` nodes, those with room for `c` or more.
+/// of the `critical` nodes, those with at least `c` slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     /// Number of virtual machines that fit.
     pub copies: u32,
-    /// Nodes with room for a virtual node of each.
+    /// Bit mask of the nodes with a slot for every one of these virtual machines.
     pub critical: u64,
     /// Number of critical nodes that a set must include.
     pub required: u32,
 }
 
 impl Capacity {
-    pub fn of(rooms: &[u32], cells: usize) -> Self {
-        let copies = copies(rooms, cells);
+    pub fn of(slots: &[u32], cells: usize) -> Self {
+        let copies = copies(slots, cells);
         if copies == 0 {
             return Self::default();
         }
         let mut critical = 0u64;
         let mut used = 0u64;
-        for (at, room) in rooms.iter().enumerate() {
-            critical |= u64::from(*room >= copies) << at;
-            used += u64::from(copies.min(*room));
+        for (at, node_slots) in slots.iter().enumerate() {
+            critical |= u64::from(*node_slots >= copies) << at;
+            used += u64::from(copies.min(*node_slots));
         }
         let slack = used - cells as u64 * u64::from(copies);
         let required = u64::from(critical.count_ones()).saturating_sub(slack);
@@ -64,22 +64,22 @@ mod tests {
     use longma_random::SplitMix64;
 
     /// The largest number of copies, by trying every set of nodes for each.
-    fn searched(rooms: &mut [u32], cells: u32) -> u32 {
+    fn search_copies(slots: &mut [u32], cells: u32) -> u32 {
         let mut most = 0;
-        for set in 0u32..1 << rooms.len() {
+        for set in 0u32..1 << slots.len() {
             let uses = |at: &usize| set >> at & 1 == 1;
-            if set.count_ones() != cells || !(0..rooms.len()).filter(uses).all(|at| rooms[at] > 0) {
+            if set.count_ones() != cells || !(0..slots.len()).filter(uses).all(|at| slots[at] > 0) {
                 continue;
             }
-            (0..rooms.len()).filter(uses).for_each(|at| rooms[at] -= 1);
-            most = most.max(1 + searched(rooms, cells));
-            (0..rooms.len()).filter(uses).for_each(|at| rooms[at] += 1);
+            (0..slots.len()).filter(uses).for_each(|at| slots[at] -= 1);
+            most = most.max(1 + search_copies(slots, cells));
+            (0..slots.len()).filter(uses).for_each(|at| slots[at] += 1);
         }
         most
     }
 
-    fn random_rooms(random: &mut SplitMix64, nodes: usize, most: usize) -> Vec<u32> {
-        (0..nodes).map(|_| random.index(most + 1) as u32).collect()
+    fn random_slots(random: &mut SplitMix64, nodes: usize, max_slots: usize) -> Vec<u32> {
+        (0..nodes).map(|_| random.index(max_slots + 1) as u32).collect()
     }
 
     #[test]
@@ -90,8 +90,12 @@ mod tests {
         let mut random = SplitMix64::new(11);
         for (nodes, cells, most) in [(4, 2, 4), (4, 3, 4), (5, 2, 2), (6, 4, 2), (6, 3, 2)] {
             for _ in 0..40 {
-                let mut rooms = random_rooms(&mut random, nodes, most);
-                assert_eq!(copies(&rooms, cells), searched(&mut rooms, cells as u32), "{rooms:?} {cells}");
+                let mut slots = random_slots(&mut random, nodes, most);
+                assert_eq!(
+                    copies(&slots, cells),
+                    search_copies(&mut slots, cells as u32),
+                    "{slots:?} {cells}"
+                );
             }
         }
     }
@@ -101,21 +105,24 @@ mod tests {
         let mut random = SplitMix64::new(12);
         for (nodes, cells, most) in [(4, 2, 8), (8, 2, 8), (8, 4, 8), (7, 3, 20)] {
             for _ in 0..200 {
-                let rooms = random_rooms(&mut random, nodes, most);
-                let capacity = Capacity::of(&rooms, cells);
+                let slots = random_slots(&mut random, nodes, most);
+                let capacity = Capacity::of(&slots, cells);
                 let usable = |set: &u64| {
                     set.count_ones() as usize == cells
-                        && (0..nodes).all(|n| set >> n & 1 == 0 || rooms[n] > 0)
+                        && (0..nodes).all(|n| set >> n & 1 == 0 || slots[n] > 0)
                 };
                 let mut kept = 0;
                 for set in (0u64..1 << nodes).filter(usable) {
-                    let left: Vec<u32> =
-                        rooms.iter().enumerate().map(|(n, room)| room - (set >> n & 1) as u32).collect();
+                    let left: Vec<u32> = slots
+                        .iter()
+                        .enumerate()
+                        .map(|(n, node_slots)| node_slots - (set >> n & 1) as u32)
+                        .collect();
                     let keeps = copies(&left, cells) + 1 == capacity.copies;
-                    assert_eq!(keeps, capacity.deficit(set) == 0, "{rooms:?} {set:b} {capacity:?}");
+                    assert_eq!(keeps, capacity.deficit(set) == 0, "{slots:?} {set:b} {capacity:?}");
                     kept += u32::from(keeps);
                 }
-                assert!(kept > 0 || capacity.copies == 0, "{rooms:?}");
+                assert!(kept > 0 || capacity.copies == 0, "{slots:?}");
             }
         }
     }

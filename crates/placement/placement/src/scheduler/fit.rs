@@ -72,16 +72,16 @@ fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDem
 fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
     // Parts that only the first virtual node has do not count.
     let cell = CellDemand { first: false, ..demand.cell(0) };
-    let mut rooms = [0u32; MAX_NODES];
+    let mut slots = [0u32; MAX_NODES];
     for (at, (shape, state)) in host.shape.nodes.iter().zip(&*host.nodes).enumerate() {
         let percent = rules.overcommit_percent;
         let c = Candidate { host, at, shape, state, demand, cell: &cell, overcommit_percent: percent };
         if mask >> at & 1 == 1 && NODE_FILTERS.iter().all(|f| f.shortage(&c).is_none()) {
             let copies = NODE_FILTERS.iter().map(|f| f.copies(&c)).min().unwrap_or(0);
-            rooms[at] = u32::try_from(copies).unwrap_or(u32::MAX);
+            slots[at] = u32::try_from(copies).unwrap_or(u32::MAX);
         }
     }
-    Capacity::of(&rooms[..host.nodes.len()], demand.cells as usize)
+    Capacity::of(&slots[..host.nodes.len()], demand.cells as usize)
 }
 
 /// Score of a node, 0 to 1.
@@ -99,13 +99,13 @@ fn node_weight(weights: &Weights, c: &Candidate<'_>) -> f32 {
 
 /// A quick check against the cached host summary. False if no node can hold the first virtual node.
 fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
-    let room = &host.room;
+    let free = &host.free;
     let memory = match (demand.page_kib, demand.memory) {
         (Some(_), _) => true,
-        (None, MemoryPolicy::Strict) => demand.pages_mib(cell) <= room.node_mib.into(),
-        (None, MemoryPolicy::Preferred { .. }) => demand.all_pages_mib() <= room.host_mib,
+        (None, MemoryPolicy::Strict) => demand.pages_mib(cell) <= free.node_mib.into(),
+        (None, MemoryPolicy::Preferred { .. }) => demand.all_pages_mib() <= free.host_mib,
     };
-    memory && cell.vcpus <= room.node_cpus.into()
+    memory && cell.vcpus <= free.node_cpus.into()
 }
 
 /// Finds the best nodes of `host` within `mask`; `None` if the demand does not fit.
@@ -124,7 +124,7 @@ pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
         found.nodes[0] = best as u8;
         first.weights[best]
     } else {
-        several(rules, host, demand, &Each::new(rules, host, demand, mask, first), &mut found)?
+        best_set(rules, host, demand, &Cells::new(rules, host, demand, mask, first), &mut found)?
     };
     let (mut sum, mut all) = (node_score, 1.0);
     let nodes_weight: f32 = NODE_WEIGHERS.iter().map(|w| w.weight(rules.weights)).sum();
@@ -175,14 +175,14 @@ fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
 }
 
 /// The suitable nodes for each virtual node of a demand.
-struct Each {
+struct Cells {
     kinds: Vec<Suitable>,
     kind_of: [usize; MAX_VIRTUAL_NODES as usize],
     cells: usize,
     capacity: Capacity,
 }
 
-impl Each {
+impl Cells {
     fn new(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64, first: Suitable) -> Self {
         let cells = demand.cells as usize;
         let (mut kinds, mut kind_of) = (vec![first], [0; MAX_VIRTUAL_NODES as usize]);
@@ -242,7 +242,7 @@ impl Each {
     fn grown_sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
         let (first, last) = (self.of(0), self.last());
         for seed in (0..host.nodes.len()).filter(|seed| first.mask >> seed & 1 == 1) {
-            let near = host.shape.near[seed].iter().map(|n| usize::from(*n));
+            let near = host.shape.by_distance[seed].iter().map(|n| usize::from(*n));
             let mut near: Vec<usize> = near.filter(|n| last >> n & 1 == 1 && *n != seed).collect();
             near.sort_by(|a, b| {
                 let distance = |n: &usize| host.shape.distances[seed][*n];
@@ -264,11 +264,11 @@ impl Each {
 /// Chooses good nodes, close to each other, for several virtual nodes. Demands never increase from one virtual node to
 /// the next, so a node that fits one fits all later ones. A greedy assignment in this order therefore succeeds whenever
 /// an assignment exists.
-fn several(
+fn best_set(
     rules: &Rules<'_>,
     host: &HostState,
     demand: &Demand,
-    each: &Each,
+    each: &Cells,
     found: &mut Fit,
 ) -> Option<f32> {
     let (cells, last) = (each.cells, each.last());
@@ -330,7 +330,7 @@ pub(crate) fn joint_shortage(
     if first.mask == 0 {
         return None;
     }
-    let each = Each::new(rules, host, demand, mask, first);
+    let each = Cells::new(rules, host, demand, mask, first);
     // A node that fits one virtual node fits all later ones.
     let nodes = |at: usize| Shortage::unless(at as u64 + 1, each.of(at).mask.count_ones().into());
     if let Some(shortage) = (0..each.cells).find_map(nodes) {

@@ -148,7 +148,7 @@ fn groups_keep_together_and_apart() {
     );
     let foreign = Request { tenant: "other".into(), ..anti("a") };
     assert!(scheduler.place(&foreign).is_ok(), "groups are a tenant's own");
-    scheduler.give(&a).unwrap();
+    scheduler.release(&a).unwrap();
     let explained = scheduler.explain(&anti("f"), None, 9).unwrap();
     assert!(explained.fitting <= 1);
 }
@@ -161,7 +161,7 @@ fn a_device_is_local_and_given_once() {
     let placement = scheduler.place(&request).unwrap();
     assert_eq!((placement.cells[0].node, &placement.devices[0][..]), (1, "gpu0"));
     assert!(scheduler.place(&request).is_err());
-    scheduler.give(&placement).unwrap();
+    scheduler.release(&placement).unwrap();
     assert!(scheduler.place(&request).is_ok());
 }
 
@@ -363,7 +363,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
                 }
             }
             Step::Give(n) if !placed.is_empty() => {
-                scheduler.give(&placed.swap_remove(n % placed.len())).unwrap();
+                scheduler.release(&placed.swap_remove(n % placed.len())).unwrap();
             }
             Step::Give(_) => {}
             Step::Load(host, load) => {
@@ -385,7 +385,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
         new.status = old.status;
         new.nodes.iter_mut().zip(&*old.nodes).for_each(|(n, o)| n.load = o.load);
     }
-    placed.iter().for_each(|p| _ = fresh.take(p).unwrap());
+    placed.iter().for_each(|p| _ = fresh.reserve(p).unwrap());
     assert_eq!(fresh.hosts, scheduler.inventory.hosts);
     let sorted = |inventory: &Inventory| -> BTreeMap<String, Vec<_>> {
         let of = |(k, m): (&String, &Vec<_>)| {
@@ -430,7 +430,7 @@ fn the_search_finds_nodes_on_a_host_of_sixty_four() {
     let blockers: Vec<_> =
         (0..64).map(|v| scheduler.place(&exclusive(&format!("b{v}"), 3, 16_000)).unwrap()).collect();
     for blocker in blockers.iter().filter(|b| [3, 17, 40, 62].contains(&b.cells[0].node)) {
-        scheduler.give(blocker).unwrap();
+        scheduler.release(blocker).unwrap();
     }
     let request = Request { virtual_nodes: Some(4), ..exclusive("wide", 8, 40_000) };
     let placement = scheduler.place(&request).unwrap();
@@ -459,12 +459,12 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
                 let chosen = scheduler.decide(request).ok();
                 assert_eq!(chosen, plain, "{strategy:?}: {request:?}");
                 if let Some(placement) = chosen {
-                    scheduler.take(&placement).unwrap();
+                    scheduler.reserve(&placement).unwrap();
                     placed.push(placement);
                 }
             }
             Step::Give(n) if !placed.is_empty() => {
-                scheduler.give(&placed.swap_remove(n % placed.len())).unwrap();
+                scheduler.release(&placed.swap_remove(n % placed.len())).unwrap();
             }
             Step::Give(_) | Step::Load(..) => {}
             Step::Status(host, up) => {
@@ -508,7 +508,7 @@ fn a_refusal_for_shared_cpus_states_whether_the_ratio_or_the_cpus_are_too_low() 
     assert_eq!((needed, available), (25, 16));
     assert_eq!(reason(&scheduler, 16), None);
     let first = scheduler.decide_on(&Request::new("first", 16, 64), "h", &[1], None).unwrap();
-    scheduler.take(&first).unwrap();
+    scheduler.reserve(&first).unwrap();
     let (what, _, available) = reason(&scheduler, 9).unwrap();
     assert!(what.contains("ratio") && available == 8, "{what}");
     let (what, _, available) = reason(&with(50), 16).unwrap();

@@ -56,7 +56,7 @@ pub struct Weights {
     pub device: f32,
     /// Prefers virtual nodes close to each other.
     pub distance: f32,
-    /// Prefers nodes that leave room for the most further virtual machines with as many, equally large virtual nodes.
+    /// Prefers sets of nodes after which the most further virtual machines of the same shape still fit.
     pub capacity: f32,
 }
 

@@ -46,8 +46,8 @@ pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
     db.rows(sql, &[])?.iter().map(row).collect()
 }
 
-/// Adds a virtual machine to its tenant's usage. [`within_quota`] evaluates the answer.
-pub(super) fn charging(request: &Request) -> Query<'static> {
+/// Adds a virtual machine to its tenant's usage. [`check_quota`] evaluates the answer.
+pub(super) fn charge_query(request: &Request) -> Query<'static> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib) VALUES (?1, 1, ?2, ?3)
         ON CONFLICT (tenant) DO UPDATE SET vms = tenants.vms + 1, vcpus = tenants.vcpus + excluded.vcpus,
             memory_mib = tenants.memory_mib + excluded.memory_mib
@@ -59,7 +59,7 @@ pub(super) fn charging(request: &Request) -> Query<'static> {
 ///
 /// # Errors
 /// The exceeded limit. The caller must roll the change back.
-pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
+pub(super) fn check_quota(request: &Request, charged: &Answer) -> Result<()> {
     let sums = charged.rows.first();
     let sums = sums.ok_or_else(|| StoreError::Database("a tenant's totals are missing".into()))?;
     let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
@@ -74,7 +74,7 @@ pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
 }
 
 /// Subtracts a virtual machine from its tenant's usage.
-pub(super) fn discharge(db: &dyn Database, request: &Request) -> Result<()> {
+pub(super) fn release_usage(db: &dyn Database, request: &Request) -> Result<()> {
     let sql = "UPDATE tenants SET vms = vms - 1, vcpus = vcpus - ?2, memory_mib = memory_mib - ?3 WHERE tenant = ?1";
     db.run(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])?;
     Ok(())

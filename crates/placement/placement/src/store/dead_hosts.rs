@@ -2,7 +2,7 @@
 //! is removed. The operator asserts that none of the host's domains runs any more.
 
 use super::sql::{Database, values};
-use super::tables::{self, Result, event, give, host_id, now, require_all, taking};
+use super::tables::{self, Result, event, host_id, now, release_placement, require_all, reserve_changes};
 use super::{Intent, StoreError, Vm, VmId, VmState, accounts, members};
 use crate::placement::Placement;
 
@@ -24,9 +24,9 @@ fn dead_host_of(db: &dyn Database, vm: &Vm) -> Result<i64> {
 }
 
 /// Releases everything that a virtual machine holds on its host.
-fn release(db: &dyn Database, host: i64, vm: &Vm) -> Result<()> {
+fn release_all(db: &dyn Database, host: i64, vm: &Vm) -> Result<()> {
     for place in vm.placement.iter().chain(&vm.target) {
-        give(db, host, vm.id, place)?;
+        release_placement(db, host, vm.id, place)?;
     }
     db.run("DELETE FROM members WHERE vm = ?1", values![vm.id])?;
     Ok(())
@@ -36,8 +36,8 @@ fn release(db: &dyn Database, host: i64, vm: &Vm) -> Result<()> {
 pub(super) fn force_delete(db: &dyn Database, id: VmId) -> Result<Vm> {
     let old = tables::vm(db, id)?;
     let host = dead_host_of(db, &old)?;
-    accounts::discharge(db, &old.request)?;
-    release(db, host, &old)?;
+    accounts::release_usage(db, &old.request)?;
+    release_all(db, host, &old)?;
     let sql =
         "UPDATE vms SET state = 'deleted', intent = 'delete', host = NULL, placement = NULL, target = NULL,
         version = version + 1, updated_at = ?2 WHERE id = ?1";
@@ -60,9 +60,9 @@ pub(super) fn evacuate(db: &dyn Database, id: VmId, placement: &Placement) -> Re
     if status != "up" {
         return conflict(format!("it is {status}"));
     }
-    release(db, from, &old)?;
+    release_all(db, from, &old)?;
     members::check(db, to, None, &old.request, placement)?;
-    require_all(db, &placement.host, taking(to, id, placement))?;
+    require_all(db, &placement.host, reserve_changes(to, id, placement))?;
     for group in &placement.groups {
         db.run("INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", values![group, id, to])?;
     }

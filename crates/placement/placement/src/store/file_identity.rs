@@ -44,20 +44,20 @@ impl FileIdentity {
         if known.get().is_some() && metadata(database).is_ok_and(|found| found.len() == 0) {
             return Err(format!(
                 "{} was emptied while in use: the service writes nothing more. Stop the service and restore the file \
-                 from a backup: virtual machines run on meanwhile",
+                 from a backup: virtual machines keep running meanwhile",
                 database.display()
             ));
         }
         for (path, known) in &self.files {
-            let now = inode_of(path);
-            let Some(then) = known.get() else {
-                if let Some(now) = now {
+            let current = inode_of(path);
+            let Some(recorded) = known.get() else {
+                if let Some(current) = current {
                     // Fails only if another thread has already stored the same value.
-                    let _ = known.set(now);
+                    let _ = known.set(current);
                 }
                 continue;
             };
-            if now != Some(*then) {
+            if current != Some(*recorded) {
                 return Err(format!(
                     "{} was moved, deleted or replaced while in use: the service writes nothing more. Put \
                         the same file back, or stop the service and start it with the right file",

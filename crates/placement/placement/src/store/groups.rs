@@ -16,26 +16,26 @@ fn nodes(placement: &Placement) -> BTreeSet<u32> {
 pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &[Vm]) -> Option<String> {
     let (group, wanted) = (&member.group, nodes(placement));
     // A member that is moving may end up at either of its placements.
-    let places = |vm: &Vm| vm.placement.iter().chain(&vm.target).map(nodes).collect::<Vec<_>>();
+    let possible_nodes = |vm: &Vm| vm.placement.iter().chain(&vm.target).map(nodes).collect::<Vec<_>>();
     match member.relation {
         Relation::AntiAffinity => here.iter().find_map(|vm| {
-            let node = *places(vm).iter().flatten().find(|node| wanted.contains(node))?;
+            let node = *possible_nodes(vm).iter().flatten().find(|node| wanted.contains(node))?;
             let (id, name) = (vm.id, &vm.request.name);
             Some(format!(
                 "group {group} forbids node {node}: its member {name} (virtual machine {id}) runs on it"
             ))
         }),
         Relation::Affinity => {
-            let sure = |vm| places(vm).into_iter().reduce(|a, b| &a & &b).unwrap_or_default();
-            let sure: BTreeSet<u32> = here.iter().flat_map(sure).collect();
-            let node = wanted.difference(&sure).next()?;
-            let them: Vec<String> = here
+            let certain = |vm| possible_nodes(vm).into_iter().reduce(|a, b| &a & &b).unwrap_or_default();
+            let certain: BTreeSet<u32> = here.iter().flat_map(certain).collect();
+            let node = wanted.difference(&certain).next()?;
+            let members: Vec<String> = here
                 .iter()
                 .take(3)
                 .map(|vm| format!("{} (virtual machine {})", vm.request.name, vm.id))
                 .collect();
-            let them = if them.is_empty() { "on other hosts".into() } else { them.join(", ") };
-            Some(format!("group {group} forbids node {node}: its members are elsewhere, {them}"))
+            let members = if members.is_empty() { "on other hosts".into() } else { members.join(", ") };
+            Some(format!("group {group} forbids node {node}: its members are elsewhere, {members}"))
         }
     }
 }

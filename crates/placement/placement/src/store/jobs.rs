@@ -110,7 +110,7 @@ impl Writer {
 fn job<T: Send + 'static>(
     change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Box<dyn Job>, Pending<T>) {
-    let (answer, pending) = Pending::awaited();
+    let (answer, pending) = Pending::channel();
     (Box::new(QueuedChange { change, answer, result: None }), pending)
 }
 
@@ -169,7 +169,7 @@ fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
     for job in batch {
         job.deliver(failure.as_ref());
     }
-    db.settle();
+    db.maintain();
 }
 
 /// Makes one attempt. Adds queued jobs to the batch as they arrive.

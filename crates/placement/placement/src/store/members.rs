@@ -32,14 +32,14 @@ pub(super) fn check(
 }
 
 /// Number of group members other than `own`: in total, and on a host.
-fn others(db: &dyn Database, group: &str, host: i64, own: VmId) -> Result<(i64, i64)> {
+fn count_others(db: &dyn Database, group: &str, host: i64, own: VmId) -> Result<(i64, i64)> {
     let sql =
         "SELECT count(*), count(CASE WHEN host = ?2 THEN 1 END) FROM members WHERE grp = ?1 AND vm <> ?3";
     db.row(sql, values![group, host, own])?.map_or(Ok((0, 0)), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 fn by_host(db: &dyn Database, host: i64, request: &Request, member: &Membership) -> Result<Option<String>> {
-    let (all, here) = others(db, &group_key(&request.tenant, &member.group), host, 0)?;
+    let (all, here) = count_others(db, &group_key(&request.tenant, &member.group), host, 0)?;
     let is_broken = match member.relation {
         Relation::Affinity => all > 0 && here == 0,
         Relation::AntiAffinity => here > 0,
@@ -56,7 +56,7 @@ fn by_node(
     placement: &Placement,
 ) -> Result<Option<String>> {
     let (key, own) = (group_key(&request.tenant, &member.group), own.unwrap_or(0));
-    if others(db, &key, host, own)?.0 == 0 {
+    if count_others(db, &key, host, own)?.0 == 0 {
         return Ok(None);
     }
     let sql = format!(

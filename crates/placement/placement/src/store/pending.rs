@@ -8,22 +8,22 @@ use std::sync::mpsc::{self, Receiver, Sender};
 #[derive(Debug)]
 pub struct Pending<T> {
     answer: Receiver<Result<T, StoreError>>,
-    came: RefCell<Option<Result<T, StoreError>>>,
+    received: RefCell<Option<Result<T, StoreError>>>,
 }
 
 impl<T> Pending<T> {
     /// Creates an answer that has already arrived.
     pub fn ready(answer: Result<T, StoreError>) -> Self {
-        let (sender, pending) = Self::awaited();
+        let (sender, pending) = Self::channel();
         // Cannot fail: the receiver is returned below.
         let _ = sender.send(answer);
         pending
     }
 
     /// Creates an answer that the returned sender delivers.
-    pub(super) fn awaited() -> (Sender<Result<T, StoreError>>, Self) {
+    pub(super) fn channel() -> (Sender<Result<T, StoreError>>, Self) {
         let (sender, answer) = mpsc::channel();
-        (sender, Self { answer, came: RefCell::new(None) })
+        (sender, Self { answer, received: RefCell::new(None) })
     }
 
     /// Waits for the answer.
@@ -31,7 +31,7 @@ impl<T> Pending<T> {
     /// # Errors
     /// The store's error, or [`StoreError::Closed`].
     pub fn wait(self) -> Result<T, StoreError> {
-        match self.came.into_inner() {
+        match self.received.into_inner() {
             Some(answer) => answer,
             None => self.answer.recv().unwrap_or(Err(StoreError::Closed)),
         }
@@ -39,14 +39,14 @@ impl<T> Pending<T> {
 
     /// Returns whether the answer has arrived.
     pub fn is_answered(&self) -> bool {
-        let mut came = self.came.borrow_mut();
-        if came.is_none() {
-            *came = match self.answer.try_recv() {
+        let mut received = self.received.borrow_mut();
+        if received.is_none() {
+            *received = match self.answer.try_recv() {
                 Ok(answer) => Some(answer),
                 Err(mpsc::TryRecvError::Empty) => None,
                 Err(mpsc::TryRecvError::Disconnected) => Some(Err(StoreError::Closed)),
             };
         }
-        came.is_some()
+        received.is_some()
     }
 }

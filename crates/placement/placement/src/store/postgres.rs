@@ -49,7 +49,7 @@ impl SqlStore {
             return Err(StoreError::Format(wrong.into()));
         }
         schema::prepare_postgres(&writer)?;
-        Self::over(Box::new(writer), Box::new(Postgres::new(config)?), None)
+        Self::from_connections(Box::new(writer), Box::new(Postgres::new(config)?), None)
     }
 }
 
@@ -61,7 +61,7 @@ struct Postgres {
     /// Savepoint statements to be sent together with the next statement. Their answers carry no information.
     deferred: RefCell<String>,
     /// When the server was last unreachable, and the error.
-    refused: RefCell<Option<(Instant, Failure)>>,
+    last_failure: RefCell<Option<(Instant, Failure)>>,
 }
 
 fn with_causes(error: &dyn Error) -> String {
@@ -121,11 +121,11 @@ impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
         let session = RefCell::new(Some(Session::open(&config)?));
         let (in_transaction, deferred) = Default::default();
-        Ok(Self { config, session, in_transaction, deferred, refused: RefCell::new(None) })
+        Ok(Self { config, session, in_transaction, deferred, last_failure: RefCell::new(None) })
     }
 
     /// Runs `work` in the session. Opens a new session first if the old one is lost and no transaction was open in it.
-    fn with<T>(
+    fn with_session<T>(
         &self,
         work: impl Fn(&mut Session) -> std::result::Result<T, tokio_postgres::Error>,
     ) -> std::result::Result<T, Failure> {
@@ -155,22 +155,22 @@ impl Postgres {
     /// Opens a new session. Shortly after a failed attempt returns the same error, so that waiting callers do not each
     /// retry.
     fn reconnect(&self) -> std::result::Result<Session, Failure> {
-        let mut refused = self.refused.borrow_mut();
-        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_DELAY) {
+        let mut last_failure = self.last_failure.borrow_mut();
+        if let Some((_, failure)) = last_failure.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_DELAY) {
             return Err(failure.clone());
         }
         let made = Session::open(&self.config);
-        *refused = made.as_ref().err().map(|failure| (Instant::now(), failure.clone()));
+        *last_failure = made.as_ref().err().map(|failure| (Instant::now(), failure.clone()));
         made
     }
 
-    fn begin_with(&self, how: &str) -> std::result::Result<(), Failure> {
+    fn begin_by(&self, how: &str) -> std::result::Result<(), Failure> {
         if self.in_transaction.replace(false) {
             // Left open by a change that panicked.
-            let _ = self.with(|s| s.execute("ROLLBACK"));
+            let _ = self.with_session(|s| s.execute("ROLLBACK"));
         }
         self.deferred.take();
-        let begun = self.with(|s| {
+        let begun = self.with_session(|s| {
             let begun = s.execute(how);
             if begun.is_err() && !s.is_closed() {
                 // The lock wait timed out: the transaction is open but failed.
@@ -193,8 +193,8 @@ impl Database for Postgres {
             *self.deferred.borrow_mut() += &format!("{sql};");
             return Ok(0);
         }
-        let words = self.deferred.take() + sql;
-        let done = self.with(|s| s.execute(&words));
+        let statements = self.deferred.take() + sql;
+        let done = self.with_session(|s| s.execute(&statements));
         if matches!(sql, "COMMIT" | "ROLLBACK") {
             self.in_transaction.set(false);
         }
@@ -206,18 +206,18 @@ impl Database for Postgres {
     }
 
     fn run_all(&self, queries: &[Query<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
-        let words = self.deferred.take();
-        self.with(|s| s.run_all(&words, queries))
+        let statements = self.deferred.take();
+        self.with_session(|s| s.run_all(&statements, queries))
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
         // In this isolation level, each statement after the lock sees everything committed before it.
-        self.begin_with(&format!(
+        self.begin_by(&format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITE_LOCK_ID})"
         ))
     }
 
-    fn begin_view(&self) -> std::result::Result<(), Failure> {
-        self.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    fn begin_snapshot(&self) -> std::result::Result<(), Failure> {
+        self.begin_by("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     }
 }

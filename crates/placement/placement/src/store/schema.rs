@@ -10,7 +10,7 @@ use rusqlite::Connection;
 const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One migration per schema version; the last one is the current version. Table constraints reject double reservations.
-/// Written in SQLite's dialect; [`postgres_words`] translates to PostgreSQL's.
+/// Written in SQLite's dialect; [`postgres_dialect`] translates to PostgreSQL's.
 const MIGRATIONS: [&str; 4] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
@@ -180,7 +180,7 @@ pub(super) fn check_sqlite(connection: &Connection) -> Result<(), StoreError> {
 }
 
 /// Translates a migration to PostgreSQL's dialect: 64-bit integers and autoincrement columns are spelled differently.
-fn postgres_words(migration: &str) -> String {
+fn postgres_dialect(migration: &str) -> String {
     // PostgreSQL support was added after version 1, so that migration step does not apply.
     let tables = migration.split("-- Those of a file of version 1").next().unwrap_or_default();
     tables
@@ -208,7 +208,7 @@ pub(super) fn prepare_postgres(db: &dyn Database) -> Result<(), StoreError> {
         return Err(too_new(version, known));
     }
     for migration in &MIGRATIONS[version.clamp(0, known) as usize..] {
-        db.run(&postgres_words(migration), &[])?;
+        db.run(&postgres_dialect(migration), &[])?;
     }
     if version < known {
         db.run("INSERT INTO longma_placement_version (version) VALUES (?1)", values![known])?;

@@ -191,10 +191,10 @@ pub(super) trait Database {
     fn begin(&self) -> Result<(), Failure>;
 
     /// Begins a read transaction with a consistent snapshot of all tables.
-    fn begin_view(&self) -> Result<(), Failure>;
+    fn begin_snapshot(&self) -> Result<(), Failure>;
 
     /// Performs occasional maintenance. Called when no transaction is open and all answers are sent.
-    fn settle(&self) {}
+    fn maintain(&self) {}
 
     /// First row of a query, if there is one.
     fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {

@@ -36,7 +36,7 @@ impl std::fmt::Debug for SqlStore {
 
 impl SqlStore {
     /// Creates a store from a write and a read connection. The tables must exist.
-    pub(super) fn over(
+    pub(super) fn from_connections(
         writing: WriteConnection,
         reading: WriteConnection,
         checkpointer: Option<Checkpointer>,
@@ -72,7 +72,7 @@ fn status_name(status: HostStatus) -> &'static str {
     }
 }
 
-fn status_named(name: &str) -> HostStatus {
+fn parse_status(name: &str) -> HostStatus {
     match name {
         "up" => HostStatus::Up,
         "draining" => HostStatus::Draining,
@@ -84,7 +84,7 @@ fn status_named(name: &str) -> HostStatus {
 fn read_host(row: &Row) -> Result<StoredHost> {
     let (body, status): (String, String) = (row.get(0)?, row.get(1)?);
     let host = serde_json::from_str(&body)?;
-    Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)?, agent: row.get(3)? })
+    Ok(StoredHost { host, status: parse_status(&status), seen_at: row.get(2)?, agent: row.get(3)? })
 }
 
 /// Number of hosts whose virtual machines are read by one statement.
@@ -159,7 +159,7 @@ impl Store for SqlStore {
         db.rows(sql, values![name, limit(count)])?.iter().map(read_host).collect()
     }
 
-    fn seen(&self) -> Result<Vec<(String, i64)>> {
+    fn last_reports(&self) -> Result<Vec<(String, i64)>> {
         let rows = self.read().rows("SELECT name, seen_at FROM hosts ORDER BY name", &[])?;
         rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
@@ -200,7 +200,7 @@ impl Store for SqlStore {
         })
     }
 
-    fn ratios(&self) -> Result<Vec<u32>> {
+    fn overcommit_ratios(&self) -> Result<Vec<u32>> {
         let rows = self.read().rows("SELECT DISTINCT percent FROM nodes ORDER BY percent", &[])?;
         rows.iter().map(|row| row.get(0)).collect()
     }
@@ -209,8 +209,8 @@ impl Store for SqlStore {
         self.writer.submit(move |db| tables::reserve(db, &reservation))
     }
 
-    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>> {
-        tables::answered(&**self.read(), request, key)
+    fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>> {
+        tables::earlier_answer(&**self.read(), request, key)
     }
 
     fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>> {
@@ -280,7 +280,7 @@ impl Store for SqlStore {
         db.rows(sql, values![after, limit(count)])?.iter().map(event).collect()
     }
 
-    fn record(&self, event: &Event) -> Result<()> {
+    fn record_event(&self, event: &Event) -> Result<()> {
         let event = event.clone();
         self.change(move |db| tables::record(db, event.vm, event.host.as_deref(), &event.kind, &event.text))
     }
@@ -314,7 +314,7 @@ impl Store for SqlStore {
         })
     }
 
-    fn alarms(&self, standing_only: bool, count: usize) -> Result<Vec<Alarm>> {
+    fn alarms(&self, active_only: bool, count: usize) -> Result<Vec<Alarm>> {
         let db = self.read();
         let sql = "SELECT host, node, kind, value, raised_at, cleared_at FROM alarms
             WHERE cleared_at IS NULL OR NOT ?1 ORDER BY number DESC LIMIT ?2";
@@ -328,7 +328,7 @@ impl Store for SqlStore {
                 cleared_at: r.get(5)?,
             })
         };
-        db.rows(sql, values![standing_only, limit(count)])?.iter().map(alarm).collect()
+        db.rows(sql, values![active_only, limit(count)])?.iter().map(alarm).collect()
     }
 
     fn put_token(&self, token: &Token) -> Result<()> {
@@ -364,7 +364,7 @@ impl Store for SqlStore {
         }
     }
 
-    fn is_in_place(&self) -> Result<()> {
+    fn check_files_in_place(&self) -> Result<()> {
         self.file_identity.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
     }
 
@@ -378,7 +378,7 @@ impl Store for SqlStore {
         let alarms = by("SELECT 'standing', count(*) FROM alarms WHERE cleared_at IS NULL")?;
         Ok(Counts {
             vms: vms.iter().filter_map(|(state, n)| Some((VmState::named(state)?, *n as u64))).collect(),
-            hosts: hosts.iter().map(|(status, n)| (status_named(status), *n as u64)).collect(),
+            hosts: hosts.iter().map(|(status, n)| (parse_status(status), *n as u64)).collect(),
             alarms: alarms.first().map_or(0, |alarms| alarms.1 as u64),
         })
     }
@@ -387,7 +387,7 @@ impl Store for SqlStore {
         let db = self.read();
         let db: &dyn Database = &**db;
         // A consistent snapshot of all tables.
-        db.begin_view()?;
+        db.begin_snapshot()?;
         let view = OpenTransaction::begun(db);
         let mut wrong = Vec::new();
         let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();

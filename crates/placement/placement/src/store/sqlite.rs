@@ -36,7 +36,7 @@ impl SqlStore {
         let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
         let file_identity = Arc::new(FileIdentity::of(path));
         let write_database = WriteDatabase { connection, almost_done, file_identity: file_identity.clone() };
-        let store = Self::over(Box::new(write_database), Box::new(reader), Some(checkpointer))?;
+        let store = Self::from_connections(Box::new(write_database), Box::new(reader), Some(checkpointer))?;
         Ok(store.at(file_identity))
     }
 }
@@ -102,7 +102,11 @@ fn value(read: ValueRef<'_>) -> std::result::Result<Value, Failure> {
 }
 
 /// Prepares the statement and binds its values.
-fn bound<'c>(db: &'c Connection, sql: &str, values: &[Value]) -> rusqlite::Result<CachedStatement<'c>> {
+fn prepare_bound<'c>(
+    db: &'c Connection,
+    sql: &str,
+    values: &[Value],
+) -> rusqlite::Result<CachedStatement<'c>> {
     let mut statement = db.prepare_cached(sql)?;
     for (at, value) in values.iter().enumerate() {
         statement.raw_bind_parameter(at + 1, value)?;
@@ -112,11 +116,11 @@ fn bound<'c>(db: &'c Connection, sql: &str, values: &[Value]) -> rusqlite::Resul
 
 impl Database for Connection {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
-        Ok(bound(self, sql, values)?.raw_execute()?)
+        Ok(prepare_bound(self, sql, values)?.raw_execute()?)
     }
 
     fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
-        let mut statement = bound(self, sql, values)?;
+        let mut statement = prepare_bound(self, sql, values)?;
         let columns = statement.column_count();
         let (mut rows, mut all) = (statement.raw_query(), Vec::new());
         while let Some(row) = rows.next()? {
@@ -135,7 +139,7 @@ impl Database for Connection {
         self.run("BEGIN IMMEDIATE", &[]).map(drop)
     }
 
-    fn begin_view(&self) -> std::result::Result<(), Failure> {
+    fn begin_snapshot(&self) -> std::result::Result<(), Failure> {
         if !self.is_autocommit() {
             self.run("ROLLBACK", &[])?;
         }
@@ -167,11 +171,11 @@ impl Database for WriteDatabase {
         self.connection.begin()
     }
 
-    fn begin_view(&self) -> std::result::Result<(), Failure> {
-        self.connection.begin_view()
+    fn begin_snapshot(&self) -> std::result::Result<(), Failure> {
+        self.connection.begin_snapshot()
     }
 
-    fn settle(&self) {
+    fn maintain(&self) {
         if self.almost_done.swap(false, Ordering::Relaxed) {
             checkpoint(&self.connection);
         }
@@ -239,7 +243,7 @@ mod tests {
         let writer = connect(path).unwrap();
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         writer.pragma_update(None, "max_page_count", now + pages).unwrap();
-        SqlStore::over(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+        SqlStore::from_connections(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
     }
 
     #[test]
@@ -264,13 +268,13 @@ mod tests {
             let refused = store.set_quota("b", &quota).unwrap_err();
             let StoreError::Unreachable(message) = &refused else { panic!("{refused:?}") };
             assert!(message.contains(name) && message.contains("moved, deleted or replaced"), "{message}");
-            assert_eq!(store.is_in_place(), Err(refused));
+            assert_eq!(store.check_files_in_place(), Err(refused));
             assert_eq!(store.tenants().unwrap().len(), 1, "reads still work");
             std::fs::write(&original, "another one").unwrap();
             assert!(store.set_quota("b", &quota).is_err(), "another file of the name");
             std::fs::rename(&away, &original).unwrap();
             store.set_quota("b", &quota).unwrap();
-            assert_eq!(store.is_in_place(), Ok(()));
+            assert_eq!(store.check_files_in_place(), Ok(()));
         }
     }
 
@@ -288,7 +292,7 @@ mod tests {
                             let (kind, text) = ("test".to_string(), text.clone());
                             let event =
                                 crate::store::Event { number: 0, at: 0, vm: None, host: None, kind, text };
-                            store.record(&event).unwrap();
+                            store.record_event(&event).unwrap();
                         }
                     })
                 })
@@ -312,7 +316,8 @@ mod tests {
         drop(SqlStore::open_file(&path).unwrap());
         let writer = connect(&path).unwrap();
         writer.busy_timeout(Duration::from_millis(10)).unwrap();
-        let store = SqlStore::over(Box::new(writer), Box::new(connect(&path).unwrap()), None).unwrap();
+        let store =
+            SqlStore::from_connections(Box::new(writer), Box::new(connect(&path).unwrap()), None).unwrap();
         let other = connect(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let longest = std::thread::scope(|scope| {

@@ -34,15 +34,15 @@ fn host_query(name: &str) -> Query<'static> {
 
 pub(super) fn host_id(db: &dyn Database, name: &str) -> Result<(i64, String)> {
     let query = host_query(name);
-    host_of(name, db.row(&query.sql, &query.values)?.as_ref())
+    parse_host_id(name, db.row(&query.sql, &query.values)?.as_ref())
 }
 
-fn host_of(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
+fn parse_host_id(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
     let found = found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?;
     Ok((found.get(0)?, found.get(1)?))
 }
 
-fn event_of(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Query<'static> {
+fn event_query(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Query<'static> {
     let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     Query::new(sql, values![now(), vm, host, origin, kind, text])
 }
@@ -55,7 +55,7 @@ pub(super) fn event(
     kind: &str,
     text: &str,
 ) -> Result<()> {
-    let query = event_of(vm, host, origin, kind, text);
+    let query = event_query(vm, host, origin, kind, text);
     db.run(&query.sql, &query.values)?;
     Ok(())
 }
@@ -92,15 +92,15 @@ pub(super) fn claim_host(
 fn insert_query(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Query<'static>> {
     let width = rows.first()?.len();
     let row = |at: usize| {
-        let places: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
-        format!("({})", places.join(", "))
+        let parameters: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
+        format!("({})", parameters.join(", "))
     };
-    let places: Vec<String> = (0..rows.len()).map(row).collect();
-    let sql = format!("INSERT INTO {into} VALUES {} {on_conflict}", places.join(", "));
+    let parameters: Vec<String> = (0..rows.len()).map(row).collect();
+    let sql = format!("INSERT INTO {into} VALUES {} {on_conflict}", parameters.join(", "));
     Some(Query::new(sql, &rows.concat()))
 }
 
-fn add(
+fn insert_rows(
     db: &dyn Database,
     into: &str,
     rows: &[Vec<Value>],
@@ -128,14 +128,14 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     let nodes: Vec<_> = nodes.collect();
     let changed = "ON CONFLICT (host, node) DO UPDATE
         SET cpus = excluded.cpus, percent = excluded.percent, version = nodes.version + 1";
-    add(db, "nodes (host, node, cpus, percent)", &nodes, changed).map_err(refused)?;
+    insert_rows(db, "nodes (host, node, cpus, percent)", &nodes, changed).map_err(refused)?;
     let pools = host.nodes.iter().flat_map(|node| {
         node.memory.iter().map(|pool| values![id, node.id, pool.page_kib, pool.mib as i64].to_vec())
     });
     let pools: Vec<_> = pools.collect();
     let changed = "ON CONFLICT (host, node, page_kib) DO UPDATE
         SET total_mib = excluded.total_mib, version = pools.version + 1";
-    add(db, "pools (host, node, page_kib, total_mib)", &pools, changed).map_err(refused)?;
+    insert_rows(db, "pools (host, node, page_kib, total_mib)", &pools, changed).map_err(refused)?;
     for device in &host.devices {
         let sql = "INSERT INTO devices (host, name, slots) VALUES (?1, ?2, ?3)
             ON CONFLICT (host, name) DO UPDATE SET slots = excluded.slots";
@@ -194,19 +194,19 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
 /// A statement that must change at least one row, and the error text if it does not.
 pub(super) struct RequiredChange {
     query: Query<'static>,
-    else_wrong: String,
+    error_if_unchanged: String,
 }
 
 impl RequiredChange {
-    fn new(sql: &'static str, values: &[Value], else_wrong: String) -> Self {
-        Self { query: Query::new(sql, values), else_wrong }
+    fn new(sql: &'static str, values: &[Value], error_if_unchanged: String) -> Self {
+        Self { query: Query::new(sql, values), error_if_unchanged }
     }
 }
 
 /// Runs all statements. A failure is a conflict on `host`.
 pub(super) fn require_all(db: &dyn Database, host: &str, all: Vec<RequiredChange>) -> Result<()> {
     let (queries, wrong): (Vec<_>, Vec<_>) =
-        all.into_iter().map(|must| (must.query, must.else_wrong)).unzip();
+        all.into_iter().map(|must| (must.query, must.error_if_unchanged)).unzip();
     let answers = db.run_all(&queries).map_err(|failure| conflict(host, failure))?;
     match answers.iter().zip(wrong).find(|(answer, _)| answer.changed == 0) {
         Some((_, what)) => Err(StoreError::Conflict { host: host.into(), what }),
@@ -215,7 +215,7 @@ pub(super) fn require_all(db: &dyn Database, host: &str, all: Vec<RequiredChange
 }
 
 /// Adds (`sign` 1) or subtracts (`sign` -1) a placement's resources from its host's totals.
-fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<RequiredChange> {
+fn total_changes(host: i64, placement: &Placement, sign: i64) -> Vec<RequiredChange> {
     let (tally, mut all) = (placement.tally(), Vec::new());
     let mut cpus =
         tally.shared.iter().map(|(node, vcpus)| (*node, (0i64, i64::from(*vcpus)))).collect::<Vec<_>>();
@@ -249,25 +249,26 @@ fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<RequiredChange> 
 }
 
 /// Reserves a placement: its dedicated CPUs, and its share of the host's totals.
-pub(super) fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<RequiredChange> {
-    let own = placement.tally().exclusive;
-    let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
-    let own = insert_query("exclusive_cpus (host, cpu, vm)", &own, "");
-    let own = own.map(|query| RequiredChange { query, else_wrong: "its CPUs were not reserved".into() });
-    own.into_iter().chain(counting(host, placement, 1)).collect()
+pub(super) fn reserve_changes(host: i64, vm: VmId, placement: &Placement) -> Vec<RequiredChange> {
+    let dedicated = placement.tally().exclusive;
+    let dedicated: Vec<_> = dedicated.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
+    let dedicated = insert_query("exclusive_cpus (host, cpu, vm)", &dedicated, "");
+    let dedicated = dedicated
+        .map(|query| RequiredChange { query, error_if_unchanged: "its CPUs were not reserved".into() });
+    dedicated.into_iter().chain(total_changes(host, placement, 1)).collect()
 }
 
-fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
-    require_all(db, &placement.host, taking(host, vm, placement))
+fn reserve_placement(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+    require_all(db, &placement.host, reserve_changes(host, vm, placement))
 }
 
-pub(super) fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+pub(super) fn release_placement(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
-    let own = placement.tally().exclusive.into_iter();
-    let own = own.map(|(_, cpu)| {
+    let dedicated = placement.tally().exclusive.into_iter();
+    let dedicated = dedicated.map(|(_, cpu)| {
         RequiredChange::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not dedicated to it"))
     });
-    require_all(db, &placement.host, own.chain(counting(host, placement, -1)).collect())
+    require_all(db, &placement.host, dedicated.chain(total_changes(host, placement, -1)).collect())
 }
 
 fn key_query(request: &Request, key: &str) -> Query<'static> {
@@ -284,7 +285,7 @@ fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) ->
 }
 
 /// Returns the earlier answer to a request with this key.
-pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
+pub(super) fn earlier_answer(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
     let query = key_query(request, key);
     answered_by_key(db, request, db.row(&query.sql, &query.values)?.as_ref())
 }
@@ -305,14 +306,14 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
         let what = "it was removed".into();
         return Err(StoreError::Conflict { host: placement.host.clone(), what });
     };
-    let (host, status) = host_of(&placement.host, Some(found))?;
+    let (host, status) = parse_host_id(&placement.host, Some(found))?;
     if status != "up" {
         return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
     }
     members::check(db, host, None, request, placement)?;
     let created_at = now();
-    let id = number(db, host, request, placement, created_at)?;
-    require_all(db, &placement.host, reserving(host, id, reservation)?)?;
+    let id = insert_vm(db, host, request, placement, created_at)?;
+    require_all(db, &placement.host, reservation_changes(host, id, reservation)?)?;
     let vm = Vm {
         id,
         request: request.clone(),
@@ -328,7 +329,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
 }
 
 /// Inserts the row of a new virtual machine within its tenant's quota. The row's key is the virtual machine's ID.
-fn number(
+fn insert_vm(
     db: &dyn Database,
     host: i64,
     request: &Request,
@@ -339,20 +340,21 @@ fn number(
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
     let named = Query::new(sql, values![&request.tenant, &request.name, &body, host, placed, created_at]);
-    let made = db.run_all(&[named, super::accounts::charging(request)]).map_err(|failure| {
-        match failure.is_constraint() {
-            true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
-            false => failure.into(),
-        }
-    })?;
-    super::accounts::within_quota(request, &made[1])?;
+    let made =
+        db.run_all(&[named, super::accounts::charge_query(request)]).map_err(|failure| {
+            match failure.is_constraint() {
+                true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
+                false => failure.into(),
+            }
+        })?;
+    super::accounts::check_quota(request, &made[1])?;
     made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no id".into()))?.get(0)
 }
 
 /// The statements of a reservation other than inserting its row.
-fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<RequiredChange>> {
+fn reservation_changes(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<RequiredChange>> {
     let (request, placement) = (&reservation.request, &reservation.placement);
-    let mut all = taking(host, id, placement);
+    let mut all = reserve_changes(host, id, placement);
     for group in &placement.groups {
         let sql = "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)";
         all.push(RequiredChange::new(
@@ -366,8 +368,8 @@ fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<Requi
         let values = values![&request.tenant, key, serde_json::to_string(request)?, id, now()];
         all.push(RequiredChange::new(sql, values, "its idempotency key was not stored".into()));
     }
-    let event = event_of(Some(id), Some(host), reservation.origin, "reserved", "");
-    all.push(RequiredChange { query: event, else_wrong: "nothing was recorded".into() });
+    let event = event_query(Some(id), Some(host), reservation.origin, "reserved", "");
+    all.push(RequiredChange { query: event, error_if_unchanged: "nothing was recorded".into() });
     Ok(all)
 }
 
@@ -429,12 +431,12 @@ pub(super) fn transition(
     }
     let host = old.placement.as_ref().map(|p| host_id(db, &p.host)).transpose()?.map(|h| h.0);
     if to == VmState::Deleted {
-        super::accounts::discharge(db, &old.request)?;
+        super::accounts::release_usage(db, &old.request)?;
     }
     if to == VmState::Deleted
         && let (Some(placement), Some(host)) = (&old.placement, host)
     {
-        give(db, host, id, placement)?;
+        release_placement(db, host, id, placement)?;
         db.run("DELETE FROM members WHERE vm = ?1", values![id])?;
         db.run("UPDATE vms SET placement = NULL, host = NULL WHERE id = ?1", values![id])?;
     }
@@ -453,7 +455,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
     }
     let (host, _) = host_id(db, &target.host)?;
     members::check(db, host, Some(id), &old.request, target)?;
-    take(db, host, id, target)?;
+    reserve_placement(db, host, id, target)?;
     let sql =
         "UPDATE vms SET state = 'moving', target = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1";
     db.run(sql, values![id, serde_json::to_string(target)?, now()])?;
@@ -470,11 +472,11 @@ pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: 
     };
     let (host, _) = host_id(db, &place.host)?;
     members::check(db, host, Some(id), request, placement)?;
-    super::accounts::discharge(db, &old.request)?;
-    let charged = db.run_all(&[super::accounts::charging(request)])?;
-    super::accounts::within_quota(request, &charged[0])?;
-    give(db, host, id, place)?;
-    take(db, host, id, placement)?;
+    super::accounts::release_usage(db, &old.request)?;
+    let charged = db.run_all(&[super::accounts::charge_query(request)])?;
+    super::accounts::check_quota(request, &charged[0])?;
+    release_placement(db, host, id, place)?;
+    reserve_placement(db, host, id, placement)?;
     let sql =
         "UPDATE vms SET request = ?2, placement = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
     let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
@@ -491,7 +493,7 @@ pub(super) fn end_move(db: &dyn Database, id: VmId, arrived: bool) -> Result<Vm>
     };
     let (host, _) = host_id(db, &place.host)?;
     let (stays, leaves) = if arrived { (target, place) } else { (place, target) };
-    give(db, host, id, leaves)?;
+    release_placement(db, host, id, leaves)?;
     let sql = "UPDATE vms SET state = 'running', placement = ?2, target = NULL, version = version + 1, updated_at = ?3
         WHERE id = ?1";
     db.run(sql, values![id, serde_json::to_string(stays)?, now()])?;

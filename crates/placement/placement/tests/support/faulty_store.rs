@@ -88,14 +88,14 @@ impl Store for FaultyStore {
     fn counts(&self) -> Result<Counts, StoreError> {
         self.read(|s| s.counts())
     }
-    fn ratios(&self) -> Result<Vec<u32>, StoreError> {
-        self.read(|s| s.ratios())
+    fn overcommit_ratios(&self) -> Result<Vec<u32>, StoreError> {
+        self.read(|s| s.overcommit_ratios())
     }
     fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError> {
         self.read(|s| s.hosts_after(name, limit))
     }
-    fn seen(&self) -> Result<Vec<(String, i64)>, StoreError> {
-        self.read(|s| s.seen())
+    fn last_reports(&self) -> Result<Vec<(String, i64)>, StoreError> {
+        self.read(|s| s.last_reports())
     }
     fn claim_host(&self, host: &str, machine: &str, other: Option<&str>) -> Result<String, StoreError> {
         self.change(|s| s.claim_host(host, machine, other))
@@ -109,8 +109,8 @@ impl Store for FaultyStore {
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
         Pending::ready(self.change(|s| s.reserve(reservation).wait()))
     }
-    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError> {
-        self.read(|s| s.answered(request, key))
+    fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError> {
+        self.read(|s| s.earlier_answer(request, key))
     }
     fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>, StoreError> {
         self.read(|s| s.find_vm(tenant, name))
@@ -139,8 +139,8 @@ impl Store for FaultyStore {
     fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>, StoreError> {
         self.read(|s| s.events(after, limit))
     }
-    fn record(&self, event: &Event) -> Result<(), StoreError> {
-        self.change(|s| s.record(event))
+    fn record_event(&self, event: &Event) -> Result<(), StoreError> {
+        self.change(|s| s.record_event(event))
     }
     fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
         self.read(|s| s.changes_since(after, origin))
@@ -151,8 +151,8 @@ impl Store for FaultyStore {
     fn clear_alarm(&self, host: &str, node: Option<u32>, kind: &str) -> Result<bool, StoreError> {
         self.change(|s| s.clear_alarm(host, node, kind))
     }
-    fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError> {
-        self.read(|s| s.alarms(standing_only, limit))
+    fn alarms(&self, active_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError> {
+        self.read(|s| s.alarms(active_only, limit))
     }
     fn put_token(&self, token: &Token) -> Result<(), StoreError> {
         self.change(|s| s.put_token(token))

@@ -17,6 +17,6 @@ impl HostFilter for CommonCpus {
         if needed == 0 {
             return None;
         }
-        Shortage::unless(u64::from(needed) + 1, host.common_cpus().into())
+        Shortage::unless(u64::from(needed) + 1, host.undedicated_cpus().into())
     }
 }

@@ -6,7 +6,7 @@ use super::{Candidate, NodeFilter, Shortage};
 pub(crate) struct SharedCpus;
 
 /// Virtual CPUs that the overcommit ratio still admits.
-fn room(c: &Candidate<'_>) -> u32 {
+fn free_vcpus(c: &Candidate<'_>) -> u32 {
     c.state.capacity(0, c.overcommit_percent).saturating_sub(c.state.shared)
 }
 
@@ -15,7 +15,7 @@ impl NodeFilter for SharedCpus {
         "shared-cpus"
     }
     fn what(&self, c: &Candidate<'_>) -> &'static str {
-        match room(c) <= u32::from(c.state.free_cpus) {
+        match free_vcpus(c) <= u32::from(c.state.free_cpus) {
             true => "virtual CPUs within the overcommit ratio",
             false => "CPUs that are not dedicated, one for each of its virtual CPUs",
         }
@@ -25,9 +25,9 @@ impl NodeFilter for SharedCpus {
         if needed == 0 {
             return None;
         }
-        Shortage::unless(needed.into(), room(c).min(c.state.free_cpus.into()).into())
+        Shortage::unless(needed.into(), free_vcpus(c).min(c.state.free_cpus.into()).into())
     }
     fn copies(&self, c: &Candidate<'_>) -> u64 {
-        room(c).checked_div(c.demand.shared(c.cell)).map_or(u64::MAX, u64::from)
+        free_vcpus(c).checked_div(c.demand.shared(c.cell)).map_or(u64::MAX, u64::from)
     }
 }

@@ -7,25 +7,25 @@ use longma_random::SplitMix64;
 /// CPUs of each node of the hosts below.
 const NODE_CPUS: u32 = 16;
 
-/// A scheduler with one host on which other virtual machines leave `rooms[n]` CPUs free on node `n`.
-fn with_rooms(rooms: &[u32], strategy: Strategy) -> Scheduler {
+/// A scheduler with one host on which other virtual machines leave `slots[n]` CPUs free on node `n`.
+fn with_free_cpus(slots: &[u32], strategy: Strategy) -> Scheduler {
     let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 1);
-    scheduler.put_host(&small("h", rooms.len() as u32, NODE_CPUS / 2)).unwrap();
-    for (node, room) in rooms.iter().enumerate() {
+    scheduler.put_host(&small("h", slots.len() as u32, NODE_CPUS / 2)).unwrap();
+    for (node, free) in slots.iter().enumerate() {
         // CPU 0 is reserved.
-        let taken = NODE_CPUS - u32::from(node == 0) - room;
+        let taken = NODE_CPUS - u32::from(node == 0) - free;
         if taken > 0 {
             let other = exclusive("other", taken, 64);
             let placement = scheduler.decide_on(&other, "h", &[node as u32], None).unwrap();
-            scheduler.take(&placement).unwrap();
+            scheduler.reserve(&placement).unwrap();
         }
     }
     scheduler
 }
 
 /// Number of virtual machines with one CPU on each of `cells` nodes that the scheduler places until it refuses one.
-fn placed(rooms: &[u32], cells: u32, strategy: Strategy) -> u32 {
-    let mut scheduler = with_rooms(rooms, strategy);
+fn placed(slots: &[u32], cells: u32, strategy: Strategy) -> u32 {
+    let mut scheduler = with_free_cpus(slots, strategy);
     let request = Request { virtual_nodes: Some(cells), ..exclusive("vm", cells, 64) };
     (0..).find(|_| scheduler.place(&request).is_err()).unwrap()
 }
@@ -41,12 +41,12 @@ fn hosts_fill_to_their_capacity_and_never_less_than_by_first_fit() {
     let mut random = SplitMix64::new(4242);
     for (nodes, cells) in [(4, 2), (8, 2), (8, 4)] {
         for _ in 0..30 {
-            let rooms: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
+            let slots: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
             let (ours, first_fit) =
-                (placed(&rooms, cells, Strategy::Numa), placed(&rooms, cells, Strategy::FirstFit));
-            let possible = capacity::copies(&rooms, cells as usize);
-            assert_eq!(ours, possible, "{rooms:?}, {cells} virtual nodes");
-            assert!(ours >= first_fit, "{rooms:?}: first fit places {first_fit}");
+                (placed(&slots, cells, Strategy::Numa), placed(&slots, cells, Strategy::FirstFit));
+            let possible = capacity::copies(&slots, cells as usize);
+            assert_eq!(ours, possible, "{slots:?}, {cells} virtual nodes");
+            assert!(ours >= first_fit, "{slots:?}: first fit places {first_fit}");
         }
     }
 }
@@ -68,7 +68,7 @@ fn the_scarcest_resource_of_each_node_counts() {
         for node in 1..4 {
             let other = Request::new("other", 1, 16384 - 4000);
             let placement = scheduler.decide_on(&other, "h", &[node], None).unwrap();
-            scheduler.take(&placement).unwrap();
+            scheduler.reserve(&placement).unwrap();
         }
         let count = (0..).find(|_| scheduler.place(&request).is_err()).unwrap();
         assert_eq!(count, possible, "{request:?}");
@@ -86,7 +86,7 @@ fn the_larger_virtual_nodes_find_the_larger_nodes_of_a_wide_host() {
         let free = if [3, 17, 29].contains(&node) { 5 } else { 2 };
         let other = exclusive("other", 8 - u32::from(node == 0) - free, 64);
         let placement = scheduler.decide_on(&other, "h", &[node], None).unwrap();
-        scheduler.take(&placement).unwrap();
+        scheduler.reserve(&placement).unwrap();
     }
     // Virtual nodes of three, three, three and two CPUs.
     let request = Request { virtual_nodes: Some(4), ..exclusive("vm", 11, 64) };

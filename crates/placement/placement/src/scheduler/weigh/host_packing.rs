@@ -13,7 +13,7 @@ impl HostWeigher for HostPacking {
         "host-packing"
     }
     fn weigh(&self, host: &HostState, _: &Demand) -> f32 {
-        MIB / (MIB + host.room.host_mib as f32)
+        MIB / (MIB + host.free.host_mib as f32)
     }
     fn weight(&self, weights: &Weights) -> f32 {
         weights.host_packing

@@ -1,6 +1,5 @@
-//! Best fit by node: the less would be left of the resource that runs out first, the higher the score. It scores absolute
-//! amounts instead of fractions, so that small nodes fill up before large ones, which are the only ones that hold large
-//! requests.
+//! Best fit by node: the less would remain of the scarcer resource, CPUs or memory, the higher the score. Absolute amounts
+//! are scored, not fractions, so that small nodes fill up before large ones, which alone fit large requests.
 
 use super::{Candidate, NodeWeigher, Remainder, Weights};
 

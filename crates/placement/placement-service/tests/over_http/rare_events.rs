@@ -3,7 +3,7 @@
 
 use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, Pins};
+use longma_placement::hypervisor::{Domain, DomainEntry, DomainState, HypervisorError, Pins};
 use longma_placement::placement::Share;
 use longma_placement::store::{Alarm, Vm, VmState};
 use longma_placement::{CpuSet, Hypervisor};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn put(root: &Path, path: &str, text: &str) {
+fn write_atomically(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     // Replace the file atomically, so that concurrent readers see either version.
@@ -24,82 +24,82 @@ fn put(root: &Path, path: &str, text: &str) {
 }
 
 fn set_online(root: &Path, cpus: &CpuSet) {
-    put(root, "sys/devices/system/cpu/online", &cpus.to_string());
+    write_atomically(root, "sys/devices/system/cpu/online", &cpus.to_string());
 }
 
 /// The files of a Linux machine with two nodes of four CPUs each.
-fn tree(root: &Path) {
+fn write_sysfs(root: &Path) {
     for (node, cpus) in [(0, "0-3"), (1, "4-7")] {
         let folder = format!("sys/devices/system/node/node{node}");
-        put(root, &format!("{folder}/cpulist"), cpus);
-        put(root, &format!("{folder}/distance"), if node == 0 { "10 20" } else { "20 10" });
+        write_atomically(root, &format!("{folder}/cpulist"), cpus);
+        write_atomically(root, &format!("{folder}/distance"), if node == 0 { "10 20" } else { "20 10" });
         let memory = format!("Node {node} MemTotal: 16777216 kB\nNode {node} MemFree: 16777216 kB\n");
-        put(root, &format!("{folder}/meminfo"), &memory);
+        write_atomically(root, &format!("{folder}/meminfo"), &memory);
     }
-    put(root, "proc/stat", "cpu 1 2 3 4\n");
+    write_atomically(root, "proc/stat", "cpu 1 2 3 4\n");
     set_online(root, &(0..8).collect());
 }
 
-fn standing(service: &Service, kind: &str) -> Option<Alarm> {
+fn active_alarm(service: &Service, kind: &str) -> Option<Alarm> {
     service.admin.get::<Alarms>("/v1/alarms").unwrap().items.into_iter().find(|alarm| alarm.kind == kind)
 }
 
-fn own_cpus(service: &Service, name: &str) -> Vec<u32> {
+fn dedicated_cpus(service: &Service, name: &str) -> Vec<u32> {
     let vm: Vm = service.admin.get(&format!("/v1/vms/{name}")).unwrap();
     vm.placement.unwrap().cells.iter().flat_map(|c| c.cpus.clone()).collect()
 }
 
-fn on_a_tree() -> (tempfile::TempDir, Service) {
+fn service_on_simulated_sysfs() -> (tempfile::TempDir, Service) {
     let folder = tempfile::tempdir().unwrap();
-    tree(folder.path());
+    write_sysfs(folder.path());
     let root = folder.path().to_path_buf();
     let (reserved, reserved_memory) = Default::default();
     let description = Some(Description::Read { root, name: "h1".into(), reserved, reserved_memory });
-    (folder, service_with(Wishes { description, ..Wishes::default() }))
+    (folder, service_with(TestOptions { description, ..TestOptions::default() }))
 }
 
 #[test]
 fn a_host_with_renumbered_cpus_accepts_nothing_until_reservations_end() {
-    let (folder, service) = on_a_tree();
+    let (folder, service) = service_on_simulated_sysfs();
     let body = |name: &str| json!({ "name": name, "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive" });
     service.admin.post::<Vm>("/v1/vms", None, &body("db")).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
     // The CPUs have moved to the other node.
     for (node, cpus) in [(0, "4-7"), (1, "0-3")] {
-        put(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
+        write_atomically(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
     }
-    until("an alarm is raised", || standing(&service, "host-undescribed").is_some());
+    until("an alarm is raised", || active_alarm(&service, "host-undescribed").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert!(view.problems[0].contains("is dedicated to a virtual machine on node"), "{:?}", view.problems);
     let refused = service.admin.post::<Vm>("/v1/vms", None, &body("other")).unwrap_err();
     assert!(refused.to_string().contains("no room") || refused.to_string().contains("409"), "{refused}");
     service.admin.delete::<Value>("/v1/vms/db").unwrap();
-    until("it is described anew", || standing(&service, "host-undescribed").is_none());
+    until("it is described anew", || active_alarm(&service, "host-undescribed").is_none());
     until("it takes virtual machines", || service.admin.post::<Vm>("/v1/vms", None, &body("other")).is_ok());
-    let cpus = own_cpus(&service, "other");
+    let cpus = dedicated_cpus(&service, "other");
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert_eq!(view.nodes.iter().map(|n| n.cpus).sum::<u32>(), 8);
     assert_eq!(cpus.len(), 2);
 }
 
 #[test]
-fn a_virtual_machine_leaves_an_offline_cpu_which_stays_reserved() {
-    let (folder, service) = on_a_tree();
+fn a_virtual_machine_moves_off_an_offline_cpu_which_stays_reserved() {
+    let (folder, service) = service_on_simulated_sysfs();
     let body =
         json!({ "name": "db", "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive", "memory": "strict" });
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
-    let before = own_cpus(&service, "db");
+    let before = dedicated_cpus(&service, "db");
     let node = service.admin.get::<Vm>("/v1/vms/db").unwrap().placement.unwrap().cells[0].node;
     let offline = before[0];
     set_online(folder.path(), &(0..8).filter(|cpu| *cpu != offline).collect());
-    until("it left the CPU", || !own_cpus(&service, "db").contains(&offline));
+    until("it left the CPU", || !dedicated_cpus(&service, "db").contains(&offline));
     let now: Vm = service.admin.get("/v1/vms/db").unwrap();
     assert_eq!(now.placement.unwrap().cells[0].node, node, "near its memory, where CPUs were free");
     let pins = service.hypervisor.domains()["longma-1"].pins.clone();
     let pinned: Vec<u32> = pins.vcpus.iter().flat_map(|p| p.iter().collect::<Vec<_>>()).collect();
-    assert_eq!(pinned, own_cpus(&service, "db"));
-    until("the alarm is cleared", || standing(&service, "host-lost").is_none());
+    assert_eq!(pinned, dedicated_cpus(&service, "db"));
+    until("the alarm is cleared", || active_alarm(&service, "host-lost").is_none());
     let events: Value = service.admin.get("/v1/alarms?all=true").unwrap();
     assert!(events.to_string().contains("host-lost"), "it was raised: {events}");
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
@@ -115,7 +115,7 @@ fn a_virtual_machine_leaves_an_offline_cpu_which_stays_reserved() {
 
 #[test]
 fn without_free_cpus_the_alarm_lasts_until_the_cpu_returns() {
-    let (folder, service) = on_a_tree();
+    let (folder, service) = service_on_simulated_sysfs();
     let body = |name, vcpus| json!({ "name": name, "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive", "virtual_nodes": 1 });
     for (name, vcpus) in [("a", 4), ("b", 3)] {
         service.admin.post::<Vm>("/v1/vms", None, &body(name, vcpus)).unwrap();
@@ -125,9 +125,9 @@ fn without_free_cpus_the_alarm_lasts_until_the_cpu_returns() {
             .iter()
             .all(|n| service.admin.get::<Vm>(&format!("/v1/vms/{n}")).unwrap().state == VmState::Running)
     });
-    let before = own_cpus(&service, "a");
+    let before = dedicated_cpus(&service, "a");
     set_online(folder.path(), &(0..8).filter(|cpu| *cpu != before[1]).collect());
-    until("an alarm is raised", || standing(&service, "host-lost").is_some());
+    until("an alarm is raised", || active_alarm(&service, "host-lost").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     let problem = format!("CPU {} of node", before[1]);
     assert!(view.problems.iter().any(|p| p.starts_with(&problem)), "{:?}", view.problems);
@@ -135,9 +135,9 @@ fn without_free_cpus_the_alarm_lasts_until_the_cpu_returns() {
         service.admin.post::<Vm>("/v1/vms", None, &body("c", 1)).is_err(),
         "the last CPU is not given away"
     );
-    assert_eq!(own_cpus(&service, "a"), before, "it stays: there is nowhere else");
+    assert_eq!(dedicated_cpus(&service, "a"), before, "it stays: there is nowhere else");
     set_online(folder.path(), &(0..8).collect());
-    until("it is cleared", || standing(&service, "host-lost").is_none());
+    until("it is cleared", || active_alarm(&service, "host-lost").is_none());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert!(view.problems.is_empty(), "{:?}", view.problems);
 }
@@ -150,10 +150,10 @@ impl Hypervisor for Slow {
         std::thread::sleep(Duration::from_secs(12));
         self.0.start(name)
     }
-    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<DomainEntry>, HypervisorError> {
         self.0.list()
     }
-    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+    fn inspect(&mut self, name: &str) -> Result<Option<DomainState>, HypervisorError> {
         self.0.inspect(name)
     }
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
@@ -181,7 +181,7 @@ impl Hypervisor for Slow {
 
 #[test]
 fn an_agent_sends_heartbeats_during_long_operations() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let client = service.client_of(&service.token("g", "agent", Some("far")));
     let description = Description::Fixed(Box::new(host("far")));
     let slow = Box::new(Slow(FakeHypervisor::new()));
@@ -200,11 +200,11 @@ fn an_agent_sends_heartbeats_during_long_operations() {
 
 #[test]
 fn an_agent_on_a_copied_machine_is_refused_while_the_first_runs() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let token = service.token("g", "agent", Some("far"));
     let (first, second) = (FakeHypervisor::new(), FakeHypervisor::new());
     let start = |hypervisor: &FakeHypervisor, machine: &str| {
-        let client = service.client_of(&token).of_machine(machine);
+        let client = service.client_of(&token).for_machine(machine);
         let description = Description::Fixed(Box::new(host("far")));
         let agent =
             Agent::remote(client, "far", description, Box::new(hypervisor.clone()), Arc::new(|_: &str| {}));
@@ -216,7 +216,7 @@ fn an_agent_on_a_copied_machine_is_refused_while_the_first_runs() {
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
     start(&second, "two");
-    until("an alarm is raised", || standing(&service, "second-agent").is_some());
+    until("an alarm is raised", || active_alarm(&service, "second-agent").is_some());
     // The second agent keeps trying, but starts none of the first one's virtual machines.
     std::thread::sleep(Duration::from_secs(4));
     assert!(second.domains().is_empty(), "the same disk twice");
@@ -236,13 +236,13 @@ fn a_moved_database_raises_an_alarm_and_rejects_changes() {
     let (file, away) = (service.folder.path().join("home/placement.db"), service.folder.path().join("away"));
     std::fs::rename(&file, &away).unwrap();
     assert_eq!(ask("lost"), 503);
-    until("the alarm is raised", || standing(&service, "database-moved").is_some());
+    until("the alarm is raised", || active_alarm(&service, "database-moved").is_some());
     assert_eq!(service.admin_status("GET", "/healthz", ""), 503);
     assert_eq!(service.admin_status("GET", "/v1/vms/before", ""), 200, "reads still work");
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("placement.db was moved, deleted or replaced"), "{logged}");
     std::fs::rename(&away, &file).unwrap();
-    until("writing resumes", || standing(&service, "database-moved").is_none());
+    until("writing resumes", || active_alarm(&service, "database-moved").is_none());
     assert_eq!((ask("after"), service.admin_status("GET", "/healthz", "")), (201, 200));
     assert_eq!(service.admin_status("GET", "/v1/vms/lost", ""), 404);
 }
@@ -276,7 +276,8 @@ fn hosts_are_listed_page_by_page_and_counted_all() {
 fn foreign_domains_are_shown_and_virtual_machines_do_not_get_their_cpus() {
     let service = service();
     let pins = Pins { vcpus: vec!["0-7,64-70".parse().unwrap(); 4], emulator: CpuSet::new() };
-    let theirs = Actual { running: true, pins, size_mib: Some(1000), bound: vec![0], ..Actual::default() };
+    let theirs =
+        DomainState { running: true, pins, size_mib: Some(1000), bound: vec![0], ..DomainState::default() };
     service.hypervisor.put_foreign("theirs", theirs);
     let host = || service.admin.get::<HostView>("/v1/hosts/h1").unwrap();
     until("the service sees it", || {

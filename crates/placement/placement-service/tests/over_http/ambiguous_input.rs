@@ -24,8 +24,8 @@ fn status<T>(answer: &Result<T, ClientError>) -> u16 {
 }
 
 /// A service without an agent, and a client with the token of host h1's agent.
-fn apart() -> (Service, Client) {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+fn service_without_agent() -> (Service, Client) {
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let agent = service.client("agent", "agent", Some("h1"));
     agent.post::<Option<Vm>>("/v1/agents/h1/changes", None, &AgentChange::Describe(host("h1"))).unwrap();
     agent.post::<AgentOrders>("/v1/agents/h1/report", None, &AgentReport::default()).unwrap();
@@ -76,7 +76,7 @@ fn a_number_is_not_a_name_and_a_named_tenant_must_own_the_virtual_machine() {
 }
 
 #[test]
-fn the_watchers_of_one_tenant_do_not_exclude_others() {
+fn one_tenants_watchers_do_not_exclude_other_tenants() {
     let service = service();
     let token = service.token("t", "tenant", Some("t"));
     let watch = |token: &str| {
@@ -96,8 +96,8 @@ fn the_watchers_of_one_tenant_do_not_exclude_others() {
 }
 
 #[test]
-fn texts_of_an_agent_cannot_control_an_operators_terminal() {
-    let (service, agent) = apart();
+fn an_agents_texts_cannot_control_an_operators_terminal() {
+    let (service, agent) = service_without_agent();
     let text = format!("\x1b[2J{}\n", "x".repeat(100_000));
     let finding = Finding {
         vm: None,
@@ -128,8 +128,8 @@ fn texts_of_an_agent_cannot_control_an_operators_terminal() {
 
 /// An agent may move a virtual machine only to a placement with the same amounts of existing resources.
 #[test]
-fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
-    let (service, agent) = apart();
+fn an_agent_cannot_shrink_a_virtual_machine_by_moving_it() {
+    let (service, agent) = service_without_agent();
     let mut request = Request::new("own", 2, 64);
     request.cpu = CpuPolicy::Exclusive;
     let vm: Vm = service.admin.post("/v1/vms", None, &request).unwrap();
@@ -148,9 +148,9 @@ fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
         |p| p.groups.push("other/group".into()),
         |p| p.cpu = CpuPolicy::None,
     ];
-    for (number, spoil) in odd.iter().enumerate() {
+    for (number, corrupt) in odd.iter().enumerate() {
         let mut target = here.clone();
-        spoil(&mut target);
+        corrupt(&mut target);
         let answer = change(AgentChange::BeginMove { vm: vm.id, target });
         assert_eq!(status(&answer), 409, "number {number}");
     }
@@ -209,7 +209,7 @@ fn a_rebind_forbidden_by_a_group_names_the_group_and_the_member() {
 
 #[test]
 fn an_agent_with_another_hosts_token_gets_a_clear_error() {
-    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
     let client = service.client("agent", "agent", Some("h1"));
     let logged = Arc::new(Mutex::new(Vec::new()));
     let log = logged.clone();
@@ -228,7 +228,7 @@ fn an_agent_with_another_hosts_token_gets_a_clear_error() {
 }
 
 #[test]
-fn a_scheme_is_a_scheme_in_lower_case_too() {
+fn the_authorization_scheme_is_case_insensitive() {
     let service = service();
     let status = |scheme: &str| {
         let headers = format!("authorization: {scheme} {}\r\n", service.access.token);
@@ -239,7 +239,7 @@ fn a_scheme_is_a_scheme_in_lower_case_too() {
 }
 
 #[test]
-fn refusals_quote_no_control_characters() {
+fn errors_quote_no_control_characters() {
     let service = service();
     let path = format!("/v1/vms/{}", longma_placement_service::client::part("\x1b[31mX"));
     let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();
