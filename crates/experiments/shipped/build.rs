@@ -30,7 +30,7 @@ fn main() {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let whole: Vec<u8> = files.iter().flat_map(|(_, content)| content).copied().collect();
-    write(&out.join("shipped.zst"), &compressed(&whole));
+    write(&out.join("shipped.zst"), &compress(&whole));
     write(&out.join("tables.rs"), tables(&root, &files, whole.len()).as_bytes());
 }
 
@@ -40,7 +40,7 @@ fn experiments(root: &Path) -> Vec<Packed> {
         let entries = fs::read_dir(root.join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
         let names = entries.map(|entry| entry.expect(folder).file_name().to_string_lossy().into_owned());
         let names = names.filter(|name| name.ends_with(".toml") && !name.starts_with('.'));
-        names.map(|name| format!("{folder}/{name}")).map(|path| packed(root, path)).collect::<Vec<_>>()
+        names.map(|name| format!("{folder}/{name}")).map(|path| read_packed(root, path)).collect::<Vec<_>>()
     };
     ["experiments", "experiments/machines"].into_iter().flat_map(of_folder).collect()
 }
@@ -49,15 +49,15 @@ fn experiments(root: &Path) -> Vec<Packed> {
 fn programs(root: &Path) -> Vec<Packed> {
     let sums = String::from_utf8(read(&root.join("guests/prebuilt/SHA256SUMS"))).expect("SHA256SUMS is text");
     let names = sums.lines().filter_map(|line| line.split_whitespace().nth(1));
-    names.map(|name| packed(root, format!("guests/prebuilt/{name}"))).collect()
+    names.map(|name| read_packed(root, format!("guests/prebuilt/{name}"))).collect()
 }
 
-fn packed(root: &Path, path: String) -> Packed {
+fn read_packed(root: &Path, path: String) -> Packed {
     let content = read(&root.join(&path));
     (path, content)
 }
 
-fn compressed(whole: &[u8]) -> Vec<u8> {
+fn compress(whole: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL).expect("the level exists");
     encoder.window_log(WINDOW_LOG).expect("the window is allowed");
     std::io::Write::write_all(&mut encoder, whole).expect("memory takes all");
@@ -82,7 +82,7 @@ fn tables(root: &Path, files: &[Packed], bytes: usize) -> String {
     let digest: String = together.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let _ = write!(text, "];\nconst BYTES: usize = {bytes};\nconst DIGEST: &str = {digest:?};\n");
     text.push_str("/// Every guest program that has a build, in the order of the names.\npub static GUESTS: &[Guest] = &[\n");
-    for (name, about) in listed(root) {
+    for (name, about) in c_programs(root) {
         let builds = builds(&name, files);
         if builds.is_empty() {
             continue;
@@ -101,7 +101,7 @@ fn tables(root: &Path, files: &[Packed], bytes: usize) -> String {
 }
 
 /// The C programs of `guests.toml`.
-fn listed(root: &Path) -> Table {
+fn c_programs(root: &Path) -> Table {
     let text = String::from_utf8(read(&root.join("guests/guests.toml"))).expect("guests.toml is text");
     let table: Table = text.parse().unwrap_or_else(|error| panic!("guests/guests.toml: {error}"));
     table.get("c").and_then(Value::as_table).cloned().expect("guests.toml lists C programs")

@@ -60,7 +60,7 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     // Do not rewrite identical files, so that a read-only directory works too.
     let is_changed = |(path, bytes): &(PathBuf, Vec<u8>)| !std::fs::read(path).is_ok_and(|old| old == *bytes);
     for (path, bytes) in all.into_iter().filter(is_changed) {
-        write_whole(&path, &bytes).map_err(|error| failed(&path, error.to_string()))?;
+        write_atomically(&path, &bytes).map_err(|error| failed(&path, error.to_string()))?;
     }
     Ok(files)
 }
@@ -69,23 +69,26 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
 ///
 /// # Errors
 /// The error of the operating system.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it is not a file name"))?;
-    let part =
-        path.with_file_name(part_of(&name.to_string_lossy(), &crate::store::host(), std::process::id()));
-    let written = File::create(&part).and_then(|mut file| {
+    let temporary = path.with_file_name(temporary_name(
+        &name.to_string_lossy(),
+        &crate::store::host(),
+        std::process::id(),
+    ));
+    let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    written.and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| {
+    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
         // Ignored: the temporary file may not exist.
-        let _ = std::fs::remove_file(&part);
+        let _ = std::fs::remove_file(&temporary);
     })
 }
 
 /// Name of the temporary file. It includes the host, because processes on hosts that share the directory may have the
 /// same ID.
-fn part_of(name: &str, host: &str, process: u32) -> String {
+fn temporary_name(name: &str, host: &str, process: u32) -> String {
     format!(".{name}.{host}-{process}.part")
 }
 
@@ -95,13 +98,13 @@ mod tests {
 
     #[test]
     fn processes_with_the_same_id_on_two_hosts_write_to_different_files() {
-        assert_ne!(part_of("t.jsonl", "a", 7), part_of("t.jsonl", "b", 7));
+        assert_ne!(temporary_name("t.jsonl", "a", 7), temporary_name("t.jsonl", "b", 7));
         // A directory with the name of the temporary file makes the write fail.
         let folder = tempfile::tempdir().unwrap();
-        let part = part_of("t.jsonl", &crate::store::host(), std::process::id());
-        std::fs::create_dir(folder.path().join(part)).unwrap();
-        let error = write_whole(&folder.path().join("t.jsonl"), b"{}").unwrap_err();
+        let temporary = temporary_name("t.jsonl", &crate::store::host(), std::process::id());
+        std::fs::create_dir(folder.path().join(temporary)).unwrap();
+        let error = write_atomically(&folder.path().join("t.jsonl"), b"{}").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
-        write_whole(&folder.path().join("u.jsonl"), b"{}").unwrap();
+        write_atomically(&folder.path().join("u.jsonl"), b"{}").unwrap();
     }
 }

@@ -172,9 +172,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Points with a size and a tree.
-    struct Few(Vec<(&'static str, &'static str, BTreeMap<&'static str, f64>)>);
+    struct TestPoints(Vec<(&'static str, &'static str, BTreeMap<&'static str, f64>)>);
 
-    impl Points for Few {
+    impl Points for TestPoints {
         fn metric(&self, point: usize, name: &str) -> Option<f64> {
             self.0[point].2.get(name).copied()
         }
@@ -198,16 +198,16 @@ mod tests {
         }
     }
 
-    fn few() -> Few {
+    fn test_points() -> TestPoints {
         let one = |size, tree, time: f64| {
             let cores = [("core0.misses", 30.0), ("core1.misses", 10.0), ("instructions", 8000.0)];
             (size, tree, cores.into_iter().chain([("time", time)]).collect())
         };
-        Few(vec![one("1", "zb", 4.0), one("1", "cow", 8.0), one("2", "zb", 6.0), one("2", "cow", 9.0)])
+        TestPoints(vec![one("1", "zb", 4.0), one("1", "cow", 8.0), one("2", "zb", 6.0), one("2", "cow", 9.0)])
     }
 
     fn value(text: &str, point: usize) -> Option<f64> {
-        Formula::parse(text).unwrap().value(&few(), point)
+        Formula::parse(text).unwrap().value(&test_points(), point)
     }
 
     #[test]

@@ -34,9 +34,9 @@ pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard,
 pub use compare::{Comparison, Verdict, compare, whole_values};
 pub use experiment::*;
 pub use explain::{
-    Contribution, ExplainError, Explanation, Game, Gap, MAX_MECHANISMS, Place, Selection, Switch,
+    Context, Contribution, ExplainError, Explanation, Game, MAX_MECHANISMS, MissingValue, Selection, Switch,
 };
-pub use export::{ExportError, Exported, export, write_whole};
+pub use export::{ExportError, Exported, export, write_atomically};
 pub use failure::{Failure, FailureKind};
 pub use key::{Key, digest};
 pub use machines::{EditError, MachineEdit, open_machine, with_space};
@@ -44,7 +44,7 @@ pub use names::Names;
 pub use number::number;
 pub use point::{Point, PointMachine};
 pub use points::PointError;
-pub use rehearse::Rehearsed;
+pub use rehearse::RehearsalReport;
 pub use report::{Chapter, page};
 pub use setting::Setting;
 pub use store::{Contradiction, Damage, Merged, Record, Results, Store, StoreError, Writer};

@@ -126,8 +126,8 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
     let changed = checked.machine.as_ref().map(Machine::to_toml).filter(|text| *text != machine.to_toml());
     if let Some(changed) = changed {
         // Rename it, so that its results are not taken for those of the original machine.
-        let own = format!("{}-{}", machine.name, &digest(changed.as_bytes())[..8]);
-        set(&mut root, "name", own.into())?;
+        let new_name = format!("{}-{}", machine.name, &digest(changed.as_bytes())[..8]);
+        set(&mut root, "name", new_name.into())?;
         checked = check(&root)?;
     }
     checked.machine.ok_or_else(|| {
@@ -140,27 +140,27 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
 
 /// Sets the key at `path`. Its parent must exist.
 fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), String> {
-    let words: Vec<_> = path.split('.').collect();
-    let mut place = root;
-    for word in &words[..words.len() - 1] {
-        let known: Vec<String> = match place {
+    let segments: Vec<_> = path.split('.').collect();
+    let mut parent = root;
+    for segment in &segments[..segments.len() - 1] {
+        let known: Vec<String> = match parent {
             toml::Value::Table(table) => table.keys().cloned().collect(),
             toml::Value::Array(array) => (0..array.len()).map(|index| index.to_string()).collect(),
             _ => Vec::new(),
         };
-        place = match place {
-            toml::Value::Table(table) => table.get_mut(*word),
-            toml::Value::Array(array) => word.parse().ok().and_then(|index: usize| array.get_mut(index)),
+        parent = match parent {
+            toml::Value::Table(table) => table.get_mut(*segment),
+            toml::Value::Array(array) => segment.parse().ok().and_then(|index: usize| array.get_mut(index)),
             _ => None,
         }
         .ok_or_else(|| {
-            let help = suggestion(word, known.iter().map(String::as_str), "part");
-            format!("the machine has no `{word}` (in `{path}`); {help}")
+            let help = suggestion(segment, known.iter().map(String::as_str), "part");
+            format!("the machine has no `{segment}` (in `{path}`); {help}")
         })?;
     }
-    match place {
+    match parent {
         toml::Value::Table(table) => {
-            table.insert(words[words.len() - 1].into(), value);
+            table.insert(segments[segments.len() - 1].into(), value);
             Ok(())
         }
         _ => Err(format!("`{path}` is not a key of the machine")),

@@ -42,12 +42,13 @@ impl Names {
         let any = columns.iter().any(|(name, _)| named(name));
         let repeated =
             |at: usize| columns[..at].iter().any(|(_, other)| other.values == columns[at].1.values);
-        let telling: Vec<_> = columns.iter().filter(|(name, _)| named(name)).map(|(_, axis)| axis).collect();
+        let titled: Vec<_> = columns.iter().filter(|(name, _)| named(name)).map(|(_, axis)| axis).collect();
         let follows = |column: &SweepColumn| {
             let mut known: BTreeMap<Vec<String>, &Setting> = BTreeMap::new();
             column.values.iter().enumerate().all(|(row, value)| {
-                let told = telling.iter().filter_map(|axis| axis.values.get(row)).map(ToString::to_string);
-                *known.entry(told.collect()).or_insert(value) == value
+                let titled_values =
+                    titled.iter().filter_map(|axis| axis.values.get(row)).map(ToString::to_string);
+                *known.entry(titled_values.collect()).or_insert(value) == value
             })
         };
         let is_represented = |(at, (name, column)): (usize, &(&String, &SweepColumn))| {
@@ -82,7 +83,7 @@ impl Names {
     }
 
     /// A value as shown without context: its name, or the parameter's title and the value.
-    pub fn words(&self, parameter: &str, value: &Setting) -> String {
+    pub fn titled_value(&self, parameter: &str, value: &Setting) -> String {
         match self.named(parameter, value) {
             Some(name) => name.into(),
             None if parameter == "machine" => value.to_string(),
@@ -92,9 +93,9 @@ impl Names {
 
     /// Label of a point.
     pub fn label<'a>(&self, varied: impl Iterator<Item = (&'a String, &'a Setting)>) -> String {
-        let words = varied
+        let titled_value = varied
             .filter(|(name, _)| !self.is_represented(name))
-            .map(|(name, value)| self.words(name, value));
-        words.collect::<Vec<_>>().join(", ")
+            .map(|(name, value)| self.titled_value(name, value));
+        titled_value.collect::<Vec<_>>().join(", ")
     }
 }

@@ -68,7 +68,7 @@ impl Point {
 
     /// Label of the point: its varying parameters with their values.
     pub fn label(&self) -> String {
-        let words: Vec<_> = self.varied.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        words.join(", ")
+        let settings: Vec<_> = self.varied.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        settings.join(", ")
     }
 }

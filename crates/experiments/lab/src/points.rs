@@ -1,6 +1,6 @@
 //! Enumerates the points of an experiment: every combination of machines and swept values, each with its key.
 
-use crate::experiment::{Axis, Experiment, combinations, in_order};
+use crate::experiment::{Axis, Experiment, combinations, in_file_order};
 use crate::failure::Failure;
 use crate::key::{Key, digest};
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
@@ -167,12 +167,12 @@ impl Experiment {
     /// The axes in the order of the file, each with the parameters that vary along it.
     fn axes(&self, quick: bool) -> Vec<Vec<(&str, &Axis)>> {
         let form = self.parts().quick.as_ref().filter(|_| quick);
-        let swept = in_order(&self.parts().sweep, Axis::at);
+        let swept = in_file_order(&self.parts().sweep, Axis::at);
         let swept = swept
             .into_iter()
             .map(|(name, axis)| vec![(name, form.and_then(|form| form.sweep.get(name)).unwrap_or(axis))]);
         let zip = form.map(|form| &form.zip).filter(|zip| !zip.is_empty()).unwrap_or(&self.parts().zip);
-        let zipped = zip.iter().map(|columns| in_order(columns, Axis::at));
+        let zipped = zip.iter().map(|columns| in_file_order(columns, Axis::at));
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Rehearses an experiment: sets up points without running them, to find failures and ineffective parameters early. The
 //! points cover each pair of parameter values. `experiment::check` checks the file itself.
 
-use crate::experiment::{CheckedExperiment, Experiment, in_order};
+use crate::experiment::{CheckedExperiment, Experiment, in_file_order};
 use crate::explain::{Explanation, Selection};
 use crate::failure::{Failure, FailureKind};
 use crate::formula::matches;
@@ -20,13 +20,13 @@ const MAX_SETUPS: usize = 256;
 
 /// Results of all rehearsals.
 #[derive(Clone, Debug, Default)]
-pub struct Rehearsed {
+pub struct RehearsalReport {
     /// Metrics of the points by name.
     pub measures: BTreeMap<String, Measure>,
     /// Failures, each with an affected point.
-    pub wrong: Vec<(String, Failure)>,
+    pub failures: Vec<(String, Failure)>,
     /// Parameters without effect at any point, with the reason.
-    pub idle: BTreeMap<String, String>,
+    pub ineffective: BTreeMap<String, String>,
     /// Whether the workload reports what it measures.
     pub knows_measures: bool,
     /// Number of points with an inconsistent machine, and the first of them with the reason.
@@ -45,7 +45,7 @@ impl Experiment {
         registry: &Registry,
         version: &str,
     ) -> CheckedExperiment {
-        Self::check_further(path, folder, text, registry, |experiment, problems| {
+        Self::check_with(path, folder, text, registry, |experiment, problems| {
             check(experiment, registry, version, problems);
         })
     }
@@ -54,14 +54,19 @@ impl Experiment {
     ///
     /// # Errors
     /// If a point's input is missing.
-    pub fn rehearse(&self, quick: bool, registry: &Registry, version: &str) -> Result<Rehearsed, PointError> {
+    pub fn rehearse(
+        &self,
+        quick: bool,
+        registry: &Registry,
+        version: &str,
+    ) -> Result<RehearsalReport, PointError> {
         let name = &*self.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
         Ok(all(workload, &self.points(quick, registry, version)?))
     }
 }
 
-fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
+fn all(workload: &dyn Workload, points: &[Point]) -> RehearsalReport {
     let mut setups: BTreeMap<String, &Point> = BTreeMap::new();
     let mut refused =
         points.iter().filter_map(|point| Some((point.label(), point.refused.as_ref()?.message.clone())));
@@ -73,24 +78,24 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
     let values = |point: &&Point| point.varied.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>();
     let (selected, complete) = pairwise::select(&setups.iter().map(values).collect::<Vec<_>>(), MAX_SETUPS);
     let untried = if complete { 0 } else { setups.len() - selected.len() };
-    let mut rehearsed = Rehearsed { untried, refused, ..Rehearsed::default() };
-    let (mut busy, mut reported) = (BTreeSet::new(), BTreeSet::new());
+    let mut rehearsed = RehearsalReport { untried, refused, ..RehearsalReport::default() };
+    let (mut effective, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for point in selected.into_iter().map(|index| setups[index]) {
         match workload.rehearse(point) {
-            Ok(Rehearsal { measures, idle, used }) => {
+            Ok(Rehearsal { measures, ineffective, used }) => {
                 rehearsed.knows_measures |= measures.is_some();
                 let measures = measures.into_iter().flatten();
                 rehearsed.measures.extend(measures.map(|measure| (measure.name.clone(), measure)));
-                rehearsed.idle.extend(idle);
-                busy.extend(used);
+                rehearsed.ineffective.extend(ineffective);
+                effective.extend(used);
             }
             Err(failure) if reported.insert(failure.message.clone()) => {
-                rehearsed.wrong.push((point.label(), failure));
+                rehearsed.failures.push((point.label(), failure));
             }
             Err(_) => {}
         }
     }
-    rehearsed.idle.retain(|name, _| !busy.contains(name));
+    rehearsed.ineffective.retain(|name, _| !effective.contains(name));
     rehearsed
 }
 
@@ -140,11 +145,11 @@ fn missing(
 fn report(
     experiment: &Experiment,
     form: &str,
-    rehearsed: &Rehearsed,
+    rehearsed: &RehearsalReport,
     problems: &mut Problems,
     reported: &mut BTreeSet<String>,
 ) {
-    for (label, failure) in &rehearsed.wrong {
+    for (label, failure) in &rehearsed.failures {
         if reported.insert(failure.message.clone()) {
             let point = if label.is_empty() { "the point" } else { label };
             let help = format!("{form}{point}: found without running the experiment");
@@ -155,7 +160,7 @@ fn report(
             }
         }
     }
-    for (name, why) in &rehearsed.idle {
+    for (name, why) in &rehearsed.ineffective {
         let message = format!("`{name}` does nothing: {why}");
         if reported.insert(message.clone()) {
             problems.error(place(experiment, name), message, "here", String::new());
@@ -177,16 +182,16 @@ fn report(
 }
 
 /// Reports metrics that no point of any form measures. If no point could be set up, nothing is known about them.
-fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems: &mut Problems) {
+fn check_metrics(experiment: &Experiment, forms: &[(&str, RehearsalReport)], problems: &mut Problems) {
     let known: BTreeSet<_> =
         forms.iter().flat_map(|(_, form)| form.measures.keys().map(String::as_str)).collect();
     let is_whole =
-        forms.iter().all(|(_, form)| form.knows_measures && form.wrong.is_empty() && form.untried == 0);
+        forms.iter().all(|(_, form)| form.knows_measures && form.failures.is_empty() && form.untried == 0);
     if !is_whole || forms.is_empty() {
         return;
     }
     let metrics = &experiment.parts().metrics;
-    for (name, metric) in in_order(metrics, |metric| metric.marks.at()) {
+    for (name, metric) in in_file_order(metrics, |metric| metric.marks.at()) {
         let in_file = |source: &str| metric.formula.is_some() && metrics.contains_key(source);
         let is_known = |source: &str| in_file(source) || known.iter().any(|name| matches(source, name));
         for source in metric.sources(name).iter().filter(|source| !is_known(source)) {
@@ -201,16 +206,16 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems:
 }
 
 /// Checks the units of the metrics, as far as those of the workload are known.
-fn check_units(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems: &mut Problems) {
+fn check_units(experiment: &Experiment, forms: &[(&str, RehearsalReport)], problems: &mut Problems) {
     let metrics = &experiment.parts().metrics;
     let measured = |source: &str| {
-        let of_form = |form: &Rehearsed| {
+        let of_form = |form: &RehearsalReport| {
             let found = form.measures.values().find(|measure| matches(source, &measure.name));
             Unit::parse(&found?.unit)
         };
         forms.iter().find_map(|(_, form)| of_form(form))
     };
-    for (name, metric) in in_order(metrics, |metric| metric.marks.at()) {
+    for (name, metric) in in_file_order(metrics, |metric| metric.marks.at()) {
         let Some(to) = Unit::parse(&metric.unit) else { continue };
         let refuse = |message: String, help: String, problems: &mut Problems| {
             problems.error(metric.marks.at(), message, "this metric", help);

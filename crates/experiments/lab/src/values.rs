@@ -49,7 +49,7 @@ impl<'a> Values<'a> {
     }
 
     /// `parameters` and those that vary together with them.
-    fn freed(&self, parameters: &[String]) -> Vec<String> {
+    fn with_zipped(&self, parameters: &[String]) -> Vec<String> {
         let is_partner = |zip: &&Vec<&str>| parameters.iter().any(|name| zip.contains(&name.as_str()));
         let partners = self.together.iter().filter(is_partner).flatten().map(|name| (*name).to_string());
         let mut all: Vec<_> = parameters.iter().cloned().chain(partners).collect();
@@ -60,13 +60,13 @@ impl<'a> Values<'a> {
 
     /// The points that differ from `point` at most in `parameters` and what varies together with them.
     fn group(&self, point: usize, parameters: &[String]) -> Vec<usize> {
-        let freed = self.freed(parameters);
+        let with_zipped = self.with_zipped(parameters);
         let kept = |point: &Point| -> Vec<String> {
-            let kept = point.varied.iter().filter(|(name, _)| !freed.contains(name));
+            let kept = point.varied.iter().filter(|(name, _)| !with_zipped.contains(name));
             kept.map(|(_, value)| value.to_string()).collect()
         };
         let mut groups = self.groups.borrow_mut();
-        let known = groups.entry(freed.clone()).or_insert_with(|| {
+        let known = groups.entry(with_zipped.clone()).or_insert_with(|| {
             let mut found = Groups::new();
             for (index, point) in self.points.iter().enumerate() {
                 found.entry(kept(point)).or_default().push(index);
@@ -106,9 +106,9 @@ impl Points for Values<'_> {
 }
 
 /// A single record, without other points.
-struct Alone<'a>(&'a Record);
+struct SingleRecord<'a>(&'a Record);
 
-impl Points for Alone<'_> {
+impl Points for SingleRecord<'_> {
     fn metric(&self, _: usize, name: &str) -> Option<f64> {
         self.0.metric(name)
     }
@@ -160,19 +160,19 @@ impl Metric {
     /// Whether its value follows from one record. `is_of_file` states which metrics the file computes itself.
     pub(crate) fn is_of_one_record(&self, is_of_file: &dyn Fn(&str) -> bool) -> bool {
         let Some(formula) = self.parsed() else { return true };
-        let mut alone = true;
+        let mut single = true;
         formula.visit(&mut |part| {
-            alone &= !matches!(part, Formula::At(..) | Formula::Over(..));
-            alone &= !matches!(part, Formula::Metric(name) if is_of_file(name));
+            single &= !matches!(part, Formula::At(..) | Formula::Over(..));
+            single &= !matches!(part, Formula::Metric(name) if is_of_file(name));
         });
-        alone
+        single
     }
 
     /// The value of this metric, called `name`, in a record. A formula that reads other points or metrics of the file
     /// has none.
     pub fn value(&self, name: &str, record: &Record) -> Option<f64> {
         match self.parsed() {
-            Some(formula) => formula.value(&Alone(record), 0),
+            Some(formula) => formula.value(&SingleRecord(record), 0),
             None => self.measured(name, record),
         }
     }

@@ -150,7 +150,7 @@ pub struct Rehearsal {
     /// What it measures; `None` if the workload does not define it.
     pub measures: Option<Vec<Measure>>,
     /// Parameters without effect (or entries of them, as `TABLE.NAME`), each with the reason.
-    pub idle: Vec<(String, String)>,
+    pub ineffective: Vec<(String, String)>,
     /// Parameters with an effect.
     pub used: Vec<String>,
 }

@@ -41,7 +41,7 @@ fn run(text: &str, folder: &Path, options: &Options) -> Result<(Outcome, Table),
 }
 
 /// The bytes of the exported table.
-fn exported(folder: &Path) -> [Vec<u8>; 2] {
+fn table_bytes(folder: &Path) -> [Vec<u8>; 2] {
     ["thousand.parquet", "thousand.jsonl"].map(|name| fs::read(folder.join(name)).unwrap())
 }
 
@@ -73,7 +73,7 @@ fn child_runs_the_campaign() {
 }
 
 /// Number of points that a child reports as run.
-fn ran_by(output: &std::process::Output) -> usize {
+fn points_run_by(output: &std::process::Output) -> usize {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, rest) = stdout.split_once("ran ").unwrap_or_else(|| panic!("{stdout}"));
     rest.split(' ').next().unwrap().parse().unwrap()
@@ -113,10 +113,10 @@ fn a_campaign_waits_for_points_of_another_and_takes_them_over_if_it_is_killed() 
     first.kill().unwrap();
     first.wait().unwrap();
     let output = second.wait_with_output().unwrap();
-    assert_eq!(ran_by(&output), 3, "no other campaign is left to run them");
+    assert_eq!(points_run_by(&output), 3, "no other campaign is left to run them");
     // Two processes do not repeat each other's points.
     fs::remove_dir_all(folder.path().join("segments")).unwrap();
-    let both = [worker("1"), worker("1")].map(|worker| ran_by(&worker.wait_with_output().unwrap()));
+    let both = [worker("1"), worker("1")].map(|worker| points_run_by(&worker.wait_with_output().unwrap()));
     assert_eq!(both.iter().sum::<usize>(), 3, "{both:?}");
 }
 
@@ -215,7 +215,7 @@ fn a_campaign_killed_twenty_times_stores_the_same_bytes() {
     }
     let output = child(killed.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(exported(killed.path()), exported(whole.path()));
+    assert_eq!(table_bytes(killed.path()), table_bytes(whole.path()));
 }
 
 #[test]
@@ -239,11 +239,11 @@ fn two_workers_on_one_store_and_shards_on_several_give_the_same_table() {
     for worker in workers {
         let output = worker.wait_with_output().unwrap();
         assert!(output.status.success());
-        ran += ran_by(&output);
+        ran += points_run_by(&output);
     }
     assert_eq!(ran, 1000, "each point is run by one of them");
     run(THOUSAND, both.path(), &Options::default()).unwrap();
-    assert_eq!(exported(both.path()), exported(whole.path()));
+    assert_eq!(table_bytes(both.path()), table_bytes(whole.path()));
 
     let mut ran = 0;
     for index in 1..=3 {
@@ -258,7 +258,7 @@ fn two_workers_on_one_store_and_shards_on_several_give_the_same_table() {
     }
     let (outcome, _) = run(THOUSAND, merged.folder(), &Options::default()).unwrap();
     assert_eq!(outcome.ran, 0);
-    assert_eq!(exported(merged.folder()), exported(whole.path()));
+    assert_eq!(table_bytes(merged.folder()), table_bytes(whole.path()));
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_read_only_folder_provides_its_results_and_rejects_new_ones() {
 fn a_corrupted_file_loses_only_the_corrupted_lines_and_their_points_run_again() {
     let folder = tempfile::tempdir().unwrap();
     run(THOUSAND, folder.path(), &Options::default()).unwrap();
-    let before = exported(folder.path());
+    let before = table_bytes(folder.path());
     let path = segments(folder.path()).remove(0);
     let mut bytes = fs::read(&path).unwrap();
     bytes[5000] ^= 0x40;
@@ -332,7 +332,7 @@ fn a_corrupted_file_loses_only_the_corrupted_lines_and_their_points_run_again() 
     assert!(results.damage[1].to_string().contains("interrupted"), "{}", results.damage[1]);
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (2, 998));
-    assert_eq!(exported(folder.path()), before);
+    assert_eq!(table_bytes(folder.path()), before);
 }
 
 #[test]
@@ -455,11 +455,11 @@ fn every_subset_of_the_mechanisms_runs_and_each_mechanism_gets_its_share() {
     explain(MECHANISMS, &Selection::default(), &|explanation, results| {
         let titles: Vec<_> = explanation.switches.iter().map(|switch| switch.title.as_str()).collect();
         assert_eq!(titles, ["fast mode", "large"]);
-        assert_eq!((explanation.places.len(), explanation.campaign.points.len()), (1, 4));
+        assert_eq!((explanation.contexts.len(), explanation.campaign.points.len()), (1, 4));
         let notes: Vec<_> =
             explanation.campaign.points.iter().map(|p| p.parameter("notes").unwrap().to_string()).collect();
         assert_eq!(notes, ["a=small", "a=small", "a=16", "a=16"]);
-        let of = |metric| explanation.game(&explanation.places[0], metric, results).unwrap();
+        let of = |metric| explanation.game(&explanation.contexts[0], metric, results).unwrap();
         // rate = speed * 2 / 1.25 * 1000 with speed 1 or 3, independent of the size.
         let rate = of("rate").contributions();
         assert_eq!((rate[0].alone, rate[0].last, rate[0].shapley), (3200.0, 3200.0, 3200.0));
@@ -475,9 +475,10 @@ fn a_swept_parameter_with_two_values_can_be_a_mechanism_and_each_place_is_explai
     let selection =
         Selection { mechanisms: vec!["mode".into()], at: BTreeMap::from([("n".into(), "6".into())]) };
     explain(text, &selection, &|explanation, results| {
-        let places: Vec<_> = explanation.places.iter().map(|place| format!("{:?}", place.settings)).collect();
-        assert_eq!(places.len(), 2, "a place for each size: {places:?}");
-        for place in &explanation.places {
+        let contexts: Vec<_> =
+            explanation.contexts.iter().map(|place| format!("{:?}", place.settings)).collect();
+        assert_eq!(contexts.len(), 2, "a place for each size: {contexts:?}");
+        for place in &explanation.contexts {
             let game = explanation.game(place, "rate", results).unwrap();
             assert_eq!(game.all(), 3.0 * game.none());
         }

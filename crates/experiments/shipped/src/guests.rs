@@ -41,22 +41,22 @@ pub fn guest(name: &str) -> Result<&'static Entry, GuestError> {
     })
 }
 
-/// Extracts the guest program `spelled` and returns its path; `None` if the name does not begin with `guests:`.
-pub fn guest_file(spelled: &str) -> Option<Result<PathBuf, GuestError>> {
-    let name = spelled.strip_prefix(PREFIX)?;
+/// Extracts the guest program `program` and returns its path; `None` if the name does not begin with `guests:`.
+pub fn guest_file(program: &str) -> Option<Result<PathBuf, GuestError>> {
+    let name = program.strip_prefix(PREFIX)?;
     Some(guest(name).and_then(|entry| {
         let folder = extract([entry], &CacheFolders::of_process())?;
         Ok(folder.join(entry.path))
     }))
 }
 
-/// Extracts the guest program `spelled` and returns its path. If the name does not begin with `guests:`, returns the
+/// Extracts the guest program `program` and returns its path. If the name does not begin with `guests:`, returns the
 /// result of `other`.
 ///
 /// # Errors
 /// If there is no such guest, or if it cannot be extracted.
-pub fn guest_or(spelled: &str, other: impl FnOnce() -> PathBuf) -> Result<PathBuf, GuestError> {
-    guest_file(spelled).unwrap_or_else(|| Ok(other()))
+pub fn guest_or(program: &str, other: impl FnOnce() -> PathBuf) -> Result<PathBuf, GuestError> {
+    guest_file(program).unwrap_or_else(|| Ok(other()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub fn registry(longma: impl Into<PathBuf>) -> Registry {
     #[cfg(feature = "placement")]
     {
         registry.add(vm::Guest::new(longma));
-        registry.add(vm::OverTime::default());
+        registry.add(vm::VmHost::default());
         registry.add(vm::Churn::default());
     }
     registry.add(zoned::PaperTrees::default());

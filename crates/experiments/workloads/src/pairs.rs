@@ -210,18 +210,18 @@ pub type Counted = fn(&Value, Pair) -> f64;
 
 /// Costs per Gbit: name, unit, divisor, and how they are computed from the statistics.
 pub const COSTS: [(&str, &str, f64, Counted); 6] = [
-    ("instructions", "M/Gbit", 1e6, |all, pair| of_cores(all, pair, &["instructions"])),
+    ("instructions", "M/Gbit", 1e6, |all, pair| core_sum(all, pair, &["instructions"])),
     ("cycles", "M/Gbit", 1e6, |all, pair| {
-        of_cores(all, pair, &["cycles"]) - of_cores(all, pair, &["idle_cycles"])
+        core_sum(all, pair, &["cycles"]) - core_sum(all, pair, &["idle_cycles"])
     }),
     ("L2 references", "k/Gbit", 1e3, |all, pair| {
-        of_cores(all, pair, &["l2.loads", "l2.stores", "l2.fetches", "l2.prefetches"])
+        core_sum(all, pair, &["l2.loads", "l2.stores", "l2.fetches", "l2.prefetches"])
     }),
     ("LLC references", "k/Gbit", 1e3, |all, _| {
-        of_last_caches(all, &["loads", "stores", "fetches", "prefetches"])
+        last_cache_sum(all, &["loads", "stores", "fetches", "prefetches"])
     }),
     ("LLC misses", "k/Gbit", 1e3, |all, _| {
-        of_last_caches(all, &["load_misses", "store_misses", "fetch_misses", "prefetch_misses"])
+        last_cache_sum(all, &["load_misses", "store_misses", "fetch_misses", "prefetch_misses"])
     }),
     ("memory lines", "k/Gbit", 1e3, |all, _| {
         count(all, "memory.line_reads") + count(all, "memory.line_writes")
@@ -234,13 +234,13 @@ fn count(all: &Value, name: &str) -> f64 {
     found.and_then(|found| found.get("value")?.as_f64()).unwrap_or(0.0)
 }
 
-fn of_cores(all: &Value, pair: Pair, names: &[&str]) -> f64 {
+fn core_sum(all: &Value, pair: Pair, names: &[&str]) -> f64 {
     let of = |core: u32| names.iter().map(|name| count(all, &format!("core{core}.{name}"))).sum::<f64>();
     if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
 }
 
 /// Sum over the shared last-level caches, whatever their names. Devices write to these caches.
-fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
+fn last_cache_sum(all: &Value, names: &[&str]) -> f64 {
     let Some(parts) = all.as_object() else { return 0.0 };
     let last = parts
         .keys()
@@ -292,18 +292,18 @@ fn pair_seed(seed: u64, pair: Pair) -> u64 {
     mix(seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Executes `runs` in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
+/// Executes `runs` in parallel on all CPUs available to this process. Calls `on_result` for each result. If `stop` is set,
 /// returns the results so far.
 ///
 /// # Errors
-/// If a pair cannot be run or names a core that the machine does not have, or if `keep` fails.
+/// If a pair cannot be run or names a core that the machine does not have, or if `on_result` fails.
 pub fn measure(
     sweep: &Sweep,
     nic: &Nic,
     places: &[CpuLocation],
     runs: &[(Pair, u64)],
     stop: &AtomicBool,
-    keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
+    on_result: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
     missing_resource(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
     let program =
@@ -318,8 +318,8 @@ pub fn measure(
                 || RunFailure::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| run_pair(sweep, nic, &program, (pair, class, seed), stop));
-            let result =
-                result.and_then(|measured| keep(&measured).map(|()| measured).map_err(RunFailure::Failed));
+            let result = result
+                .and_then(|measured| on_result(&measured).map(|()| measured).map_err(RunFailure::Failed));
             let (done, failures) = &mut *results.lock().ignore_poison();
             match result {
                 Ok(measured) => done.push(measured),

@@ -95,12 +95,12 @@ impl Translation {
     }
 
     /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
-    fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Result<Point, Failure> {
+    fn of_program(&self, point: &Point, architecture: &str, program: &str) -> Result<Point, Failure> {
         let mut inner = self.program.point_of(point, &FORWARDED);
-        let mut words = words.split_whitespace().map(String::from);
+        let mut program = program.split_whitespace().map(String::from);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
-        set("program", words.next().unwrap_or_default().as_str().into());
-        set("arguments", Setting::Texts(words.collect()));
+        set("program", program.next().unwrap_or_default().as_str().into());
+        set("arguments", Setting::Texts(program.collect()));
         set("folder", format!("{}/{architecture}", point.text("folder")).as_str().into());
         if architecture != NATIVE {
             set("translation", parts(point)?.to_string().as_str().into());
@@ -109,14 +109,14 @@ impl Translation {
     }
 
     /// Costs of a program, translated and native.
-    fn measured(&self, point: &Point, words: &str, stop: &Stop) -> Result<Costs, Failure> {
-        let run = |architecture| self.program.run(&self.of_program(point, architecture, words)?, stop);
+    fn measured(&self, point: &Point, program: &str, stop: &Stop) -> Result<Costs, Failure> {
+        let run = |architecture| self.program.run(&self.of_program(point, architecture, program)?, stop);
         let (translated, native) = (run(point.text("architecture"))?, run(NATIVE)?);
         let of = |metrics: &Metrics, names: [&str; 2]| {
             let found = names.iter().find_map(|name| metrics.results.get(*name).copied());
             found
                 .filter(|value| *value > 0.0)
-                .ok_or_else(|| Failure::failed(format!("the run of `{words}` counted no {}", names[0])))
+                .ok_or_else(|| Failure::failed(format!("the run of `{program}` counted no {}", names[0])))
         };
         // The name depends on the level.
         let instructions = ["instructions", "run.instructions"];
@@ -159,9 +159,9 @@ impl Workload for Translation {
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         let mut inputs = BTreeMap::new();
-        for words in programs(point)? {
+        for program in programs(point)? {
             for architecture in [point.text("architecture"), NATIVE] {
-                let inner = self.of_program(point, architecture, words)?;
+                let inner = self.of_program(point, architecture, program)?;
                 let digests = self.program.inputs(&inner)?.into_values();
                 inputs.extend(
                     digests.map(|digest| (format!("{architecture}/{}", inner.text("program")), digest)),
@@ -172,9 +172,9 @@ impl Workload for Translation {
     }
 
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
-        for words in programs(point)? {
+        for program in programs(point)? {
             for architecture in [point.text("architecture"), NATIVE] {
-                self.program.rehearse(&self.of_program(point, architecture, words)?)?;
+                self.program.rehearse(&self.of_program(point, architecture, program)?)?;
             }
         }
         let timed = if point.text("level") == "timing" { &TIMED[..] } else { &[] };
@@ -186,21 +186,21 @@ impl Workload for Translation {
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let costs = programs(point)?
             .iter()
-            .map(|words| self.measured(point, words, stop))
+            .map(|program| self.measured(point, program, stop))
             .collect::<Result<Vec<_>, _>>()?;
         let mean = |ratio: &dyn Fn(&Costs) -> Option<f64>| {
             let ratios: Option<Vec<f64>> = costs.iter().map(ratio).collect();
             ratios.map(|ratios| geometric_mean(&ratios))
         };
         let mut metrics = Metrics::default();
-        let mut tell =
+        let mut add =
             |name: &str, value: Option<f64>| value.into_iter().for_each(|v| metrics.result(name, v));
-        tell("expansion", mean(&|c| Some(c.translated / c.source)));
-        tell("source_over_native", mean(&|c| Some(c.source / c.native)));
-        tell("translated_over_native", mean(&|c| Some(c.translated / c.native)));
+        add("expansion", mean(&|c| Some(c.translated / c.source)));
+        add("source_over_native", mean(&|c| Some(c.source / c.native)));
+        add("translated_over_native", mean(&|c| Some(c.translated / c.native)));
         let cycles = mean(&|c| c.cycles.map(|(translated, native)| translated / native));
-        tell("cycles_over_native", cycles);
-        tell("speed", cycles.map(|ratio| 100.0 / ratio));
+        add("cycles_over_native", cycles);
+        add("speed", cycles.map(|ratio| 100.0 / ratio));
         Ok(metrics)
     }
 }
@@ -208,7 +208,7 @@ impl Workload for Translation {
 /// The programs, at least one.
 fn programs(point: &Point) -> Result<&[String], Failure> {
     match point.parameter("programs") {
-        Some(Setting::Texts(programs)) if programs.iter().any(|words| words.trim().is_empty()) => {
+        Some(Setting::Texts(programs)) if programs.iter().any(|program| program.trim().is_empty()) => {
             Err(Failure::refused("an entry of `programs` is empty: give each a program's name"))
         }
         Some(Setting::Texts(programs)) if !programs.is_empty() => Ok(programs),

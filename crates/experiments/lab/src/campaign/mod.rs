@@ -65,7 +65,7 @@ pub trait Observer: Sync {
     /// A point failed because of the host.
     fn fault(&self, _point: &Point, _failure: &Failure) {}
     /// Another campaign on the same store has run a point.
-    fn elsewhere(&self, _point: &Point) {}
+    fn run_elsewhere(&self, _point: &Point) {}
     /// The only remaining points are being run by other campaigns on the same store.
     fn waiting(&self, _points: usize) {}
 }
@@ -197,21 +197,21 @@ impl<'a> Campaign<'a> {
         let todo: Vec<_> = part.iter().copied().filter(|p| again(Self::state(p, &results))).collect();
         observer.begin(todo.len(), part.len() - todo.len());
         let done = if todo.is_empty() {
-            work::Done::default()
+            work::WorkResult::default()
         } else {
             work::run_all(workload, &todo, (store, tail), options.jobs, observer, stop)?
         };
         // Ignore a host failure if another campaign has run the point since.
         let mut faults = done.faults;
-        let came: BTreeSet<_> = done.new_records.iter().map(|record| &record.key).collect();
-        faults.retain(|fault| !came.contains(&fault.key));
+        let added: BTreeSet<_> = done.new_records.iter().map(|record| &record.key).collect();
+        faults.retain(|fault| !added.contains(&fault.key));
         for record in done.new_records {
             results.add(record);
         }
         let faulted = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
         let count = |state| part.iter().filter(|p| Self::state(p, &results) == state).count();
         let (failed, left) = (count(State::Failed), count(State::Missing) - faulted);
-        let reused = part.len() - todo.len() + done.elsewhere;
+        let reused = part.len() - todo.len() + done.run_elsewhere;
         Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
     }
 

@@ -17,11 +17,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the threads of a campaign did.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct WorkResult {
     /// Points run here.
     pub ran: usize,
     /// Points that another campaign ran meanwhile.
-    pub elsewhere: usize,
+    pub run_elsewhere: usize,
     /// Points that failed because of the host.
     pub faults: Vec<Fault>,
     /// All records that were added to the store meanwhile.
@@ -36,7 +36,7 @@ struct Work<'a> {
     observer: &'a dyn Observer,
     stop: &'a Stop,
     /// Set after a storage error: no further points are started, since their results could not be stored.
-    halt: Stop,
+    storage_failed: Stop,
     writer: Writer,
     claims: Claims,
     queue: Mutex<Queue<'a>>,
@@ -46,9 +46,9 @@ struct Work<'a> {
 
 /// Points not started here.
 struct Queue<'a> {
-    fresh: VecDeque<&'a Point>,
+    pending: VecDeque<&'a Point>,
     /// Points that other campaigns are running.
-    taken: VecDeque<&'a Point>,
+    claimed_elsewhere: VecDeque<&'a Point>,
     /// Whether the observer has been notified that only these points are left.
     is_reported: bool,
 }
@@ -57,7 +57,7 @@ struct Queue<'a> {
 struct StoredSoFar {
     tail: Tail,
     keys: BTreeSet<Key>,
-    done: Done,
+    done: WorkResult,
 }
 
 /// Runs `todo` on `jobs` threads and stores each record as soon as it is available.
@@ -68,21 +68,21 @@ pub(super) fn run_all(
     jobs: usize,
     observer: &dyn Observer,
     stop: &Stop,
-) -> Result<Done, RunError> {
+) -> Result<WorkResult, RunError> {
     let writer = store.writer()?;
     let claims = Claims::open(store);
     let unclaimed = claims.unavailable.as_ref().map(ToString::to_string);
-    let done = Done { unclaimed, ..Done::default() };
+    let done = WorkResult { unclaimed, ..WorkResult::default() };
     let work = Work {
         workload,
         observer,
         stop,
-        halt: Stop::default(),
+        storage_failed: Stop::default(),
         writer,
         claims,
         queue: Mutex::new(Queue {
-            fresh: todo.iter().copied().collect(),
-            taken: VecDeque::new(),
+            pending: todo.iter().copied().collect(),
+            claimed_elsewhere: VecDeque::new(),
             is_reported: false,
         }),
         stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), done }),
@@ -105,12 +105,12 @@ pub(super) fn run_all(
 impl<'a> Work<'a> {
     /// Runs points until none is left.
     fn run_all_points(&self) {
-        while !self.stop.is_requested() && !self.halt.is_requested() {
-            let Some((point, was_taken)) = self.next() else { return };
+        while !self.stop.is_requested() && !self.storage_failed.is_requested() {
+            let Some((point, was_claimed)) = self.next() else { return };
             let outcome = match self.claims.claim(&point.key) {
                 ClaimResult::Taken => {
-                    self.queue.lock().ignore_poison().taken.push_back(point);
-                    if was_taken {
+                    self.queue.lock().ignore_poison().claimed_elsewhere.push_back(point);
+                    if was_claimed {
                         std::thread::sleep(CHECK_INTERVAL);
                     }
                     continue;
@@ -119,7 +119,7 @@ impl<'a> Work<'a> {
                 ClaimResult::Claimed(_held) => self.run_claimed(point),
             };
             if let Err(error) = outcome {
-                self.halt.request();
+                self.storage_failed.request();
                 self.storage_error.lock().ignore_poison().get_or_insert(error);
             }
         }
@@ -128,21 +128,21 @@ impl<'a> Work<'a> {
     /// The next point, and whether another campaign was running it.
     fn next(&self) -> Option<(&'a Point, bool)> {
         let mut queue = self.queue.lock().ignore_poison();
-        if let Some(point) = queue.fresh.pop_front() {
+        if let Some(point) = queue.pending.pop_front() {
             return Some((point, false));
         }
-        if !queue.taken.is_empty() && !queue.is_reported {
+        if !queue.claimed_elsewhere.is_empty() && !queue.is_reported {
             queue.is_reported = true;
-            self.observer.waiting(queue.taken.len());
+            self.observer.waiting(queue.claimed_elsewhere.len());
         }
-        queue.taken.pop_front().map(|point| (point, true))
+        queue.claimed_elsewhere.pop_front().map(|point| (point, true))
     }
 
     /// Runs a claimed point, unless another campaign has stored its record meanwhile.
     fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
         if self.stored.lock().ignore_poison().is_stored(&point.key)? {
-            self.stored.lock().ignore_poison().done.elsewhere += 1;
-            self.observer.elsewhere(point);
+            self.stored.lock().ignore_poison().done.run_elsewhere += 1;
+            self.observer.run_elsewhere(point);
             return Ok(());
         }
         match run_one(self.workload, point, self.stop) {

@@ -194,7 +194,7 @@ impl Experiment {
     }
 
     /// Checks like [`Experiment::check`], and if there are no errors also runs `further`.
-    pub(crate) fn check_further(
+    pub(crate) fn check_with(
         path: &Path,
         folder: &Path,
         text: &str,
@@ -252,12 +252,12 @@ impl Experiment {
 
     /// Metrics by name, in the order of the file.
     pub fn metrics(&self) -> Vec<(&str, &Metric)> {
-        in_order(&self.file.metrics, |m| m.marks.at())
+        in_file_order(&self.file.metrics, |m| m.marks.at())
     }
 }
 
 /// The entries of a map in the order of the file.
-pub(crate) fn in_order<T>(map: &Map<T>, at: impl Fn(&T) -> std::ops::Range<usize>) -> Vec<(&str, &T)> {
+pub(crate) fn in_file_order<T>(map: &Map<T>, at: impl Fn(&T) -> std::ops::Range<usize>) -> Vec<(&str, &T)> {
     let mut entries: Vec<_> = map.iter().map(|(name, value)| (name.as_str(), value)).collect();
     entries.sort_by_key(|(_, value)| at(value).start);
     entries

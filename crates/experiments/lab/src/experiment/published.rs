@@ -24,8 +24,8 @@ part! {
         at: Map<Setting>,
         /// The values by metric, in its unit.
         values: Map<Figure>,
-        /// Lower bounds by metric. With `at_most`, a range. An order of two values is a bound of 0 on a formula for their
-        /// difference.
+        /// Lower bounds by metric. With `at_most`, a range. To state only that one value exceeds another, give a formula for
+        /// their difference and a bound of 0.
         at_least: Map<Figure>,
         /// Upper bounds by metric.
         at_most: Map<Figure>,

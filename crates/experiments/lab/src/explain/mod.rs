@@ -6,7 +6,7 @@ mod shapley;
 pub use shapley::{Contribution, Game, MAX_MECHANISMS};
 
 use crate::campaign::Campaign;
-use crate::experiment::{Axis, Experiment, Mechanism, Metric, in_order};
+use crate::experiment::{Axis, Experiment, Mechanism, Metric, in_file_order};
 use crate::point::Point;
 use crate::points::PointError;
 use crate::setting::Setting;
@@ -38,19 +38,19 @@ pub struct Selection {
     pub at: BTreeMap<String, String>,
 }
 
-/// An experiment with a point for every subset of its mechanisms at each place.
+/// An experiment with a point for every subset of its mechanisms in each context.
 pub struct Explanation<'a> {
-    /// The points of all places.
+    /// The points of all contexts.
     pub campaign: Campaign<'a>,
     /// The mechanisms. Bit `i` of a subset represents the `i`-th.
     pub switches: Vec<Switch>,
-    /// The places, which are explained independently.
-    pub places: Vec<Place>,
+    /// The contexts, which are explained independently.
+    pub contexts: Vec<Context>,
 }
 
 /// A combination of values of the parameters that are not mechanisms.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct Context {
     /// The values.
     pub settings: Settings,
     /// Its points in the campaign, by subset.
@@ -83,9 +83,9 @@ pub enum ExplainError {
         /// A suggestion.
         help: String,
     },
-    /// There is no such place.
+    /// No context has the selected values.
     #[error("no point of {experiment} has {name} = {value}; {help}")]
-    NoPlace {
+    NoContext {
         /// The experiment.
         experiment: String,
         /// The requested parameter.
@@ -100,9 +100,9 @@ pub enum ExplainError {
     Point(#[from] PointError),
 }
 
-/// Why a metric cannot be explained at a place.
+/// Why a metric cannot be explained in a context.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Gap {
+pub enum MissingValue {
     /// A point has not been run.
     #[error("{0} has not been run")]
     Missing(String),
@@ -115,7 +115,7 @@ pub enum Gap {
 }
 
 impl<'a> Explanation<'a> {
-    /// Enumerates every subset of the mechanisms at every place. `version` is the version of the models.
+    /// Enumerates every subset of the mechanisms in every context. `version` is the version of the models.
     ///
     /// # Errors
     /// If there are no mechanisms or too many, or a point's input is missing.
@@ -130,13 +130,13 @@ impl<'a> Explanation<'a> {
         if switches.len() > MAX_MECHANISMS {
             return Err(ExplainError::TooMany(switches.len()));
         }
-        let at = asked_place(experiment, quick, selection)?;
+        let at = selected_context(experiment, quick, selection)?;
         let switched = |name: &str| {
             switches.iter().flat_map(|switch| &switch.off).chain(&off).any(|(known, _)| known == name)
         };
-        let places = experiment.combinations_except(quick, &|name| switched(name) || at.contains_key(name));
+        let contexts = experiment.combinations_except(quick, &|name| switched(name) || at.contains_key(name));
         let (mut points, mut explained) = (Vec::new(), Vec::new());
-        for mut settings in places {
+        for mut settings in contexts {
             settings.extend(at.clone());
             let from = points.len();
             for subset in 0..1usize << switches.len() {
@@ -149,11 +149,11 @@ impl<'a> Explanation<'a> {
                 point.varied = settings.iter().cloned().chain(marks(&switches, subset)).collect();
                 points.push(point);
             }
-            explained.push(Place { settings, points: from..points.len() });
+            explained.push(Context { settings, points: from..points.len() });
         }
         let shortened = BTreeSet::new();
         let campaign = Campaign { experiment, points, quick, shortened };
-        Ok(Self { campaign, switches, places: explained })
+        Ok(Self { campaign, switches, contexts: explained })
     }
 
     /// Metrics to explain, in the order of the file: those that it selects, or all except formulas over several points.
@@ -169,23 +169,23 @@ impl<'a> Explanation<'a> {
         of_file.iter().filter(|(name, metric)| is_wanted(name, metric)).map(|(name, _)| *name).collect()
     }
 
-    /// Values of `metric` for every subset of the mechanisms at `place`.
+    /// Values of `metric` for every subset of the mechanisms at `context`.
     ///
     /// # Errors
     /// The first point without a value.
-    pub fn game(&self, place: &Place, metric: &str, results: &Results) -> Result<Game, Gap> {
+    pub fn game(&self, context: &Context, metric: &str, results: &Results) -> Result<Game, MissingValue> {
         let metrics = self.campaign.experiment.metrics();
         let of = metrics.iter().find(|(name, _)| *name == metric).map(|(_, metric)| *metric);
         let value = |point: &Point| {
-            let record = results.get(&point.key).ok_or_else(|| Gap::Missing(point.label()))?;
+            let record = results.get(&point.key).ok_or_else(|| MissingValue::Missing(point.label()))?;
             if let Some(failure) = &record.failure {
-                return Err(Gap::Failed(point.label(), failure.message.clone()));
+                return Err(MissingValue::Failed(point.label(), failure.message.clone()));
             }
-            of.and_then(|of| of.value(metric, record)).ok_or_else(|| Gap::Unmeasured(point.label()))
+            of.and_then(|of| of.value(metric, record)).ok_or_else(|| MissingValue::Unmeasured(point.label()))
         };
         let values: Result<Vec<_>, _> =
-            self.campaign.points[place.points.clone()].iter().map(value).collect();
-        Game::new(values?).ok_or_else(|| Gap::Unmeasured("a point".into()))
+            self.campaign.points[context.points.clone()].iter().map(value).collect();
+        Game::new(values?).ok_or_else(|| MissingValue::Unmeasured("a point".into()))
     }
 }
 
@@ -231,19 +231,19 @@ fn declared(experiment: &Experiment) -> Vec<Switch> {
         off: settings(&mechanism.off),
         on: settings(&mechanism.on),
     };
-    in_order(&explain.mechanisms, |mechanism| mechanism.marks().at()).into_iter().map(switch).collect()
+    in_file_order(&explain.mechanisms, |mechanism| mechanism.marks().at()).into_iter().map(switch).collect()
 }
 
 /// Swept parameters with two values. The first value is off and the second on; for flags, `true` is on.
 fn swept(experiment: &Experiment) -> Vec<Switch> {
     let switch = |(name, axis): (&str, &Axis)| {
         let [off, on] = axis.values.as_slice() else { return None };
-        let turned = (off, on) == (&Setting::Flag(true), &Setting::Flag(false));
-        let (off, on) = if turned { (on, off) } else { (off, on) };
+        let reversed = (off, on) == (&Setting::Flag(true), &Setting::Flag(false));
+        let (off, on) = if reversed { (on, off) } else { (off, on) };
         let of = |value: &Setting| vec![(name.to_string(), value.clone())];
         Some(Switch { name: name.into(), title: name.into(), off: of(off), on: of(on) })
     };
-    in_order(&experiment.parts().sweep, Axis::at).into_iter().filter_map(switch).collect()
+    in_file_order(&experiment.parts().sweep, Axis::at).into_iter().filter_map(switch).collect()
 }
 
 impl Switch {
@@ -253,7 +253,7 @@ impl Switch {
 }
 
 /// Values that the file and the selection assign to swept parameters. Each must occur in the sweep.
-fn asked_place(
+fn selected_context(
     experiment: &Experiment,
     quick: bool,
     selection: &Selection,
@@ -270,7 +270,7 @@ fn asked_place(
                 format!("it takes {}", values.join(", "))
             };
             let (experiment, name) = (experiment.parts().name.clone(), name.clone());
-            return Err(ExplainError::NoPlace { experiment, name, value: value.clone(), help });
+            return Err(ExplainError::NoContext { experiment, name, value: value.clone(), help });
         };
         at.insert(name.clone(), found.clone());
     }

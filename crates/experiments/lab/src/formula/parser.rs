@@ -102,7 +102,7 @@ impl Parser {
     }
 
     /// Consumes the next operator if it is one of `signs`.
-    fn take(&mut self, signs: &str) -> Option<char> {
+    fn consume(&mut self, signs: &str) -> Option<char> {
         match self.tokens.get(self.at) {
             Some(Token::Sign(sign)) if signs.contains(*sign) => {
                 self.at += 1;
@@ -112,8 +112,8 @@ impl Parser {
         }
     }
 
-    fn need(&mut self, sign: char) -> Result<(), String> {
-        if self.take(&sign.to_string()).is_some() {
+    fn expect(&mut self, sign: char) -> Result<(), String> {
+        if self.consume(&sign.to_string()).is_some() {
             return Ok(());
         }
         match self.next() {
@@ -136,7 +136,7 @@ impl Parser {
         part: fn(&mut Self) -> Result<Formula, String>,
     ) -> Result<Formula, String> {
         let mut left = part(self)?;
-        while let Some(sign) = self.take(signs) {
+        while let Some(sign) = self.consume(signs) {
             left = Formula::Binary(sign, Box::new(left), Box::new(part(self)?));
         }
         Ok(left)
@@ -153,10 +153,10 @@ impl Parser {
             Some(Token::Sign('-')) => Formula::Negative(Box::new(self.value()?)),
             Some(Token::Sign('(')) => {
                 let inner = self.sum()?;
-                self.need(')')?;
+                self.expect(')')?;
                 inner
             }
-            Some(Token::Name(name)) if self.take("(").is_some() => self.function(&name)?,
+            Some(Token::Name(name)) if self.consume("(").is_some() => self.function(&name)?,
             Some(Token::Name(name)) => Formula::Metric(name),
             Some(token) => return Err(unexpected(&token)),
             None => return Err("the formula ends where a value should be".into()),
@@ -186,15 +186,15 @@ impl Parser {
                 Some(Token::Quoted(pattern) | Token::Name(pattern)) => pattern,
                 _ => return Err(format!("`{name}` needs a pattern: {name}('core*.l2.misses')")),
             };
-            self.need(')')?;
+            self.expect(')')?;
             return Ok(Formula::Metrics(fold, pattern));
         }
         let inner = self.sum()?;
         let mut parameters = Vec::new();
-        while self.take(",").is_some() {
+        while self.consume(",").is_some() {
             parameters.push(self.word(name)?);
         }
-        self.need(')')?;
+        self.expect(')')?;
         if parameters.is_empty() {
             return Err(format!("`{name}` needs a parameter: {name}(time, size)"));
         }
@@ -204,12 +204,12 @@ impl Parser {
     fn at(&mut self) -> Result<Formula, String> {
         let inner = self.sum()?;
         let mut settings = Vec::new();
-        while self.take(",").is_some() {
+        while self.consume(",").is_some() {
             let parameter = self.word("at")?;
-            self.need('=')?;
+            self.expect('=')?;
             settings.push((parameter, self.word("at")?));
         }
-        self.need(')')?;
+        self.expect(')')?;
         if settings.is_empty() {
             return Err("`at` needs a parameter with its value: at(time, tree = 'cow')".into());
         }

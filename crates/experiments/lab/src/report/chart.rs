@@ -130,14 +130,14 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
             all.filter(|p| p.is_of(point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
-    let implied = implied(chapter, plot);
+    let redundant = redundant(chapter, plot);
     let names = &table.names;
     let axes = [Some(&plot.x), plot.by.as_ref()].map(|axis| axis.map_or("", |name| names.title(name)).into());
     let mut panels: Vec<Panel<'a>> = Vec::new();
     for point in &chapter.campaign.points {
         for (index, metric) in &metrics {
             for (value, published) in values(point, *index, &metric.name) {
-                let place = place(plot, point, metric, metrics.len(), &implied, names);
+                let place = place(plot, point, metric, metrics.len(), &redundant, names);
                 let tip = tip(point, metric, value, published, names);
                 let series = place.series.clone();
                 let cell = Cell { x: place.x, y: place.y, series: place.series, value, published, tip };
@@ -171,7 +171,7 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
 
 /// Redundant parameters: those that vary together with one of the plot's axes, those that another parameter represents,
 /// and those with the same value at all points. Without them, all points still have different places.
-fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
+fn redundant<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
     let zips = chapter.campaign.experiment.parts().zip.iter();
     let of_axes = zips.filter(|columns| columns.keys().any(|name| is_axis(name)));
@@ -185,21 +185,21 @@ fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
         points.first().into_iter().flat_map(|point| &point.varied).map(|(name, _)| name.as_str());
     let represented = represented.filter(|name| chapter.table.names.is_represented(name));
     let candidates = together.chain(represented).chain(constant.map(|(name, _)| name.as_str()));
-    let places = |implied: &[&str]| {
+    let places = |redundant: &[&str]| {
         let place = |point: &Point| -> Vec<String> {
-            let kept = point.varied.iter().filter(|(name, _)| !implied.contains(&name.as_str()));
+            let kept = point.varied.iter().filter(|(name, _)| !redundant.contains(&name.as_str()));
             kept.map(|(_, value)| value.to_string()).collect()
         };
         points.iter().map(place).collect::<BTreeSet<_>>().len()
     };
-    let mut implied: Vec<&str> = Vec::new();
+    let mut redundant: Vec<&str> = Vec::new();
     for name in candidates.filter(|name| !is_axis(name)) {
-        implied.push(name);
-        if places(&implied) < places(&[]) {
-            implied.pop();
+        redundant.push(name);
+        if places(&redundant) < places(&[]) {
+            redundant.pop();
         }
     }
-    implied
+    redundant
 }
 
 /// Position of a value in a plot.
@@ -215,7 +215,7 @@ fn place(
     point: &Point,
     metric: &Column,
     metrics: usize,
-    implied: &[&str],
+    redundant: &[&str],
     names: &Names,
 ) -> Position {
     let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
@@ -230,11 +230,11 @@ fn place(
         let value = point.parameter(by).cloned().or_else(|| varied(point, by)).filter(|_| !is_word);
         rest.push(value.map_or_else(
             || coordinate(point, metric, by, names).to_string(),
-            |value| names.words(by, &value),
+            |value| names.titled_value(by, &value),
         ));
     }
-    let others = point.varied.iter().filter(|(name, _)| !used(name) && !implied.contains(&name.as_str()));
-    rest.extend(others.map(|(name, value)| names.words(name, value)));
+    let others = point.varied.iter().filter(|(name, _)| !used(name) && !redundant.contains(&name.as_str()));
+    rest.extend(others.map(|(name, value)| names.titled_value(name, value)));
     let rest = rest.join(", ");
     let x = coordinate(point, metric, &plot.x, names);
     let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by, names));

@@ -1,7 +1,7 @@
 //! Draws charts over one axis: lines and bars, both measured and published values.
 
 use super::chart::{Cell, Panel};
-use super::draw::{COLOURS, Frame, LETTER, below, extent, grid, room_below, svg, text, tip};
+use super::draw::{COLOURS, Frame, LETTER, extent, grid, label_height, svg, text, tip, x_labels};
 use super::put;
 use super::scale::{Scale, categories};
 use crate::experiment::{LogAxis, PlotKind};
@@ -19,36 +19,36 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let log = panel.plot.is_log(LogAxis::Y);
     let y = Scale::of(values, (frame.bottom, frame.top), log, true);
     let y = y.padded(if log { 0.06 } else { 0.0 }, 0.04);
-    let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, words)| (y.place(value), words)).collect();
-    let widest = ticks.iter().map(|(_, words)| words.chars().count()).max().unwrap_or(0);
+    let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, label)| (y.place(value), label)).collect();
+    let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let frame = Frame { left: 16.0 + widest as f64 * LETTER, ..frame };
     let axis = |frame: Frame, out: &mut String| match is_bar {
         true => bars(panel, frame, &y, out),
         false => lines(panel, frame, &y, out),
     };
-    let frame = with_room(frame, &axis(frame, &mut String::new()).1);
-    let mut inside = String::new();
-    grid(&mut inside, frame, &ticks);
+    let frame = fit_labels(frame, &axis(frame, &mut String::new()).1);
+    let mut content = String::new();
+    grid(&mut content, frame, &ticks);
     let what =
         if panel.what.is_empty() { panel.unit.clone() } else { format!("{} ({})", panel.what, panel.unit) };
-    text(&mut inside, "axis", 2.0, 13.0, &what);
-    let (marks, x_ticks) = axis(frame, &mut inside);
+    text(&mut content, "axis", 2.0, 13.0, &what);
+    let (marks, x_ticks) = axis(frame, &mut content);
     let (left, right, bottom) = (frame.left, frame.right, frame.bottom);
     put!(
-        inside,
+        content,
         "<line class=\"base\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>\n"
     );
-    below(&mut inside, frame, &x_ticks);
-    let height = HEIGHT + room_below(&x_ticks) + 20.0;
-    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.axes[0]);
-    (svg(WIDTH, height, &panel.plot.title, &inside), marks)
+    x_labels(&mut content, frame, &x_ticks);
+    let height = HEIGHT + label_height(&x_ticks) + 20.0;
+    text(&mut content, "axis end", frame.right, height - 4.0, &panel.axes[0]);
+    (svg(WIDTH, height, &panel.plot.title, &content), marks)
 }
 
 /// The frame, reduced so that the labels below it stay inside the drawing.
-fn with_room(frame: Frame, ticks: &[(f64, String)]) -> Frame {
+fn fit_labels(frame: Frame, ticks: &[(f64, String)]) -> Frame {
     let (mut left, mut right) = (0f64, 0f64);
-    for (x, words) in ticks {
-        let (before, after) = extent(ticks, words);
+    for (x, label) in ticks {
+        let (before, after) = extent(ticks, label);
         left = left.max(before - x);
         right = right.max(x + after - WIDTH);
     }
@@ -58,7 +58,7 @@ fn with_room(frame: Frame, ticks: &[(f64, String)]) -> Frame {
 /// Positions of the values along the horizontal axis, with its ticks.
 struct HorizontalAxis {
     categories: Vec<Setting>,
-    places: Vec<f64>,
+    positions: Vec<f64>,
     ticks: Vec<(f64, String)>,
 }
 
@@ -69,39 +69,39 @@ impl HorizontalAxis {
     /// Evenly spaced positions, for bars and for lines over categories.
     fn even(categories: Vec<Setting>, frame: Frame) -> Self {
         let step = (frame.right - frame.left) / categories.len().max(1) as f64;
-        let places: Vec<_> = (0..categories.len()).map(|i| frame.left + step * (i as f64 + 0.5)).collect();
+        let positions: Vec<_> = (0..categories.len()).map(|i| frame.left + step * (i as f64 + 0.5)).collect();
         let every = categories.len().div_ceil(60);
-        let named = places.iter().zip(&categories).step_by(every.max(1));
-        let ticks = named.map(|(place, setting)| (*place, setting.to_string())).collect();
-        Self { categories, places, ticks }
+        let named = positions.iter().zip(&categories).step_by(every.max(1));
+        let ticks = named.map(|(x, setting)| (*x, setting.to_string())).collect();
+        Self { categories, positions, ticks }
     }
 
     /// Positions proportional to the numbers.
     fn numeric(categories: Vec<Setting>, frame: Frame, log: bool) -> Self {
         let numbers: Vec<_> = categories.iter().filter_map(Setting::number).collect();
         let scale = Scale::of(numbers.iter().copied(), (frame.left + 12.0, frame.right - 12.0), log, false);
-        let places: Vec<_> = numbers.iter().map(|n| scale.place(*n)).collect();
+        let positions: Vec<_> = numbers.iter().map(|n| scale.place(*n)).collect();
         let has_units = categories.iter().any(|s| s.text().is_some_and(|t| t.parse::<f64>().is_err()));
         let ticks = if categories.len() <= MAX_TICKS || has_units {
             let mut ticks: Vec<(f64, String)> = Vec::new();
-            for (place, setting) in places.iter().zip(&categories) {
-                let words = setting.to_string();
+            for (x, setting) in positions.iter().zip(&categories) {
+                let label = setting.to_string();
                 // Skip a label that would overlap the previous one.
-                let half = words.chars().count() as f64 * LETTER / 2.0 + 4.0;
+                let half = label.chars().count() as f64 * LETTER / 2.0 + 4.0;
                 let end = ticks.last().map(|(x, w)| x + w.chars().count() as f64 * LETTER / 2.0 + 4.0);
-                if end.is_none_or(|end| end <= place - half) {
-                    ticks.push((*place, words));
+                if end.is_none_or(|end| end <= x - half) {
+                    ticks.push((*x, label));
                 }
             }
             ticks
         } else {
-            scale.ticks(8).into_iter().map(|(value, words)| (scale.place(value), words)).collect()
+            scale.ticks(8).into_iter().map(|(value, label)| (scale.place(value), label)).collect()
         };
-        Self { categories, places, ticks }
+        Self { categories, positions, ticks }
     }
 
     fn place(&self, x: &Setting) -> f64 {
-        self.categories.iter().position(|c| c == x).map_or(0.0, |index| self.places[index])
+        self.categories.iter().position(|c| c == x).map_or(0.0, |index| self.positions[index])
     }
 }
 
@@ -117,23 +117,23 @@ fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize
         // Draw the measured values last, on top.
         for published in [true, false] {
             let cells = panel.cells.iter().filter(|c| c.series == *series && c.published == published);
-            let mut places: Vec<(f64, f64, &Cell)> =
+            let mut positions: Vec<(f64, f64, &Cell)> =
                 cells.map(|c| (axis.place(&c.x), y.place(c.value), c)).collect();
-            places.sort_by(|a, b| a.0.total_cmp(&b.0));
-            marks += places.len();
-            line(&places, index % COLOURS, published, out);
+            positions.sort_by(|a, b| a.0.total_cmp(&b.0));
+            marks += positions.len();
+            line(&positions, index % COLOURS, published, out);
         }
     }
     (marks, axis.ticks)
 }
 
-fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut String) {
-    let whose = if published { "published" } else { "ours" };
-    let path: Vec<_> = places.iter().map(|(x, y, _)| format!("{x:.1} {y:.1}")).collect();
+fn line(positions: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut String) {
+    let class = if published { "published" } else { "ours" };
+    let path: Vec<_> = positions.iter().map(|(x, y, _)| format!("{x:.1} {y:.1}")).collect();
     if path.len() > 1 {
-        put!(out, "<path class=\"line {whose} s{colour}\" d=\"M{}\"/>\n", path.join("L"));
+        put!(out, "<path class=\"line {class} s{colour}\" d=\"M{}\"/>\n", path.join("L"));
     }
-    for (x, y, cell) in places {
+    for (x, y, cell) in positions {
         let tip = tip(&cell.tip);
         if published {
             put!(
@@ -171,10 +171,10 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         let left = axis.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
         let place = y.place(cell.value);
         let (top, height) = (place.min(zero), (place - zero).abs().max(0.8));
-        let (whose, inset) = if cell.published { ("outline", 1.0) } else { ("bar", 0.5) };
+        let (class, inset) = if cell.published { ("outline", 1.0) } else { ("bar", 0.5) };
         put!(
             out,
-            "<rect class=\"mark {whose} s{}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"1.5\" {}/>\n",
+            "<rect class=\"mark {class} s{}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"1.5\" {}/>\n",
             slots[slot].0 % COLOURS,
             left + inset,
             (width - 2.0 * inset).max(0.6),

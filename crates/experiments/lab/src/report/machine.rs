@@ -1,6 +1,6 @@
 //! Writes, for each machine of an experiment, a table of its parameters with their sources.
 
-use super::{Chapter, escape, put, source_words};
+use super::{Chapter, describe_source, escape, put};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use toml::{Table, Value};
@@ -37,7 +37,7 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
         }
         out.push_str("</table></div><ul class=\"sources\">");
         for (key, source) in &machine.sources {
-            put!(out, "<li><b>{}</b> {}", escape(key), source_words(source));
+            put!(out, "<li><b>{}</b> {}", escape(key), describe_source(source));
         }
         out.push_str("</ul></details>\n");
     }

@@ -4,7 +4,7 @@
 //! perceptually uniform, also in grey.
 
 use super::chart::{Cell, Panel};
-use super::draw::{Frame, LETTER, below, clip, room_below, svg, text, tip};
+use super::draw::{Frame, LETTER, clip, label_height, svg, text, tip, x_labels};
 use super::put;
 use super::scale::{Scale, categories};
 use crate::experiment::{LogAxis, PlotKind};
@@ -33,10 +33,13 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let title = panel.axes[1].chars().count();
     let names = rows.iter().map(|row| clip(&row.to_string()).chars().count());
     let label = names.chain([title]).max().unwrap_or(0) as f64 * LETTER + 14.0;
-    let room = if has_published { 420.0 } else { 620.0 };
-    let wide = (room / columns.len().max(1) as f64).clamp(16.0, 76.0);
-    let tall =
-        if panel.plot.kind == PlotKind::Circles { wide.min(52.0) } else { (wide * 0.62).clamp(16.0, 40.0) };
+    let max_width = if has_published { 420.0 } else { 620.0 };
+    let cell_width = (max_width / columns.len().max(1) as f64).clamp(16.0, 76.0);
+    let cell_height = if panel.plot.kind == PlotKind::Circles {
+        cell_width.min(52.0)
+    } else {
+        (cell_width * 0.62).clamp(16.0, 40.0)
+    };
     let magnitudes = panel.cells.iter().map(|c| c.value);
     let scale = Scale::of(
         magnitudes,
@@ -44,30 +47,30 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
         panel.plot.is_log(LogAxis::Value),
         panel.plot.kind == PlotKind::Circles,
     );
-    let cells = Cells { columns, rows, side: (wide, tall), scale };
-    let size = (wide * cells.columns.len() as f64, tall * cells.rows.len() as f64);
+    let cells = Cells { columns, rows, side: (cell_width, cell_height), scale };
+    let size = (cell_width * cells.columns.len() as f64, cell_height * cells.rows.len() as f64);
     let frame = Frame { left: label, right: label + size.0, top: 40.0, bottom: 40.0 + size.1 };
-    let mut inside = String::new();
-    text(&mut inside, "axis", 2.0, 13.0, &format!("{} ({})", panel.what, panel.unit));
-    text(&mut inside, "axis end", label - 8.0, 32.0, &panel.axes[1]);
+    let mut content = String::new();
+    text(&mut content, "axis", 2.0, 13.0, &format!("{} ({})", panel.what, panel.unit));
+    text(&mut content, "axis end", label - 8.0, 32.0, &panel.axes[1]);
     let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !has_published).collect();
-    let mut marks = cells.draw(panel.plot.kind, frame, &ours, true, &mut inside);
+    let mut marks = cells.draw(panel.plot.kind, frame, &ours, true, &mut content);
     let mut right = frame.right;
     let ticks = cells.column_ticks(frame.left);
     if has_published {
-        text(&mut inside, "axis", frame.left, 32.0, "ours");
+        text(&mut content, "axis", frame.left, 32.0, "ours");
         let left = frame.right + GAP;
         let second = Frame { left, right: left + size.0, ..frame };
-        text(&mut inside, "axis", left, 32.0, "published");
+        text(&mut content, "axis", left, 32.0, "published");
         let published: Vec<_> = panel.cells.iter().filter(|c| c.published).collect();
-        marks += cells.draw(panel.plot.kind, second, &published, false, &mut inside);
+        marks += cells.draw(panel.plot.kind, second, &published, false, &mut content);
         right = second.right;
     }
-    let height = frame.bottom + room_below(&ticks) + 20.0;
-    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.axes[0]);
-    let words = panel.what.chars().count() + panel.unit.chars().count() + 4;
-    let width = (right + 24.0).max(words as f64 * LETTER + 10.0);
-    (svg(width, height, &panel.plot.title, &inside), marks)
+    let height = frame.bottom + label_height(&ticks) + 20.0;
+    text(&mut content, "axis end", frame.right, height - 4.0, &panel.axes[0]);
+    let label = panel.what.chars().count() + panel.unit.chars().count() + 4;
+    let width = (right + 24.0).max(label as f64 * LETTER + 10.0);
+    (svg(width, height, &panel.plot.title, &content), marks)
 }
 
 impl Cells {
@@ -91,7 +94,7 @@ impl Cells {
                 );
             }
         }
-        below(out, frame, &self.column_ticks(frame.left));
+        x_labels(out, frame, &self.column_ticks(frame.left));
         let index = |all: &[Setting], one: &Setting| all.iter().position(|s| s == one).unwrap_or(0) as f64;
         for cell in cells {
             let x = frame.left + self.side.0 * index(&self.columns, &cell.x);
@@ -104,20 +107,20 @@ impl Cells {
     fn heat(&self, cell: &Cell, x: f64, y: f64, out: &mut String) {
         let share = self.scale.place(cell.value);
         let [r, g, b] = colour(share);
-        let (wide, tall) = self.side;
+        let (cell_width, cell_height) = self.side;
         put!(
             out,
             "<rect class=\"mark cell\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"2\" fill=\"rgb({r:.0},{g:.0},{b:.0})\" {}/>\n",
             x + 1.0,
             y + 1.0,
-            wide - 2.0,
-            tall - 2.0,
+            cell_width - 2.0,
+            cell_height - 2.0,
             tip(&cell.tip)
         );
-        let words = number(cell.value);
-        if words.chars().count() as f64 * 6.0 < wide - 4.0 {
+        let label = number(cell.value);
+        if label.chars().count() as f64 * 6.0 < cell_width - 4.0 {
             let class = if share > 0.6 { "inside dark" } else { "inside light" };
-            text(out, class, x + wide / 2.0, y + tall / 2.0 + 4.0, &words);
+            text(out, class, x + cell_width / 2.0, y + cell_height / 2.0 + 4.0, &label);
         }
     }
 

@@ -201,26 +201,26 @@ fn sources(chapter: &Chapter<'_>, out: &mut String) {
     }
     out.push_str("<ul class=\"sources\">");
     for (key, source) in &parts.sources {
-        put!(out, "<li><b>{}</b> {}", escape(key), source_words(source));
+        put!(out, "<li><b>{}</b> {}", escape(key), describe_source(source));
     }
     out.push_str("</ul>\n");
 }
 
 /// A source with its link as HTML.
-pub(super) fn source_words(source: &longma_topology::parts::Source) -> String {
-    let mut words = format!("{} ({})", escape(&source.title), source.kind.word());
+pub(super) fn describe_source(source: &longma_topology::parts::Source) -> String {
+    let mut html = format!("{} ({})", escape(&source.title), source.kind.word());
     if let Some(place) = &source.place {
-        put!(words, ", {}", escape(place));
+        put!(html, ", {}", escape(place));
     }
     if let Some(url) =
         source.url.as_ref().filter(|url| url.starts_with("https://") || url.starts_with("http://"))
     {
-        put!(words, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a>", escape(url));
+        put!(html, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a>", escape(url));
     }
     if let Some(reasoning) = &source.reasoning {
-        put!(words, ": {}", prose(reasoning));
+        put!(html, ": {}", prose(reasoning));
     }
-    words
+    html
 }
 
 fn comparison(comparisons: &[Comparison], out: &mut String) {

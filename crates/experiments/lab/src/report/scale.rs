@@ -41,10 +41,10 @@ impl Scale {
     }
 
     /// Extends the scale by fractions of its length at both ends.
-    pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
+    pub(super) fn padded(mut self, x_labels: f64, above: f64) -> Self {
         let length = (self.to - self.from).min(f64::MAX);
         let finite = |end: f64| end.clamp(f64::MIN, f64::MAX);
-        (self.from, self.to) = (finite(self.from - length * below), finite(self.to + length * above));
+        (self.from, self.to) = (finite(self.from - length * x_labels), finite(self.to + length * above));
         self
     }
 
@@ -146,17 +146,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn words(values: &[f64], log: bool) -> Vec<String> {
+    fn tick_labels(values: &[f64], log: bool) -> Vec<String> {
         let scale = Scale::of(values.iter().copied(), (0.0, 100.0), log, true);
-        scale.ticks(5).into_iter().map(|(_, words)| words).collect()
+        scale.ticks(5).into_iter().map(|(_, label)| label).collect()
     }
 
     #[test]
     fn ticks_are_round_numbers() {
-        assert_eq!(words(&[3.0, 97.0], false), ["0", "20", "40", "60", "80"]);
-        assert_eq!(words(&[9467.0, 18060.0], false), ["0", "5000", "10 k", "15 k"]);
-        assert_eq!(words(&[1.0, 1000.0], true), ["1", "10", "100", "1000"]);
-        assert_eq!(words(&[85.0, 240.0], true), ["100", "200"]);
+        assert_eq!(tick_labels(&[3.0, 97.0], false), ["0", "20", "40", "60", "80"]);
+        assert_eq!(tick_labels(&[9467.0, 18060.0], false), ["0", "5000", "10 k", "15 k"]);
+        assert_eq!(tick_labels(&[1.0, 1000.0], true), ["1", "10", "100", "1000"]);
+        assert_eq!(tick_labels(&[85.0, 240.0], true), ["100", "200"]);
     }
 
     #[test]

@@ -187,11 +187,11 @@ impl Store {
     /// If the directory cannot be written.
     pub fn writer(&self) -> Result<Writer, StoreError> {
         let folder = self.folder.join(SEGMENTS);
-        let refuse = |path: &Path| {
+        let write_error = |path: &Path| {
             let path = path.to_path_buf();
             move |error| StoreError::Write { path, error }
         };
-        fs::create_dir_all(&folder).map_err(refuse(&folder))?;
+        fs::create_dir_all(&folder).map_err(write_error(&folder))?;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let host = host();
         for attempt in 0.. {
@@ -200,7 +200,7 @@ impl Store {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     // Make the directory entry durable too.
-                    File::open(&folder).and_then(|f| f.sync_all()).map_err(refuse(&folder))?;
+                    File::open(&folder).and_then(|f| f.sync_all()).map_err(write_error(&folder))?;
                     let inner = Inner { segment: Segment::new(file), stored: 0 };
                     return Ok(Writer { path, inner: Mutex::new(inner) });
                 }
@@ -216,10 +216,10 @@ impl Store {
     /// # Errors
     /// If one store cannot be read or the other written.
     pub fn merge(&self, other: &Store) -> Result<Merged, StoreError> {
-        let theirs = other.results()?;
-        let damage = theirs.damage;
-        let disputed = theirs.contradictions.into_iter().map(|c| c.other);
-        self.add(theirs.records.into_values().chain(disputed).collect(), damage)
+        let source = other.results()?;
+        let damage = source.damage;
+        let disputed = source.contradictions.into_iter().map(|c| c.other);
+        self.add(source.records.into_values().chain(disputed).collect(), damage)
     }
 
     /// Adds the records of `lines`, in the format of [`Results::lines`].
@@ -237,18 +237,18 @@ impl Store {
     }
 
     fn add(&self, records: Vec<Record>, damage: Vec<Damage>) -> Result<Merged, StoreError> {
-        let mut mine = self.results()?;
+        let mut existing = self.results()?;
         let all = records.len();
         let keys: BTreeSet<_> = records.iter().map(|record| record.key.clone()).collect();
-        let news: Vec<_> = records.into_iter().filter(|record| mine.add(record.clone())).collect();
-        if !news.is_empty() {
+        let new_records: Vec<_> = records.into_iter().filter(|record| existing.add(record.clone())).collect();
+        if !new_records.is_empty() {
             let writer = self.writer()?;
-            news.iter().try_for_each(|record| writer.append(record))?;
+            new_records.iter().try_for_each(|record| writer.append(record))?;
             writer.finish()?;
         }
-        let mut contradictions = mine.contradictions;
+        let mut contradictions = existing.contradictions;
         contradictions.retain(|contradiction| keys.contains(&contradiction.kept.key));
-        Ok(Merged { added: news.len(), known: all - news.len(), contradictions, damage })
+        Ok(Merged { added: new_records.len(), known: all - new_records.len(), contradictions, damage })
     }
 }
 
@@ -285,7 +285,7 @@ impl Results {
         let (old, new) = (rank(entry.get()), rank(&record));
         let other = if new < old { entry.insert(record) } else { record };
         let differ = !old.0 && !new.0 && old.1 != new.1;
-        let is_disputed = differ && dispute(&mut self.contradictions, entry.get(), other);
+        let is_disputed = differ && record_contradiction(&mut self.contradictions, entry.get(), other);
         is_disputed || new < old
     }
 
@@ -296,7 +296,7 @@ impl Results {
 }
 
 /// Records that `other` contradicts `kept`. Returns false if that was known.
-fn dispute(contradictions: &mut Vec<Contradiction>, kept: &Record, other: Record) -> bool {
+fn record_contradiction(contradictions: &mut Vec<Contradiction>, kept: &Record, other: Record) -> bool {
     for known in contradictions.iter_mut().filter(|known| known.kept.key == kept.key) {
         known.kept = kept.clone();
         if known.other.result_text() == other.result_text() {
@@ -436,24 +436,24 @@ pub(crate) mod tests {
 
     #[test]
     fn a_merge_reports_every_contradiction_with_both_values_and_keeps_both() {
-        let ((_a, mine), (_b, theirs)) = (store(), store());
+        let ((_a, existing), (_b, source)) = (store(), store());
         let with =
             |value: f64| Record { metrics: BTreeMap::from([("value".to_string(), value)]), ..record(1) };
         let put = |store: &Store, records: &[Record]| {
             let writer = store.writer().unwrap();
             records.iter().for_each(|record| writer.append(record).unwrap());
         };
-        put(&mine, &[with(1.0)]);
-        put(&theirs, &[with(2.0), with(3.0), record(4)]);
-        let merged = mine.merge(&theirs).unwrap();
+        put(&existing, &[with(1.0)]);
+        put(&source, &[with(2.0), with(3.0), record(4)]);
+        let merged = existing.merge(&source).unwrap();
         assert_eq!((merged.added, merged.known), (3, 0));
         let pairs = |contradictions: &[Contradiction]| -> Vec<_> {
             contradictions.iter().map(|c| (c.kept.metrics["value"], c.other.metrics["value"])).collect()
         };
         assert_eq!(pairs(&merged.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
-        assert_eq!(pairs(&mine.results().unwrap().contradictions), [(1.0, 2.0), (1.0, 3.0)]);
+        assert_eq!(pairs(&existing.results().unwrap().contradictions), [(1.0, 2.0), (1.0, 3.0)]);
         // A repeated merge adds nothing, but still reports the contradictions.
-        let again = mine.merge(&theirs).unwrap();
+        let again = existing.merge(&source).unwrap();
         assert_eq!((again.added, again.known), (0, 3));
         assert_eq!(pairs(&again.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
     }
@@ -486,15 +486,18 @@ pub(crate) mod tests {
 
     #[test]
     fn merging_adds_missing_records_once() {
-        let ((_a, mine), (_b, theirs)) = (store(), store());
-        fill(&mine, 0..10);
-        fill(&theirs, 5..20);
+        let ((_a, existing), (_b, source)) = (store(), store());
+        fill(&existing, 0..10);
+        fill(&source, 5..20);
         let merged = |added, known| Merged { added, known, ..Merged::default() };
-        assert_eq!(mine.merge(&theirs).unwrap(), merged(10, 5));
-        assert_eq!(mine.merge(&theirs).unwrap(), merged(0, 15));
-        assert_eq!(mine.results().unwrap().len(), 20);
-        let lines = theirs.results().unwrap().lines(&[record(7).key]);
-        assert_eq!(Store::new(mine.folder().join("third")).merge_lines(lines.as_bytes()).unwrap().added, 1);
+        assert_eq!(existing.merge(&source).unwrap(), merged(10, 5));
+        assert_eq!(existing.merge(&source).unwrap(), merged(0, 15));
+        assert_eq!(existing.results().unwrap().len(), 20);
+        let lines = source.results().unwrap().lines(&[record(7).key]);
+        assert_eq!(
+            Store::new(existing.folder().join("third")).merge_lines(lines.as_bytes()).unwrap().added,
+            1
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) trait Backing: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
     /// Truncates to `length` after a failed append.
-    fn cut(&mut self, length: u64) -> io::Result<()>;
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
 impl Backing for File {
@@ -24,7 +24,7 @@ impl Backing for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
     }
-    fn cut(&mut self, length: u64) -> io::Result<()> {
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)?;
         self.seek(SeekFrom::Start(length)).map(|_| ())
     }
@@ -48,7 +48,7 @@ impl<B: Backing> Segment<B> {
         let line = record.to_line();
         if let Err(error) = self.backing.append(line.as_bytes()) {
             // Readers skip an incomplete line, so nothing is lost if the truncation fails.
-            let _ = self.backing.cut(self.length);
+            let _ = self.backing.truncate(self.length);
             return Err(error);
         }
         self.length += line.len() as u64;
@@ -91,21 +91,21 @@ mod tests {
     use proptest::prelude::*;
 
     /// A file on a disk with limited free space.
-    struct Small {
+    struct SmallDisk {
         bytes: Vec<u8>,
-        room: usize,
+        free_bytes: usize,
     }
 
-    impl Backing for &mut Small {
+    impl Backing for &mut SmallDisk {
         fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-            let fits = bytes.len().min(self.room - self.bytes.len());
+            let fits = bytes.len().min(self.free_bytes - self.bytes.len());
             self.bytes.extend(&bytes[..fits]);
             if fits == bytes.len() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
         }
         fn sync(&mut self) -> io::Result<()> {
             Ok(())
         }
-        fn cut(&mut self, length: u64) -> io::Result<()> {
+        fn truncate(&mut self, length: u64) -> io::Result<()> {
             self.bytes.truncate(length as usize);
             Ok(())
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_loses_only_the_record_that_does_not_fit() {
-        let mut disk = Small { bytes: Vec::new(), room: 1000 };
+        let mut disk = SmallDisk { bytes: Vec::new(), free_bytes: 1000 };
         let mut segment = Segment::new(&mut disk);
         let mut stored = 0;
         let error = loop {
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(stored > 2);
         // After space has been freed, the same writer continues.
-        segment.backing.room = 2000;
+        segment.backing.free_bytes = 2000;
         segment.append(&record(stored)).unwrap();
         let (records, damaged) = read(&disk.bytes);
         assert_eq!(records, (0..=stored).map(record).collect::<Vec<_>>());
@@ -137,10 +137,10 @@ mod tests {
         fn a_segment_cut_anywhere_keeps_every_record_before_the_cut(share in 0.0..1.0f64) {
             let lines: Vec<_> = (0..8).map(|n| record(n).to_line()).collect();
             let whole = lines.concat();
-            let cut = (whole.len() as f64 * share) as usize;
-            let (records, damaged) = read(&whole.as_bytes()[..cut]);
+            let truncate = (whole.len() as f64 * share) as usize;
+            let (records, damaged) = read(&whole.as_bytes()[..truncate]);
             let mut end = 0;
-            let complete = lines.iter().take_while(|line| { end += line.len(); end <= cut }).count();
+            let complete = lines.iter().take_while(|line| { end += line.len(); end <= truncate }).count();
             prop_assert_eq!(records, (0..complete as i64).map(record).collect::<Vec<_>>());
             prop_assert!(damaged.len() <= 1);
         }

@@ -50,9 +50,9 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
     };
     let mut remarks = Vec::new();
     for setting in settings {
-        let words = format!("{}={}", setting.name, setting.value);
+        let label = format!("{}={}", setting.name, setting.value);
         if DEFAULTS.contains(&(setting.name, setting.value)) {
-            remarks.push(format!("{words} is the default"));
+            remarks.push(format!("{label} is the default"));
             continue;
         }
         let everywhere = match setting.name {
@@ -66,10 +66,10 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
             _ => None,
         };
         if let Some(why) = everywhere {
-            remarks.push(format!("{words} does nothing: {why}"));
+            remarks.push(format!("{label} does nothing: {why}"));
             continue;
         }
-        let here: (&dyn Fn(&Pair) -> bool, &str) = match setting.name {
+        let partial: (&dyn Fn(&Pair) -> bool, &str) = match setting.name {
             "rps" => (&|pair| u64::from(pair.flow) == setting.value, "that is the flow's own core"),
             "rfs" => (&|pair| pair.flow == pair.application, "the program runs on the flow's own core"),
             "napi" => {
@@ -85,12 +85,14 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec
             ),
             _ => continue,
         };
-        match pairs.iter().filter(|pair| here.0(pair)).count() {
+        match pairs.iter().filter(|pair| partial.0(pair)).count() {
             0 => {}
-            all if all == pairs.len() => remarks.push(format!("{words} does nothing: {}", here.1)),
-            some => {
-                remarks.push(format!("{words} does nothing on {some} of {} pairs: {}", pairs.len(), here.1))
-            }
+            all if all == pairs.len() => remarks.push(format!("{label} does nothing: {}", partial.1)),
+            some => remarks.push(format!(
+                "{label} does nothing on {some} of {} pairs: {}",
+                pairs.len(),
+                partial.1
+            )),
         }
     }
     remarks

@@ -19,7 +19,7 @@ use std::sync::Mutex;
 /// Version of the file format.
 const FORMAT: u32 = 2;
 /// The first bytes of every file.
-const BEGINNING: &str = "{\"affinity_model\"";
+const MAGIC: &str = "{\"affinity_model\"";
 /// Largest file that is read. A run takes about 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
 /// Lower bound of rates, and of costs that cannot be 0.
@@ -176,25 +176,26 @@ impl ResultsFile {
         let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", display_path(path)))?;
-        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
-        let file = kept.file.get_mut().ignore_poison();
+        let mut results =
+            Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
+        let file = results.file.get_mut().ignore_poison();
         let mut text = String::new();
         std::io::Read::by_ref(file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
-        kept.is_cut = is_cut;
-        if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
+        results.is_cut = is_cut;
+        if whole == 0 && !(text.starts_with(MAGIC) || MAGIC.starts_with(&text)) {
             return Err(format!("{}, line 1: not a result of a modelled sweep", display_path(path)));
         }
-        kept.known = parse(&text[..whole], |stored| check_same_sweep(&header, stored), places, nic)
+        results.known = parse(&text[..whole], |stored| check_same_sweep(&header, stored), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", display_path(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
         let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
         ended.map_err(failed)?;
         if whole == 0 {
-            kept.append(&header)?;
+            results.append(&header)?;
         }
-        Ok(kept)
+        Ok(results)
     }
 
     /// Appends a run.
@@ -232,7 +233,7 @@ pub fn read(path: &Path, version: &str) -> Result<Option<Contents>, String> {
         return Ok(None);
     };
     let mut text = String::new();
-    if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
+    if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(MAGIC) {
         return Ok(None);
     }
     let at = |why: String| format!("{}{why}", display_path(path));

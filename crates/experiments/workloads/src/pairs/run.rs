@@ -52,9 +52,10 @@ pub(super) fn run_pair(
 ) -> Result<Measured, RunFailure> {
     let failed = |why: String| RunFailure::Failed(format!("pair {pair}: {why}"));
     let mut out = MemFile::new(&[]).map_err(|error| failed(error.to_string()))?;
-    let words = command_line(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
+    let arguments = command_line(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
     // The guest must not see this process's environment.
-    let start = Start { words, cpus: None, namespace: None, limit: TIME_LIMIT, has_environment: false };
+    let start =
+        Start { words: arguments, cpus: None, namespace: None, limit: TIME_LIMIT, has_environment: false };
     let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
         ChildError::Stopped { .. } => RunFailure::Stopped,
         error => failed(error.to_string()),
@@ -100,18 +101,22 @@ fn command_line(
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
     let bytes = WARM_UP_BYTES + DETAILED_WARM_UP_BYTES + sweep.bytes;
     let longma = sweep.longma.to_str().ok_or("the path of this program is not valid UTF-8")?;
-    let mut words: Vec<String> =
+    let mut arguments: Vec<String> =
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
             .map(String::from)
             .into();
-    words.extend([
+    arguments.extend([
         "--stats-out".into(),
         out.path(),
         "--seed".into(),
         pair_seed(seed, pair).to_string(),
         "--wire".into(),
     ]);
-    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + DRAIN_BYTES));
+    arguments.push(format!(
+        "{},tcp,bytes={},message=131072,mss={segment}",
+        nic.name,
+        2 * bytes + DRAIN_BYTES
+    ));
     let settings = [
         ("flow", u64::from(pair.flow)),
         ("application", pair.application.into()),
@@ -123,13 +128,17 @@ fn command_line(
         // User settings come later and may override this.
         ("near", 1),
     ];
-    let room = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
+    let window = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
     let offloads = sweep.settings.iter().map(|offload| (offload.name, offload.value));
-    words.extend(
-        settings.into_iter().chain(room).chain(offloads).map(|(name, value)| format!("--env={name}={value}")),
+    arguments.extend(
+        settings
+            .into_iter()
+            .chain(window)
+            .chain(offloads)
+            .map(|(name, value)| format!("--env={name}={value}")),
     );
-    words.extend(["--".into(), program.path(), nic.name.clone()]);
-    Ok(words)
+    arguments.extend(["--".into(), program.path(), nic.name.clone()]);
+    Ok(arguments)
 }
 
 /// Evaluates the statistics of a run in which `bytes` were counted.

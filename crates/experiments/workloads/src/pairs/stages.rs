@@ -7,7 +7,7 @@
 use longma_affinity::pairs::Pair;
 use serde_json::Value;
 
-use super::{count, of_cores};
+use super::{core_sum, count};
 
 /// The stages in the order of packet processing, and the remainder.
 pub const STAGES: [&str; 9] = [
@@ -65,27 +65,27 @@ pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
     let all = &result["statistics"];
     let kernel = |works: &[&str]| {
         let names: Vec<String> = works.iter().map(|work| format!("kernel.{work}.cycles")).collect();
-        of_cores(all, pair, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        core_sum(all, pair, &names.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let mut sums = [0.0; STAGES.len()];
     sums[0] = kernel(&["interrupt", "softirq"]);
     sums[5] = kernel(&["wake_up", "wake_up_interrupt", "context_switch"]);
     // The kernel's remaining time is system calls, and a few timer ticks.
-    sums[6] = of_cause(all, pair, "system") - sums[0] - sums[5];
-    sums[1] = of_cause(all, pair, "device");
+    sums[6] = cause_cycles(all, pair, "system") - sums[0] - sums[5];
+    sums[1] = cause_cycles(all, pair, "device");
     for function in result["functions"].as_array().into_iter().flatten() {
         let stage = FUNCTIONS.iter().find(|(name, _)| function["function"] == *name).map(|(_, stage)| *stage);
         if let Some(stage) = stage {
             sums[stage] += function["cycles"].as_f64().unwrap_or(0.0);
         }
     }
-    let busy = of_cores(all, pair, &["cycles"]) - of_cores(all, pair, &["idle_cycles"]);
+    let busy = core_sum(all, pair, &["cycles"]) - core_sum(all, pair, &["idle_cycles"]);
     sums[STAGES.len() - 1] = busy - sums.iter().sum::<f64>();
     sums
 }
 
 /// Cycles of the pair's cores that their CPI stacks attribute to a cause.
-fn of_cause(all: &Value, pair: Pair, cause: &str) -> f64 {
+fn cause_cycles(all: &Value, pair: Pair, cause: &str) -> f64 {
     let of = |core: u32| {
         count(all, &format!("core{core}.cpi.{cause}")) * count(all, &format!("core{core}.instructions"))
     };

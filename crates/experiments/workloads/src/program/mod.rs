@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Exit status of `longma run` if the host lacks a resource.
 pub const HOST_FAULT_STATUS: u8 = 124;
 /// Message that accompanies the status, because a program may exit with any status.
-pub const HOST_FAULT_WORDS: &str = "this host is at fault, not the program";
+pub const HOST_FAULT_MESSAGE: &str = "this host is at fault, not the program";
 
 /// Signals sent by the kernel on memory shortage, by resource limits, or by other processes.
 const EXTERNAL_SIGNALS: [Signal; 6] =
@@ -37,7 +37,7 @@ const EXTERNAL_SIGNALS: [Signal; 6] =
 const OUT_OF_MEMORY: &str = "memory allocation of ";
 /// Exit statuses with messages, of the command or its loader, that indicate a resource shortage of the host.
 const SHORTAGES: [(i32, &str); 3] = [
-    (HOST_FAULT_STATUS as i32, HOST_FAULT_WORDS),
+    (HOST_FAULT_STATUS as i32, HOST_FAULT_MESSAGE),
     (101, "failed to spawn thread"),
     (127, "error while loading shared libraries"),
 ];
@@ -196,10 +196,10 @@ impl Program {
         inner
     }
 
-    /// The command that runs `point`, or only sets it up if `rehearsed`.
-    fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
+    /// The command that runs `point`, or only sets it up if `setup_only`.
+    fn command(&self, point: &Point, files: &Files, setup_only: bool) -> Command {
         let mut command = Command::new(&self.longma);
-        command.arg("run").args(rehearsed.then_some("--measures"));
+        command.arg("run").args(setup_only.then_some("--measures"));
         if point.machine.is_some() {
             command.arg("--machine").arg(files.machine.path());
         }
@@ -251,13 +251,13 @@ impl Program {
         if let Some(Setting::Named(wire)) = point.parameter("wire")
             && !wire.is_empty()
         {
-            command.args(wire_words(wire).iter().flat_map(|words| ["--wire", words]));
+            command.args(wire_arguments(wire).iter().flat_map(|first_lines| ["--wire", first_lines]));
         }
     }
 }
 
 /// The senders in the syntax of `longma run --wire`, one per device.
-fn wire_words(wire: &BTreeMap<String, String>) -> Vec<String> {
+fn wire_arguments(wire: &BTreeMap<String, String>) -> Vec<String> {
     let devices = wire.get("device").map_or("eth0", String::as_str);
     let keys = wire.iter().filter(|(key, _)| *key != "device").map(|(key, value)| format!(",{key}={value}"));
     let keys: String = keys.collect();
@@ -285,7 +285,7 @@ impl Workload for Program {
         if point.text("program").trim().is_empty() {
             return Err(Failure::refused("`program` is empty"));
         }
-        let path = located(point)?;
+        let path = program_path(point)?;
         let digest = self.digest(&path).map_err(|error| {
             Failure::refused(format!("cannot read the program {}: {error}", path.display()))
         })?;
@@ -309,8 +309,8 @@ impl Workload for Program {
             _ => 0,
         };
         if ended.status.code().map(i64::from) != Some(wanted) {
-            let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Failed };
-            return Err(Failure { kind, message: complaint(&ended, &program(point)) });
+            let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Failed };
+            return Err(Failure { kind, message: describe_failure(&ended, &program(point)) });
         }
         let mut metrics = Metrics::default();
         let statistics = match point.text("level") {
@@ -355,7 +355,7 @@ impl Program {
 /// Path of the program's file.
 fn program(point: &Point) -> PathBuf {
     // `inputs` reports a guest that cannot be used, before any point runs.
-    located(point).unwrap_or_else(|_| name(point).into())
+    program_path(point).unwrap_or_else(|_| name(point).into())
 }
 
 /// The program's name without arguments, with its variant.
@@ -365,7 +365,7 @@ fn name(point: &Point) -> String {
 }
 
 /// The program's file; a guest that ships with the command is extracted.
-fn located(point: &Point) -> Result<PathBuf, Failure> {
+fn program_path(point: &Point) -> Result<PathBuf, Failure> {
     let name = name(point);
     longma_shipped::guest_or(&name, || point.path("folder").join(&name)).map_err(|error| match error {
         GuestError::Unknown { .. } => Failure::refused(error.to_string()),
@@ -423,7 +423,7 @@ impl Files {
             .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
         // Incomplete statistics mean that the host failed. The command then prints the reason.
         value.map_err(|error| {
-            let message = words(&ended.errors);
+            let message = first_lines(&ended.errors);
             Failure::host(format!(
                 "cannot read the run's statistics: {error}{}{message}",
                 if message.is_empty() { "" } else { ": " }
@@ -453,8 +453,8 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
     })?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
-        let output = scope.spawn(move || keep(output));
-        let errors = scope.spawn(move || keep(errors));
+        let output = scope.spawn(move || read_limited(output));
+        let errors = scope.spawn(move || read_limited(errors));
         let status = wait(&mut child, limit, stop);
         // The readers end when the child closes its ends of the pipes.
         let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
@@ -463,7 +463,7 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
 }
 
 /// Reads everything from `pipe` and keeps it up to a limit. The rest is discarded, so that the writer does not block.
-fn keep(pipe: Option<impl Read>) -> String {
+fn read_limited(pipe: Option<impl Read>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut kept = Vec::new();
     // On an error, use what was read so far.
@@ -498,30 +498,30 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
 
 /// Describes how a run ended and what it printed. Omits the program's directory, so that the message does not depend on
 /// it.
-fn complaint(ended: &Ended, program: &Path) -> String {
+fn describe_failure(ended: &Ended, program: &Path) -> String {
     let how = match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => format!("the run ended with exit status {code}"),
         (None, Some(signal)) => format!("the run was killed by signal {signal}"),
         _ => "the run ended".into(),
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let message = words(&ended.errors).replace(&*program.to_string_lossy(), &name);
+    let message = first_lines(&ended.errors).replace(&*program.to_string_lossy(), &name);
     if message.is_empty() { how } else { format!("{how}: {message}") }
 }
 
 /// The first lines of the output.
-fn words(errors: &str) -> String {
+fn first_lines(errors: &str) -> String {
     let lines: Vec<_> =
         errors.lines().map(str::trim).filter(|line| !line.starts_with('{') && !line.is_empty()).collect();
     lines[..lines.len().min(4)].join(" ")
 }
 
 /// Returns whether the host caused the failure.
-fn is_of_host(ended: &Ended) -> bool {
+fn is_host_failure(ended: &Ended) -> bool {
     match (ended.status.code(), ended.status.signal()) {
-        (Some(code), _) => {
-            SHORTAGES.iter().any(|(status, words)| code == *status && ended.errors.contains(words))
-        }
+        (Some(code), _) => SHORTAGES
+            .iter()
+            .any(|(status, first_lines)| code == *status && ended.errors.contains(first_lines)),
         (None, Some(signal)) => {
             let is_abort = signal == Signal::ABORT.as_raw();
             EXTERNAL_SIGNALS.iter().any(|outside| outside.as_raw() == signal)
@@ -606,10 +606,10 @@ mod tests {
         let wire = [("message", "64"), ("bytes", "100000"), ("device", "eth1")];
         let wire = wire.map(|(key, value)| (key.to_string(), value.to_string()));
         let mut wire = BTreeMap::from(wire);
-        assert_eq!(wire_words(&wire), ["eth1,tcp,bytes=100000,message=64"]);
+        assert_eq!(wire_arguments(&wire), ["eth1,tcp,bytes=100000,message=64"]);
         wire.insert("device".into(), "eth0 eth1".into());
         let both = ["eth0,tcp,bytes=100000,message=64", "eth1,tcp,bytes=100000,message=64"];
-        assert_eq!(wire_words(&wire), both);
+        assert_eq!(wire_arguments(&wire), both);
     }
 
     #[test]
@@ -626,19 +626,22 @@ mod tests {
 
     #[test]
     fn host_failures_are_distinguished_from_program_failures() {
-        let is_of_host = |script: &str| {
+        let is_host_failure = |script: &str| {
             let ended = run_child(Command::new("/bin/sh").args(["-c", script]), None, &Stop::default());
-            super::is_of_host(&ended.unwrap())
+            super::is_host_failure(&ended.unwrap())
         };
         for script in ["kill -9 $$", "kill -TERM $$", "kill -XCPU $$"] {
-            assert!(is_of_host(script), "{script}");
+            assert!(is_host_failure(script), "{script}");
         }
         for script in ["exit 1", "exit 124", "exit 127", "kill -SEGV $$", "kill -ABRT $$", "exit 137"] {
-            assert!(!is_of_host(script), "{script}");
+            assert!(!is_host_failure(script), "{script}");
         }
-        assert!(is_of_host("echo 'memory allocation of 8 bytes failed' >&2; kill -ABRT $$"));
-        for (status, words) in SHORTAGES {
-            assert!(is_of_host(&format!("echo 'x: {words}: y' >&2; exit {status}")), "{words}");
+        assert!(is_host_failure("echo 'memory allocation of 8 bytes failed' >&2; kill -ABRT $$"));
+        for (status, first_lines) in SHORTAGES {
+            assert!(
+                is_host_failure(&format!("echo 'x: {first_lines}: y' >&2; exit {status}")),
+                "{first_lines}"
+            );
         }
     }
 

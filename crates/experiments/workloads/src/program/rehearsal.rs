@@ -3,7 +3,7 @@
 //!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
-use super::{Files, Program, complaint, is_of_host, patterns, program, run_child};
+use super::{Files, Program, describe_failure, is_host_failure, patterns, program, run_child};
 use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop, digest};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Program {
         let mut command = self.command(point, &files, true);
         let ended = run_child(&mut command, Some(TIME_LIMIT), &Stop::default())?;
         if !ended.status.success() {
-            let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Refused };
-            return Err(Failure { kind, message: complaint(&ended, &program(point)) });
+            let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Refused };
+            return Err(Failure { kind, message: describe_failure(&ended, &program(point)) });
         }
         let listed = serde_json::from_str::<Value>(&ended.output).ok();
         let listed = listed.and_then(|listed| serde_json::from_value(listed["measures"].clone()).ok());
@@ -62,7 +62,7 @@ impl Program {
         let given = SIMULATION_PARAMETERS.iter().filter(is_given).map(ToString::to_string);
         if point.text("level") == "functional" {
             let why = "at level `functional` there is no timing model";
-            rehearsal.idle.extend(given.map(|name| (name, why.into())));
+            rehearsal.ineffective.extend(given.map(|name| (name, why.into())));
         } else {
             rehearsal.used.extend(given);
         }
@@ -85,7 +85,7 @@ fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> 
             rehearsal.used.push(entry);
         } else {
             let why = format!("the program {} does not contain the string `{name}`", point.text("program"));
-            rehearsal.idle.push((entry, why));
+            rehearsal.ineffective.push((entry, why));
         }
     }
     Ok(())

@@ -228,7 +228,7 @@ impl Receives {
     }
 
     /// Posts another receive if one is needed.
-    fn again(&mut self, end: &Endpoint) -> Result<(), Error> {
+    fn post_next(&mut self, end: &Endpoint) -> Result<(), Error> {
         if self.left > 0 {
             self.left -= 1;
             end.post_receive()?;
@@ -238,28 +238,30 @@ impl Receives {
 }
 
 /// The role of an endpoint in a measurement.
-pub enum Side {
+pub enum Role {
     /// Sends pings.
-    Pinging(Pinging),
+    Pinger(Pinger),
     /// Answers pings.
-    Echoing(Echoing),
+    Echoer(Echoer),
     /// Sends a stream.
-    Streaming(Streaming),
+    StreamSender(StreamSender),
     /// Receives a stream.
-    Draining(Draining),
+    StreamReceiver(StreamReceiver),
 }
 
-impl Side {
+impl Role {
     /// Creates the client's role and posts its receives.
     ///
     /// # Errors
     /// If the VI does not accept a receive.
-    pub fn asking(request: MeasurementRequest, end: &Endpoint) -> Result<Self, ExchangeError> {
+    pub fn client_role(request: MeasurementRequest, end: &Endpoint) -> Result<Self, ExchangeError> {
         let receives =
             Receives::post(end, if request.measure == Measure::Ping { 1 } else { 8 }, request.answers())?;
         Ok(match request.measure {
-            Measure::Bandwidth => Side::Streaming(Streaming { request, receives, ..Streaming::default() }),
-            _ => Side::Pinging(Pinging { request, receives, ..Pinging::default() }),
+            Measure::Bandwidth => {
+                Role::StreamSender(StreamSender { request, receives, ..StreamSender::default() })
+            }
+            _ => Role::Pinger(Pinger { request, receives, ..Pinger::default() }),
         })
     }
 
@@ -274,8 +276,10 @@ impl Side {
         end.post_receive()?;
         end.post_send(0, None)?;
         Ok(match request.measure {
-            Measure::Bandwidth => Side::Draining(Draining { request, receives, ..Draining::default() }),
-            _ => Side::Echoing(Echoing { request, receives, ..Echoing::default() }),
+            Measure::Bandwidth => {
+                Role::StreamReceiver(StreamReceiver { request, receives, ..StreamReceiver::default() })
+            }
+            _ => Role::Echoer(Echoer { request, receives, ..Echoer::default() }),
         })
     }
 
@@ -285,10 +289,10 @@ impl Side {
     /// If the VI does not accept a descriptor, or if one completed with an error.
     pub fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         match self {
-            Side::Pinging(side) => side.step(end),
-            Side::Echoing(side) => side.step(end),
-            Side::Streaming(side) => side.step(end),
-            Side::Draining(side) => side.step(end),
+            Role::Pinger(side) => side.step(end),
+            Role::Echoer(side) => side.step(end),
+            Role::StreamSender(side) => side.step(end),
+            Role::StreamReceiver(side) => side.step(end),
         }
     }
 }
@@ -301,22 +305,23 @@ impl Default for MeasurementRequest {
 
 /// Sends a message and waits for one back.
 #[derive(Default)]
-pub struct Pinging {
+pub struct Pinger {
     request: MeasurementRequest,
     receives: Receives,
     started: bool,
-    under_way: Option<u64>,
+    in_flight: Option<u64>,
     count: u64,
     /// Number of collected sends, including the request.
     sent: u64,
     times: Vec<u64>,
 }
 
-impl Pinging {
+impl Pinger {
     fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
-        let heard = if self.under_way.is_some() || !self.started { end.received()? } else { None };
-        if heard.is_some() {
-            if let Some(begin) = self.under_way.take() {
+        let received_completion =
+            if self.in_flight.is_some() || !self.started { end.received()? } else { None };
+        if received_completion.is_some() {
+            if let Some(begin) = self.in_flight.take() {
                 if self.count > u64::from(self.request.warm_up) {
                     self.times.push((end.clock.now() - begin) / 2);
                 }
@@ -327,8 +332,8 @@ impl Pinging {
             }
             // Either the server is ready, or its answer has arrived: send the next ping.
             self.started = true;
-            self.receives.again(end)?;
-        } else if !self.started || self.under_way.is_some() {
+            self.receives.post_next(end)?;
+        } else if !self.started || self.in_flight.is_some() {
             let collected = end.sent()?.is_some();
             self.sent += u64::from(collected);
             return Ok(if collected { Step::Moved } else { Step::Idle });
@@ -336,7 +341,7 @@ impl Pinging {
         while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
             self.sent += 1;
         }
-        self.under_way = Some(end.clock.now());
+        self.in_flight = Some(end.clock.now());
         self.count += 1;
         end.post_send(self.request.bytes, None)?;
         Ok(Step::Moved)
@@ -345,19 +350,19 @@ impl Pinging {
 
 /// Answers each message with one of the same size.
 #[derive(Default)]
-pub struct Echoing {
+pub struct Echoer {
     request: MeasurementRequest,
     receives: Receives,
     count: u64,
     sent: u64,
 }
 
-impl Echoing {
+impl Echoer {
     fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         if self.count < self.request.total() && end.received()?.is_some() {
             self.count += 1;
             end.post_send(self.request.bytes, None)?;
-            self.receives.again(end)?;
+            self.receives.post_next(end)?;
             while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
                 self.sent += 1;
             }
@@ -375,7 +380,7 @@ impl Echoing {
 
 /// Sends back-to-back messages within the credits of the peer.
 #[derive(Default)]
-pub struct Streaming {
+pub struct StreamSender {
     request: MeasurementRequest,
     receives: Receives,
     posted: u64,
@@ -384,13 +389,13 @@ pub struct Streaming {
     begin: u64,
 }
 
-impl Streaming {
+impl StreamSender {
     fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
-        let mut moved = false;
+        let mut progressed = false;
         // The first completion is the request itself.
         while end.sent()?.is_some() {
             self.sent += 1;
-            moved = true;
+            progressed = true;
             if self.sent == u64::from(self.request.warm_up) + 1 {
                 // The warm-up messages are on their way, so the measured ones follow without a gap.
                 self.begin = end.clock.now();
@@ -398,32 +403,34 @@ impl Streaming {
         }
         let waits = self.posted == self.request.total() || self.posted >= self.allowed;
         if waits || self.posted.is_multiple_of(16) {
-            while let Some(heard) = end.vi.receive_done().map(|done| end.checked(done)).transpose()? {
-                moved = true;
-                self.receives.again(end)?;
-                self.allowed += u64::from(heard.immediate.unwrap_or(DEPTH));
-                if heard.immediate == Some(0) {
+            while let Some(received_completion) =
+                end.vi.receive_done().map(|done| end.checked(done)).transpose()?
+            {
+                progressed = true;
+                self.receives.post_next(end)?;
+                self.allowed += u64::from(received_completion.immediate.unwrap_or(DEPTH));
+                if received_completion.immediate == Some(0) {
                     return Ok(Step::Finished(vec![end.clock.now() - self.begin]));
                 }
             }
         }
         let total = self.request.total();
-        let under_way = (self.posted + 1).saturating_sub(self.sent);
-        if self.posted < total.min(self.allowed) && under_way < u64::from(self.request.window.max(1)) + 1 {
+        let in_flight = (self.posted + 1).saturating_sub(self.sent);
+        if self.posted < total.min(self.allowed) && in_flight < u64::from(self.request.window.max(1)) + 1 {
             if self.posted == 0 && self.request.warm_up == 0 {
                 self.begin = end.clock.now();
             }
             end.post_send(self.request.bytes, None)?;
             self.posted += 1;
-            moved = true;
+            progressed = true;
         }
-        Ok(if moved { Step::Moved } else { Step::Idle })
+        Ok(if progressed { Step::Moved } else { Step::Idle })
     }
 }
 
 /// Receives messages, sends credits, and finally acknowledges the last message.
 #[derive(Default)]
-pub struct Draining {
+pub struct StreamReceiver {
     request: MeasurementRequest,
     receives: Receives,
     count: u64,
@@ -432,14 +439,14 @@ pub struct Draining {
     sent: u64,
 }
 
-impl Draining {
+impl StreamReceiver {
     fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
         let total = self.request.total();
-        let mut moved = false;
+        let mut progressed = false;
         while self.count < total && end.received()?.is_some() {
-            moved = true;
+            progressed = true;
             self.count += 1;
-            self.receives.again(end)?;
+            self.receives.post_next(end)?;
             self.credits += 1;
             if self.count == total {
                 // No further credits are needed.
@@ -456,11 +463,11 @@ impl Draining {
         }
         while end.sent()?.is_some() {
             self.sent += 1;
-            moved = true;
+            progressed = true;
         }
         if self.count == total && self.sent == self.posted + 1 {
             return Ok(Step::Finished(Vec::new()));
         }
-        Ok(if moved { Step::Moved } else { Step::Idle })
+        Ok(if progressed { Step::Moved } else { Step::Idle })
     }
 }

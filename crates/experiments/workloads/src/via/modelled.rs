@@ -1,7 +1,7 @@
 //! Runs both endpoints of a measurement in this process, on the modelled Myrinet in simulated time. The endpoints run
 //! the same code as on a real network.
 
-use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Side, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Role, Step};
 use longma_topology::Machine;
 use longma_via::{Address, Error, Nic, Reliability};
 use longma_via_myrinet::Parameters;
@@ -87,40 +87,40 @@ impl Modelled {
     /// If a VIA call fails, if `stop` is set, or if the model is deadlocked.
     pub fn measure(&self, request: MeasurementRequest, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
         let [client, server] = &self.ends;
-        let mut asking = Side::asking(request, client)?;
+        let mut client_role = Role::client_role(request, client)?;
         client.send_request(&request)?;
-        let heard = loop {
-            if let Some(heard) = server.receive_request()? {
-                break heard;
+        let received_request = loop {
+            if let Some(received_request) = server.receive_request()? {
+                break received_request;
             }
             if !self.fabric.skip() {
                 return Err(ModelError::Stuck);
             }
         };
-        let mut serving = Side::serving(heard, server)?;
+        let mut serving = Role::serving(received_request, server)?;
         let (mut times, mut served) = (None, false);
-        let mut turns = 0u32;
+        let mut polls = 0u32;
         while times.is_none() || !served {
-            let mut moved = false;
+            let mut progressed = false;
             if times.is_none() {
-                match asking.step(client)? {
+                match client_role.step(client)? {
                     Step::Idle => {}
-                    Step::Moved => moved = true,
-                    Step::Finished(found) => (times, moved) = (Some(found), true),
+                    Step::Moved => progressed = true,
+                    Step::Finished(found) => (times, progressed) = (Some(found), true),
                 }
             }
             if !served {
                 match serving.step(server)? {
                     Step::Idle => {}
-                    Step::Moved => moved = true,
-                    Step::Finished(_) => (served, moved) = (true, true),
+                    Step::Moved => progressed = true,
+                    Step::Finished(_) => (served, progressed) = (true, true),
                 }
             }
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1024) && stop.load(Ordering::Relaxed) {
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(1024) && stop.load(Ordering::Relaxed) {
                 return Err(ModelError::Stopped);
             }
-            if !moved && !self.fabric.skip() {
+            if !progressed && !self.fabric.skip() {
                 return Err(ModelError::Stuck);
             }
         }

@@ -1,7 +1,7 @@
 //! One endpoint of a measurement on a real network: opens the NIC, connects, and drives the state machine of
 //! `exchange`.
 
-use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Side, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Role, Step};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -128,11 +128,11 @@ pub fn connect(
         Endpoint::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
     let name = Address::new(&nic.attributes().local_address, format!("client-{}", std::process::id()));
     let local = Address::local(&name.discriminator);
-    let asked = Instant::now();
+    let request = Instant::now();
     loop {
         match end.vi.connect(&local, remote, Some(limits.left())) {
             Ok(_) => return Ok(end),
-            Err(Error::NoMatch(_)) if asked.elapsed() < CONNECT_TIMEOUT => {
+            Err(Error::NoMatch(_)) if request.elapsed() < CONNECT_TIMEOUT => {
                 limits.check()?;
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -155,23 +155,23 @@ pub fn measure(
     request: MeasurementRequest,
     limits: &Limits<'_>,
 ) -> Result<Vec<u64>, NetworkError> {
-    let side = Side::asking(request, end)?;
+    let side = Role::client_role(request, end)?;
     end.send_request(&request)?;
     drive(side, end, limits)
 }
 
-fn drive(mut side: Side, end: &Endpoint, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
-    let mut turns = 0u32;
+fn drive(mut side: Role, end: &Endpoint, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
+    let mut polls = 0u32;
     let mut idle = Idle::default();
     loop {
         let mut slept = false;
         match side.step(end)? {
             Step::Finished(times) => return Ok(times),
-            Step::Idle => slept = idle.rest(),
+            Step::Idle => slept = idle.sleep_if_idle(),
             Step::Moved => idle = Idle::default(),
         }
-        turns = turns.wrapping_add(1);
-        if turns.is_multiple_of(1024) || end.sleeps || slept {
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(1024) || end.sleeps || slept {
             limits.check()?;
         }
     }
@@ -180,15 +180,15 @@ fn drive(mut side: Side, end: &Endpoint, limits: &Limits<'_>) -> Result<Vec<u64>
 /// The idle polls of an end since its last progress.
 #[derive(Default)]
 struct Idle {
-    turns: u32,
+    polls: u32,
     since: Option<Instant>,
 }
 
 impl Idle {
     /// Sleeps if there has been no progress for long. Returns whether it did.
-    fn rest(&mut self) -> bool {
-        self.turns = self.turns.saturating_add(1);
-        if self.turns < IDLE_TURNS || self.since.get_or_insert_with(Instant::now).elapsed() < IDLE_POLLING {
+    fn sleep_if_idle(&mut self) -> bool {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls < IDLE_TURNS || self.since.get_or_insert_with(Instant::now).elapsed() < IDLE_POLLING {
             return false;
         }
         std::thread::sleep(IDLE_SLEEP);
@@ -210,30 +210,30 @@ pub fn serve(
 ) -> Result<(), NetworkError> {
     std::thread::scope(|scope| {
         loop {
-            let asked = match listener.wait(Some(STOP_CHECK_INTERVAL)) {
-                Ok(asked) => asked,
+            let request = match listener.wait(Some(STOP_CHECK_INTERVAL)) {
+                Ok(request) => request,
                 Err(Error::Timeout) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Error::Timeout) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let who = who(&asked);
-            let reliability = asked.remote_attributes().reliability;
+            let client_name = client_name(&request);
+            let reliability = request.remote_attributes().reliability;
             let largest = (nic.attributes().max_transfer_bytes as usize).min(MAX_MESSAGE_BYTES);
             // A resource shortage ends this client's connection but not the server.
             let made =
                 Endpoint::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
                     .and_then(|end| end.post_receive().map(|()| end))
-                    .and_then(|end| asked.accept(&end.vi).map(|()| end));
+                    .and_then(|end| request.accept(&end.vi).map(|()| end));
             let end = match made {
                 Ok(end) => end,
                 Err(error) => {
-                    say(&format!("{who}: {error}"));
+                    say(&format!("{client_name}: {error}"));
                     continue;
                 }
             };
-            say(&format!("{who} connected"));
-            let (say, named) = (&say, who.clone());
-            let work = move || match attend(end, sleeps, stop) {
+            say(&format!("{client_name} connected"));
+            let (say, named) = (&say, client_name.clone());
+            let work = move || match serve_client(end, sleeps, stop) {
                 Ok(count) => say(&format!("{named} is done after {count} measurements")),
                 Err(error) => say(&format!("{named}: {error}")),
             };
@@ -242,22 +242,22 @@ pub fn serve(
                 return Ok(());
             }
             if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
-                say(&format!("{who}: cannot start a thread: {error}"));
+                say(&format!("{client_name}: cannot start a thread: {error}"));
             }
         }
     })
 }
 
 /// The client's name, and the user reported by the operating system.
-fn who(asked: &ConnectionRequest) -> String {
-    match asked.credentials() {
-        Some(credentials) => format!("{} (user {})", asked.remote(), credentials.uid),
-        None => asked.remote().to_string(),
+fn client_name(request: &ConnectionRequest) -> String {
+    match request.credentials() {
+        Some(credentials) => format!("{} (user {})", request.remote(), credentials.uid),
+        None => request.remote().to_string(),
     }
 }
 
 /// Serves one client. Returns the number of measurements.
-fn attend(mut end: Endpoint, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkError> {
+fn serve_client(mut end: Endpoint, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkError> {
     let limits = Limits { stop, begin: Instant::now(), time: Duration::MAX };
     for count in 0.. {
         end.sleeps = true;
@@ -274,7 +274,7 @@ fn attend(mut end: Endpoint, sleeps: bool, stop: &AtomicBool) -> Result<u32, Net
         if request.measure == Measure::End {
             return Ok(count);
         }
-        let side = Side::serving(request, &end)?;
+        let side = Role::serving(request, &end)?;
         end.sleeps = sleeps;
         drive(side, &end, &limits)?;
     }

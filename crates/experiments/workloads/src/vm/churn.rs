@@ -50,7 +50,7 @@ pub struct Churn {
 
 impl Default for Churn {
     fn default() -> Self {
-        let whole = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
+        let integer = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
         let parameters = vec![
             parameter(
                 "strategy",
@@ -59,7 +59,7 @@ impl Default for Churn {
                 "scheduler: `numa` is Longma's. The others ignore nodes and take the first host that fits, \
                     the fullest (`best-fit`), or the emptiest by Nova's weights (`spread`)",
             ),
-            whole(
+            integer(
                 "hosts",
                 1000,
                 "number of hosts: half like the machine, half with two nodes of 64 CPUs and 256 GiB",
@@ -71,9 +71,9 @@ impl Default for Churn {
                 Some(Setting::Number(0.95)),
                 "share of all memory in use if no request were refused",
             ),
-            whole("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
-            whole("seeds", 5, "runs, each with different arrivals; all strategies get the same arrivals"),
-            whole("seed", 1, "seed of the first run"),
+            integer("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
+            integer("seeds", 5, "runs, each with different arrivals; all strategies get the same arrivals"),
+            integer("seed", 1, "seed of the first run"),
         ];
         Self { parameters }
     }
@@ -257,7 +257,7 @@ impl Setup {
                 let placement =
                     placed[vm].take().ok_or_else(|| failed("a virtual machine departs twice".into()))?;
                 in_use_mib -= placement.memory_mib().0;
-                scheduler.give(&placement).map_err(|error| failed(error.to_string()))?;
+                scheduler.release(&placement).map_err(|error| failed(error.to_string()))?;
             }
             if arrival.at >= next_sample {
                 tally.samples += 1;

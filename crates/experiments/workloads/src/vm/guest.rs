@@ -101,14 +101,14 @@ impl Guest {
         let values = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
         let key = format!("{machine:?} {values:?} {} {}", layout.numa, layout.steps);
         let mut runs = self.runs.lock().ignore_poison();
-        let place = runs.entry(key).or_default().clone();
+        let slot = runs.entry(key).or_default().clone();
         drop(runs);
-        let mut place = place.lock().ignore_poison();
-        if let Some(known) = &*place {
+        let mut slot = slot.lock().ignore_poison();
+        if let Some(known) = &*slot {
             return Ok(known.clone());
         }
         let metrics = self.program.run(&self.of_program(point, layout), stop)?;
-        Ok(place.insert(metrics).clone())
+        Ok(slot.insert(metrics).clone())
     }
 }
 
@@ -206,7 +206,7 @@ struct Setup {
 impl Setup {
     fn of(point: &Point) -> Result<Self, Failure> {
         let (_, host) = host_of(point)?;
-        let host = with_one_thread_a_core(host);
+        let host = with_one_thread_per_core(host);
         let vcpus = number(point, "vcpus", 1.0)? as usize;
         let binding = BINDINGS.iter().find(|known| **known == point.text("cpu")).unwrap_or(&BINDINGS[1]);
         let cpu = match *binding {
@@ -253,34 +253,34 @@ impl Setup {
             _ => String::new(),
         };
         let pins = intended_pins(&self.host, &[], &self.placement);
-        let mut chance = Rng::new(self.seed);
+        let mut random = Rng::new(self.seed);
         let steps = (0..self.steps).map(|_| match self.binding {
             "exclusive" => pins.vcpus.iter().filter_map(|cpus| cpus.iter().next()).collect(),
-            "range" => distinct(&mut chance, &pins.vcpus[0], self.vcpus),
-            _ => self.anywhere(&mut chance),
+            "range" => distinct(&mut random, &pins.vcpus[0], self.vcpus),
+            _ => self.random_cpus(&mut random),
         });
-        Layout { numa, steps: words(steps) }
+        Layout { numa, steps: format_steps(steps) }
     }
 
     /// Neither CPUs nor memory bound: memory is allocated where the threads first run.
     fn unbound(&self, draw: u64) -> Layout {
-        let mut chance = Rng::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
-        let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
-        Layout { numa: String::new(), steps: words(steps) }
+        let mut random = Rng::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
+        let steps = (0..self.steps).map(|_| self.random_cpus(&mut random));
+        Layout { numa: String::new(), steps: format_steps(steps) }
     }
 
     /// Random cores of the host or of one node. No core is used twice, as with a load-balancing scheduler that has idle
     /// cores.
-    fn anywhere(&self, chance: &mut Rng) -> Vec<u32> {
-        let node = chance.index(self.host.nodes.len());
+    fn random_cpus(&self, random: &mut Rng) -> Vec<u32> {
+        let node = random.index(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };
         let cpus: CpuSet = nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
-        distinct(chance, &cpus, self.vcpus)
+        distinct(random, &cpus, self.vcpus)
     }
 }
 
 /// Draws `count` of `cpus` in random order. CPUs repeat only if there are fewer than `count`.
-fn distinct(chance: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
+fn distinct(random: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
     let all: Vec<u32> = cpus.iter().collect();
     let mut left = Vec::new();
     (0..count)
@@ -288,18 +288,18 @@ fn distinct(chance: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
             if left.is_empty() {
                 left.clone_from(&all);
             }
-            left.swap_remove(chance.index(left.len()))
+            left.swap_remove(random.index(left.len()))
         })
         .collect()
 }
 
-fn words(steps: impl Iterator<Item = Vec<u32>>) -> String {
+fn format_steps(steps: impl Iterator<Item = Vec<u32>>) -> String {
     let step = |cpus: Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     steps.map(step).collect::<Vec<_>>().join(";")
 }
 
 /// Reduces each core to one hardware thread, because simulated cores run one thread each.
-fn with_one_thread_a_core(mut host: Host) -> Host {
+fn with_one_thread_per_core(mut host: Host) -> Host {
     for core in host.nodes.iter_mut().flat_map(|node| &mut node.cores) {
         *core = core.iter().take(1).collect();
     }
@@ -331,7 +331,7 @@ mod tests {
 
     fn setup(binding: &'static str, cpu: CpuPolicy) -> Setup {
         let machine = Machine::open("hygon-8node").unwrap();
-        let host = with_one_thread_a_core(Host::of_machine(&machine, "h").unwrap());
+        let host = with_one_thread_per_core(Host::of_machine(&machine, "h").unwrap());
         let mut scheduler = Scheduler::new(Policy::default(), 1);
         scheduler.put_host(&host).unwrap();
         let placement = scheduler.place(&Request { cpu, ..Request::new("guest", 4, 1024) }).unwrap();

@@ -32,11 +32,11 @@ const MEASURES: [(&str, &str, &str); 6] = [
 ];
 
 /// The workload `vm-host`.
-pub struct OverTime {
+pub struct VmHost {
     parameters: Vec<Parameter>,
 }
 
-impl Default for OverTime {
+impl Default for VmHost {
     fn default() -> Self {
         let whole = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
         let parameters = vec![
@@ -103,7 +103,7 @@ impl Setup {
     }
 }
 
-impl Workload for OverTime {
+impl Workload for VmHost {
     fn name(&self) -> &str {
         "vm-host"
     }
@@ -179,7 +179,7 @@ impl Setup {
         let mut hypervisor = ModelledHost::new(&self.machine, &self.host).map_err(Failure::refused)?;
         reconcile(&*store, &mut hypervisor, &self.host).map_err(|error| failed(&error))?;
         for (at, vm) in vms.iter().enumerate() {
-            hypervisor.wake(*vm, if at == 0 { 0.0 } else { self.busy_s });
+            hypervisor.become_busy_at(*vm, if at == 0 { 0.0 } else { self.busy_s });
         }
         let mut switcher = Switcher::new(SwitchPolicy::default());
         let mut moves = 0;

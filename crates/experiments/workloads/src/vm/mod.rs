@@ -8,7 +8,7 @@ mod modelled;
 
 pub use churn::Churn;
 pub use guest::Guest;
-pub use host::OverTime;
+pub use host::VmHost;
 
 use longma_lab::{Failure, Kind, Parameter, Point, Setting};
 use longma_placement::Host;

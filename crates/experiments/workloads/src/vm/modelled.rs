@@ -10,7 +10,7 @@
 use longma_locks::IgnorePoison;
 use longma_placement::Host;
 use longma_placement::cpus::CpuSet;
-use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins};
+use longma_placement::hypervisor::{Domain, DomainEntry, DomainState, Hypervisor, HypervisorError, Pins};
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_topology::Machine;
@@ -62,8 +62,8 @@ impl HostProperties {
             let ends: Vec<usize> =
                 link.between.iter().filter_map(|end| end.strip_prefix("node")?.parse().ok()).collect();
             let (&[one, other], Some(rate)) = (&ends[..], link.bandwidth) else { continue };
-            for way in [(one, other), (other, one)] {
-                links.push((way, capacity.len()));
+            for path in [(one, other), (other, one)] {
+                links.push((path, capacity.len()));
                 capacity.push(rate.bytes_per_second(machine.cores[&layout.cores[0].core].clock) as f64);
             }
         }
@@ -88,7 +88,7 @@ impl HostProperties {
         self.host.nodes[node].cores.iter().map(CpuSet::len).sum::<usize>() as f64
     }
 
-    fn place(&self, node: u32) -> Option<usize> {
+    fn node_index(&self, node: u32) -> Option<usize> {
         self.host.nodes.iter().position(|n| n.id == node)
     }
 
@@ -98,7 +98,7 @@ impl HostProperties {
     }
 
     /// Bytes per second that one core reads without contention, given the fraction of its data on each node.
-    fn alone(&self, node: usize, parts: &[f64]) -> f64 {
+    fn uncontended_rate(&self, node: usize, parts: &[f64]) -> f64 {
         let mean: f64 = parts.iter().zip(&self.latency[node]).map(|(part, latency)| part * latency).sum();
         if mean > 0.0 { self.in_flight / mean } else { 0.0 }
     }
@@ -106,21 +106,21 @@ impl HostProperties {
 
 /// The links of a shortest path.
 fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize) -> Vec<usize> {
-    let mut ways: Vec<Option<Vec<usize>>> = vec![None; nodes];
-    ways[from] = Some(Vec::new());
+    let mut paths: Vec<Option<Vec<usize>>> = vec![None; nodes];
+    paths[from] = Some(Vec::new());
     let mut next = VecDeque::from([from]);
     while let Some(at) = next.pop_front() {
         for ((one, other), link) in links.iter().filter(|link| link.0.0 == at) {
             debug_assert_eq!(*one, at);
-            if ways[*other].is_none() {
-                let mut way = ways[at].clone().unwrap_or_default();
-                way.push(*link);
-                ways[*other] = Some(way);
+            if paths[*other].is_none() {
+                let mut path = paths[at].clone().unwrap_or_default();
+                path.push(*link);
+                paths[*other] = Some(path);
                 next.push_back(*other);
             }
         }
     }
-    ways[to].clone().unwrap_or_default()
+    paths[to].clone().unwrap_or_default()
 }
 
 /// A flow of memory reads: at most `limit` bytes per second, where each byte uses the given amounts of the capacities.
@@ -131,7 +131,7 @@ struct ReadFlow {
 
 /// Rate of each flow. All rates grow in proportion to their demand until a capacity is exhausted. The flows that use
 /// this capacity then keep their rate, and the remaining ones continue to grow.
-fn shared(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
+fn max_min_fair_rates(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
     let mut left = capacity.to_vec();
     let mut parts = vec![0.0; flows.len()];
     let mut growing: Vec<usize> = (0..flows.len()).filter(|at| flows[*at].limit > 0.0).collect();
@@ -167,7 +167,7 @@ struct ModelledDomain {
     /// MiB of each virtual node by host node.
     memory: Vec<Vec<f64>>,
     /// Current node of each virtual CPU.
-    on: Vec<usize>,
+    vcpu_nodes: Vec<usize>,
     cpu_s: f64,
     /// Bytes read so far.
     read: f64,
@@ -193,7 +193,7 @@ struct HostModel {
     /// Number of ticks so far.
     ticks: u64,
     /// Virtual machines that become busy, with the tick.
-    wakes: Vec<(u64, VmId)>,
+    pending_busy: Vec<(u64, VmId)>,
     history: Vec<Tick>,
 }
 
@@ -225,7 +225,7 @@ impl ModelledHost {
             properties,
             domains: BTreeMap::new(),
             ticks: 0,
-            wakes: Vec::new(),
+            pending_busy: Vec::new(),
             history: Vec::new(),
         };
         Ok(Self { model: Arc::new(Mutex::new(model)) })
@@ -241,8 +241,8 @@ impl ModelledHost {
     }
 
     /// Makes the virtual CPUs of `vm` read memory continuously from `at_s` on. They are idle before.
-    pub fn wake(&self, vm: VmId, at_s: f64) {
-        self.model().wakes.push(((at_s / TICK_S).round() as u64, vm));
+    pub fn become_busy_at(&self, vm: VmId, at_s: f64) {
+        self.model().pending_busy.push(((at_s / TICK_S).round() as u64, vm));
     }
 
     /// Advances time to `at_s`.
@@ -262,18 +262,22 @@ impl ModelledHost {
 impl HostModel {
     /// Simulates a tick in which memory moves between the nodes of `copies`. Returns the bytes moved for each.
     fn tick(&mut self, copies: &[MemoryCopy]) -> Vec<f64> {
-        let due =
-            self.wakes.iter().filter(|(at, _)| *at <= self.ticks).map(|(_, vm)| *vm).collect::<Vec<_>>();
+        let due = self
+            .pending_busy
+            .iter()
+            .filter(|(at, _)| *at <= self.ticks)
+            .map(|(_, vm)| *vm)
+            .collect::<Vec<_>>();
         self.domains.values_mut().for_each(|domain| domain.busy |= due.contains(&domain.vm));
         self.balance();
         let threads = self.threads();
         let nodes = self.properties.latency.len();
         let share = |node: usize| (self.properties.cpus_of(node) / threads[node].max(1.0)).min(1.0);
-        let (mut flows, mut whose) = (Vec::new(), Vec::new());
+        let (mut flows, mut flow_owners) = (Vec::new(), Vec::new());
         for (name, domain) in self.domains.iter().filter(|(_, domain)| domain.running && domain.busy) {
             let parts = domain.parts();
             for node in 0..nodes {
-                let count = domain.on.iter().filter(|on| **on == node).count() as f64;
+                let count = domain.vcpu_nodes.iter().filter(|vcpu_nodes| **vcpu_nodes == node).count() as f64;
                 if count == 0.0 {
                     continue;
                 }
@@ -282,23 +286,23 @@ impl HostModel {
                     uses.push((memory, *part));
                     uses.extend(self.properties.routes[node][memory].iter().map(|link| (*link, *part)));
                 }
-                let limit = count * share(node) * self.properties.alone(node, &parts);
+                let limit = count * share(node) * self.properties.uncontended_rate(node, &parts);
                 flows.push(ReadFlow { limit, uses });
-                whose.push((name.clone(), node, count * share(node)));
+                flow_owners.push((name.clone(), node, count * share(node)));
             }
         }
         for (from, to) in copies {
             let mut only = vec![0.0; nodes];
             only[*from] = 1.0;
-            let way = self.properties.routes[*to][*from].iter().map(|link| (*link, 1.0));
+            let path = self.properties.routes[*to][*from].iter().map(|link| (*link, 1.0));
             // Read from one node and written to the other.
-            let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(way).collect();
-            flows.push(ReadFlow { limit: self.properties.alone(*to, &only), uses });
+            let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(path).collect();
+            flows.push(ReadFlow { limit: self.properties.uncontended_rate(*to, &only), uses });
         }
-        let rates = shared(&self.properties.capacity, &flows);
+        let rates = max_min_fair_rates(&self.properties.capacity, &flows);
         let mut tick = Tick::default();
         let (mut all, mut remote) = (0.0, 0.0);
-        for ((name, node, cpus), rate) in whose.iter().zip(&rates) {
+        for ((name, node, cpus), rate) in flow_owners.iter().zip(&rates) {
             let Some(domain) = self.domains.get_mut(name) else { continue };
             let bytes = rate * TICK_S;
             all += bytes;
@@ -307,7 +311,7 @@ impl HostModel {
             domain.cpu_s += cpus * TICK_S;
             *tick.read.entry(domain.vm).or_default() += bytes;
         }
-        let moved: Vec<f64> = rates[whose.len()..].iter().map(|rate| rate * TICK_S).collect();
+        let moved: Vec<f64> = rates[flow_owners.len()..].iter().map(|rate| rate * TICK_S).collect();
         tick.remote = if all > 0.0 { remote / all } else { 0.0 };
         tick.moved = moved.iter().sum();
         self.history.push(tick);
@@ -319,7 +323,7 @@ impl HostModel {
     fn threads(&self) -> Vec<f64> {
         let mut threads = vec![0.0; self.properties.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running && domain.busy) {
-            domain.on.iter().for_each(|node| threads[*node] += 1.0);
+            domain.vcpu_nodes.iter().for_each(|node| threads[*node] += 1.0);
         }
         threads
     }
@@ -330,39 +334,40 @@ impl HostModel {
         let mut threads = self.threads();
         let properties = &self.properties;
         for domain in self.domains.values_mut().filter(|domain| domain.running) {
-            for (on, cpus) in domain.on.iter_mut().zip(&domain.pins.vcpus) {
+            for (vcpu_nodes, cpus) in domain.vcpu_nodes.iter_mut().zip(&domain.pins.vcpus) {
                 let load = |node: usize| threads[node] / properties.cpus_of(node);
                 let allowed = (0..threads.len()).filter(|node| properties.allows(cpus, *node));
                 let Some(idlest) = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))) else { continue };
-                let must = !properties.allows(cpus, *on);
-                let waits =
-                    domain.busy && load(*on) > 1.0 && threads[idlest] + 1.0 <= properties.cpus_of(idlest);
+                let must = !properties.allows(cpus, *vcpu_nodes);
+                let waits = domain.busy
+                    && load(*vcpu_nodes) > 1.0
+                    && threads[idlest] + 1.0 <= properties.cpus_of(idlest);
                 if must || waits {
                     if domain.busy {
-                        threads[*on] -= 1.0;
+                        threads[*vcpu_nodes] -= 1.0;
                         threads[idlest] += 1.0;
                     }
-                    *on = idlest;
+                    *vcpu_nodes = idlest;
                 }
             }
         }
     }
 
     /// Initial placement of a domain's virtual CPUs: each on the allowed node with the fewest.
-    fn settle(&mut self, name: &str) {
+    fn place_vcpus(&mut self, name: &str) {
         let mut all = vec![0.0; self.properties.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running) {
-            domain.on.iter().for_each(|node| all[*node] += 1.0);
+            domain.vcpu_nodes.iter().for_each(|node| all[*node] += 1.0);
         }
         let properties = &self.properties;
         let Some(domain) = self.domains.get_mut(name) else { return };
-        domain.on.clear();
+        domain.vcpu_nodes.clear();
         for cpus in &domain.pins.vcpus {
             let load = |node: usize| all[node] / properties.cpus_of(node);
             let allowed = (0..all.len()).filter(|node| properties.allows(cpus, *node));
             let node = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))).unwrap_or(0);
             all[node] += 1.0;
-            domain.on.push(node);
+            domain.vcpu_nodes.push(node);
         }
     }
 }
@@ -382,29 +387,29 @@ impl ModelledHost {
 }
 
 impl Hypervisor for ModelledHost {
-    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<DomainEntry>, HypervisorError> {
         // All domains belong to the same database.
-        let listed = |(name, domain): (&String, &ModelledDomain)| Listed {
+        let listed = |(name, domain): (&String, &ModelledDomain)| DomainEntry {
             name: name.clone(),
             vm: Some(domain.vm),
-            ..Listed::default()
+            ..DomainEntry::default()
         };
         Ok(self.model().domains.iter().map(listed).collect())
     }
 
-    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+    fn inspect(&mut self, name: &str) -> Result<Option<DomainState>, HypervisorError> {
         let model = self.model();
         Ok(model.domains.get(name).map(|domain| {
             let mib = |node: usize| domain.memory.iter().map(|cell| cell[node]).sum::<f64>().round() as u64;
             let nodes = model.properties.host.nodes.iter().enumerate().map(|(at, node)| (node.id, at));
             let memory = nodes.map(|(id, at)| (id, mib(at))).filter(|(_, mib)| *mib > 0).collect();
-            Actual {
+            DomainState {
                 vm: Some(domain.vm),
                 running: domain.running,
                 pins: domain.pins.clone(),
                 bound: domain.bound.clone(),
                 memory_mib: if domain.running { memory } else { BTreeMap::new() },
-                ..Actual::default()
+                ..DomainState::default()
             }
         }))
     }
@@ -424,7 +429,7 @@ impl Hypervisor for ModelledHost {
             busy: false,
             shares: domain.placement.cells.iter().map(|cell| cell.memory.clone()).collect(),
             memory: vec![vec![0.0; nodes]; domain.placement.cells.len()],
-            on: Vec::new(),
+            vcpu_nodes: Vec::new(),
             cpu_s: 0.0,
             read: 0.0,
         };
@@ -439,12 +444,12 @@ impl Hypervisor for ModelledHost {
             for (cell, shares) in domain.memory.iter_mut().zip(&domain.shares) {
                 cell.fill(0.0);
                 for share in shares {
-                    cell[properties.place(share.node).ok_or("no such node")?] += share.mib as f64;
+                    cell[properties.node_index(share.node).ok_or("no such node")?] += share.mib as f64;
                 }
             }
             Ok(())
         })?;
-        self.model().settle(name);
+        self.model().place_vcpus(name);
         Ok(())
     }
 
@@ -490,7 +495,7 @@ impl Hypervisor for ModelledHost {
         };
         let mut wanted = vec![0.0; model.properties.latency.len()];
         for share in shares {
-            wanted[model.properties.place(share.node).ok_or_else(|| refused("no such node"))?] +=
+            wanted[model.properties.node_index(share.node).ok_or_else(|| refused("no such node"))?] +=
                 share.mib as f64;
         }
         loop {
@@ -521,11 +526,11 @@ mod tests {
     #[test]
     fn exhausted_capacities_are_shared_and_other_flows_are_not_limited() {
         let flow = |limit: f64, of: usize| ReadFlow { limit, uses: vec![(of, 1.0)] };
-        let got = shared(&[10.0, 100.0], &[flow(10.0, 0), flow(30.0, 0), flow(50.0, 1)]);
+        let got = max_min_fair_rates(&[10.0, 100.0], &[flow(10.0, 0), flow(30.0, 0), flow(50.0, 1)]);
         assert!((got[0] - 2.5).abs() < 1e-9 && (got[1] - 7.5).abs() < 1e-9, "{got:?}");
         assert!((got[2] - 50.0).abs() < 1e-6, "{got:?}");
         let crossing = ReadFlow { limit: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
-        let got = shared(&[10.0, 100.0], &[crossing]);
+        let got = max_min_fair_rates(&[10.0, 100.0], &[crossing]);
         assert!((got[0] - 10.0).abs() < 1e-6, "{got:?}");
     }
 
@@ -536,8 +541,11 @@ mod tests {
         let properties = HostProperties::of(&machine, &host).unwrap();
         let mut parts = vec![0.0; 8];
         parts[0] = 1.0;
-        let (own, neighbour, remote) =
-            (properties.alone(0, &parts), properties.alone(1, &parts), properties.alone(4, &parts));
+        let (own, neighbour, remote) = (
+            properties.uncontended_rate(0, &parts),
+            properties.uncontended_rate(1, &parts),
+            properties.uncontended_rate(4, &parts),
+        );
         assert!((own - 22.0 * 64.0 / 85e-9).abs() < 1.0, "{own}");
         assert!((own / neighbour - 140.0 / 85.0).abs() < 1e-9 && (own / remote - 240.0 / 85.0).abs() < 1e-9);
         assert_eq!(properties.routes[1][0].len(), 1);

@@ -30,14 +30,14 @@ impl Drive {
                     .map_err(|report| Failure::refused(report.to_string()))?;
                 Self::of_machine(&machine, name).map_err(Failure::refused)
             }
-            None if name.is_empty() => Ok(Self::usual()),
+            None if name.is_empty() => Ok(Self::default_drive()),
             None => {
                 Err(Failure::refused(format!("the device `{name}` needs a machine: name one in `machines`")))
             }
         }
     }
 
-    fn usual() -> Self {
+    fn default_drive() -> Self {
         let geometry = Geometry {
             block_bytes: 4096,
             zone_blocks: 1 << 19,
@@ -89,19 +89,19 @@ fn times(zoned: &Zoned) -> Result<Parameters, String> {
         let reset = zoned.reset_latency.map_or(Duration::ZERO, duration);
         return Ok(Parameters::answering(duration(read), duration(write), reset));
     }
-    let usual = Parameters::ZN540;
+    let default_drive = Parameters::ZN540;
     let parameters = Parameters {
-        channels: zoned.channels.unwrap_or(usual.channels),
-        dies_per_channel: zoned.luns_per_channel.unwrap_or(usual.dies_per_channel),
-        page_bytes: zoned.page.map_or(usual.page_bytes, Size::bytes),
+        channels: zoned.channels.unwrap_or(default_drive.channels),
+        dies_per_channel: zoned.luns_per_channel.unwrap_or(default_drive.dies_per_channel),
+        page_bytes: zoned.page.map_or(default_drive.page_bytes, Size::bytes),
         // A channel is eight bits wide.
         channel_bytes_per_second: zoned
             .channel_rate
-            .map_or(usual.channel_bytes_per_second, |rate| rate.per_second()),
-        read_4k: zoned.read.map_or(usual.read_4k, duration),
-        program: zoned.program.map_or(usual.program, duration),
-        erase: zoned.erase.map_or(usual.erase, duration),
-        ..usual
+            .map_or(default_drive.channel_bytes_per_second, |rate| rate.per_second()),
+        read_4k: zoned.read.map_or(default_drive.read_4k, duration),
+        program: zoned.program.map_or(default_drive.program, duration),
+        erase: zoned.erase.map_or(default_drive.erase, duration),
+        ..default_drive
     };
     let dies = u64::from(parameters.channels) * u64::from(parameters.dies_per_channel);
     if !(1..=4096).contains(&dies) || parameters.page_bytes == 0 || parameters.channel_bytes_per_second == 0 {

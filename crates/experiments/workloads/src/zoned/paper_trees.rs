@@ -208,7 +208,7 @@ struct Load {
 
 impl Setup {
     fn of(point: &Point) -> Result<Self, Failure> {
-        let whole = |name: &str| {
+        let integer = |name: &str| {
             let number = point.parameter(name).and_then(Setting::number).unwrap_or(-1.0);
             if number < 0.0 {
                 Err(Failure::refused(format!("{name} is {number}: give 0 or more")))
@@ -224,12 +224,12 @@ impl Setup {
         let (Some(workload), Some(distribution)) = (workload, distribution) else {
             return Err(Failure::refused("there is no such workload or distribution"));
         };
-        let pairs = whole("pairs")?;
+        let pairs = integer("pairs")?;
         let operations = match point.parameter("operations").and_then(Setting::number) {
             Some(-1.0) => pairs,
-            _ => whole("operations")?,
+            _ => integer("operations")?,
         };
-        let (entries, seed) = (whole("entries")? as usize, whole("seed")?);
+        let (entries, seed) = (integer("entries")? as usize, integer("seed")?);
         let word = point.text("kept");
         let kept = KEPT.iter().find(|known| known.0 == word).map(|known| known.1).unwrap_or_default();
         let load =
@@ -272,12 +272,12 @@ impl Setup {
             }
         };
         drop(entry);
-        let (load, load_time) = (Counted::of(tree.counts()), tree.seconds());
+        let (load, load_time) = (Counts::of(tree.counts()), tree.seconds());
         for operation in self.workload.stream(pairs, self.operations, self.seed) {
             check()?;
             step(&mut tree, operation, hashed).map_err(failed)?;
         }
-        let all = Counted::of(tree.counts());
+        let all = Counts::of(tree.counts());
         let mut metrics = Metrics::default();
         let mut result = |name: &str, value: f64| metrics.result(name, value);
         result("reads", all.reads);
@@ -300,8 +300,8 @@ impl Setup {
 
 /// The device's zones, modified by the point's parameters.
 fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure> {
-    let zones = |name: &str, usual: u32| match point.parameter(name).and_then(Setting::number) {
-        Some(-1.0) | None => Ok(usual),
+    let zones = |name: &str, default_drive: u32| match point.parameter(name).and_then(Setting::number) {
+        Some(-1.0) | None => Ok(default_drive),
         Some(number) if (0.0..=f64::from(u32::MAX)).contains(&number) => Ok(number as u32),
         Some(number) => Err(Failure::refused(format!("{name} is {number}: give 0 or more, or -1"))),
     };
@@ -320,14 +320,14 @@ fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure
 }
 
 /// The counts that are compared.
-struct Counted {
+struct Counts {
     reads: f64,
     writes: f64,
     conventional_writes: f64,
     resets: f64,
 }
 
-impl Counted {
+impl Counts {
     fn of(counts: &PaperCounts) -> Self {
         Self {
             reads: counts.reads.total() as f64,
