@@ -39,7 +39,7 @@ struct Part {
     without: &'static str,
     get: &'static str,
     /// Returns what was found if it works, otherwise what is wrong.
-    look: fn() -> Result<String, String>,
+    probe: fn() -> Result<String, String>,
 }
 
 const EMULATOR: &str = "Emulator";
@@ -49,9 +49,9 @@ pub fn all() -> Vec<Check> {
     let groups = [(EMULATOR, EMULATOR_PARTS), ("Measuring", MEASURING), ("Messages and storage", DEVICES)];
     let groups =
         groups.into_iter().chain([("Virtual machines", MACHINES), ("Building and testing longma", TOOLS)]);
-    let look = |group| move |part: &Part| part.look(group);
+    let probe = |group| move |part: &Part| part.probe(group);
     let mut checks: Vec<_> =
-        groups.flat_map(|(group, parts)| parts.iter().map(look(group)).collect::<Vec<_>>()).collect();
+        groups.flat_map(|(group, parts)| parts.iter().map(probe(group)).collect::<Vec<_>>()).collect();
     if let Some(first) = checks.first_mut() {
         first.is_vital = true;
     }
@@ -59,8 +59,8 @@ pub fn all() -> Vec<Check> {
 }
 
 impl Part {
-    fn look(&self, group: &'static str) -> Check {
-        let found = (self.look)();
+    fn probe(&self, group: &'static str) -> Check {
+        let found = (self.probe)();
         let is_ok = found.is_ok();
         let found = longma_text::sanitize(&found.unwrap_or_else(|wrong| wrong));
         let Self { name, needed_for, without, get, .. } = *self;
@@ -75,56 +75,56 @@ const EMULATOR_PARTS: &[Part] = &[
         needed_for: "longma run, and every experiment on programs",
         without: "machine files, longma zoned, longma affinity, longma via",
         get: "lift limits on virtual memory (ulimit -v unlimited), mount /proc, and use Linux on x86-64",
-        look: probes::run,
+        probe: probes::run,
     },
     Part {
         name: "processor features",
         needed_for: "translating programs to x86-64 code",
-        without: "every program runs with the same results, interpreted, which is much slower",
+        without: "programs are interpreted: the results are the same, but much slower",
         get: "a processor with AVX2, FMA, BMI1, BMI2, LZCNT, SSE4.2 and PCLMULQDQ (Intel from Haswell, AMD from Zen); in a virtual machine, let the hypervisor pass them on",
-        look: probes::features,
+        probe: probes::features,
     },
     Part {
         name: "protection keys",
-        needed_for: "quick writes to translated code of programs for other architectures",
+        needed_for: "fast writes to translated code, in programs for other architectures",
         without: "everything works; such writes take a system call",
         get: "a processor with protection keys (Intel servers from Skylake, AMD from Zen 3), and a container filter that allows pkey_alloc",
-        look: probes::protection_keys,
+        probe: probes::protection_keys,
     },
     Part {
         name: "membarrier",
-        needed_for: "changing translated code that other threads may run, and sleeping in longma via without fences",
-        without: "everything works; changes of code take a mapping and an interrupt",
+        needed_for: "cheap changes to translated code that other threads may run; waiting in longma via without fences",
+        without: "everything works; each change of code costs a remapping and an interrupt",
         get: "a kernel with CONFIG_MEMBARRIER, and a container filter that allows membarrier",
-        look: probes::membarrier,
+        probe: probes::membarrier,
     },
     Part {
         name: "openat2",
         needed_for: "longma run --root",
         without: "programs that see the host's files",
         get: "Linux 5.6 or later, and a container filter that allows openat2",
-        look: probes::openat2,
+        probe: probes::openat2,
     },
     Part {
         name: "Landlock",
         needed_for: "longma run --sandbox",
         without: "longma run --root, which keeps the program but not the emulator inside",
         get: "Linux 6.12 or later with landlock in its list of security modules (lsm=)",
-        look: probes::landlock,
+        probe: probes::landlock,
     },
     Part {
         name: "user namespaces",
         needed_for: "longma run --sandbox",
         without: "longma run --root, which keeps the program but not the emulator inside",
         get: "sysctl kernel.unprivileged_userns_clone=1 or user.max_user_namespaces above 0, outside of containers that forbid it",
-        look: probes::user_namespaces,
+        probe: probes::user_namespaces,
     },
     Part {
         name: "binfmt_misc",
         needed_for: "longma binfmt: the kernel starts programs of other architectures by longma",
         without: "longma run PROGRAM",
         get: "Debian: binfmt-support, or mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc",
-        look: system::binfmt,
+        probe: system::binfmt,
     },
 ];
 
@@ -134,28 +134,28 @@ const MEASURING: &[Part] = &[
         needed_for: "cycles, instructions and cache misses in longma affinity sweep",
         without: "sweeps that measure throughput and time alone",
         get: "run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0; a virtual machine needs a hypervisor that passes counters on",
-        look: probes::counters,
+        probe: probes::counters,
     },
     Part {
         name: "huge pages",
         needed_for: "memory latencies without misses of the TLB in longma machine measure",
         without: "longma machine measure, which then counts page walks in",
         get: "sysctl vm.nr_hugepages=128, or echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-        look: probes::huge_pages,
+        probe: probes::huge_pages,
     },
     Part {
         name: "iperf3",
         needed_for: "longma affinity sweep --lab and --connect",
         without: "sweeps with a load of your own, and on modelled hosts",
         get: "Debian: iperf3",
-        look: || programs::version("iperf3", &["--version"]),
+        probe: || programs::version("iperf3", &["--version"]),
     },
     Part {
         name: "ip",
         needed_for: "longma affinity sweep --lab",
         without: "sweeps on an interface",
         get: "Debian: iproute2",
-        look: || programs::version("ip", &["-Version"]),
+        probe: || programs::version("ip", &["-Version"]),
     },
 ];
 
@@ -165,28 +165,28 @@ const DEVICES: &[Part] = &[
         needed_for: "longma via with the provider af_xdp",
         without: "the providers for shared memory, UDP, and the modelled Myrinet",
         get: "a kernel with CONFIG_XDP_SOCKETS, and CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (root has them)",
-        look: probes::af_xdp,
+        probe: probes::af_xdp,
     },
     Part {
         name: "io_uring",
         needed_for: "several requests at once on kernel zoned devices",
         without: "longma zoned, with one request at a time there",
         get: "sysctl kernel.io_uring_disabled=0, and a container filter that allows io_uring_setup",
-        look: probes::io_uring,
+        probe: probes::io_uring,
     },
     Part {
         name: "zoned block device",
         needed_for: "longma zoned on a kernel device",
         without: "longma zoned on files and on the modelled drive",
         get: "a zoned drive, or modprobe null_blk nr_devices=1 zoned=1 memory_backed=1",
-        look: system::zoned_devices,
+        probe: system::zoned_devices,
     },
     Part {
         name: "null_blk",
         needed_for: "a zoned block device in memory, for trying longma zoned",
         without: "longma zoned on files and on the modelled drive",
         get: "Debian: the kernel package linux-image-amd64 has the module; cloud kernels may not",
-        look: system::null_blk,
+        probe: system::null_blk,
     },
 ];
 
@@ -196,21 +196,21 @@ const MACHINES: &[Part] = &[
         needed_for: "virtual machines of longma placement at the processor's speed",
         without: "longma placement with QEMU's software emulation, or with --hypervisor fake",
         get: "enable virtualization in the firmware, load kvm_intel or kvm_amd, and join the group kvm",
-        look: system::kvm,
+        probe: system::kvm,
     },
     Part {
         name: "libvirt",
         needed_for: "agents of longma placement that start virtual machines",
         without: "longma placement with --hypervisor fake",
         get: "Debian: libvirt-daemon-system libvirt-clients",
-        look: system::libvirt,
+        probe: system::libvirt,
     },
     Part {
         name: "QEMU for x86-64",
         needed_for: "virtual machines under libvirt",
         without: "longma placement with --hypervisor fake",
         get: "Debian: qemu-system-x86",
-        look: || programs::version("qemu-system-x86_64", &["--version"]),
+        probe: || programs::version("qemu-system-x86_64", &["--version"]),
     },
 ];
 
@@ -220,27 +220,27 @@ const TOOLS: &[Part] = &[
         needed_for: "tests that compare longma with another emulator",
         without: "longma itself; those tests are left out",
         get: "Debian: qemu-user",
-        look: || programs::version("qemu-loongarch64", &["--version"]),
+        probe: || programs::version("qemu-loongarch64", &["--version"]),
     },
     Part {
         name: "zig",
         needed_for: "building the guest programs again (guests/build)",
         without: "longma itself: the programs are built in",
         get: "pip install ziglang (Debian: python3-pip); guests/build installs its version by itself",
-        look: programs::zig,
+        probe: programs::zig,
     },
     Part {
         name: "Go",
         needed_for: "building the guest programs in Go, and tests on them",
         without: "longma itself; those tests are left out",
         get: "Debian: golang-go",
-        look: || programs::version("go", &["version"]),
+        probe: || programs::version("go", &["version"]),
     },
     Part {
         name: "gdb",
         needed_for: "debugging a guest program with longma run --gdb",
         without: "longma run --strace and --profile",
         get: "Debian: gdb-multiarch, which knows the architectures",
-        look: programs::gdb,
+        probe: programs::gdb,
     },
 ];

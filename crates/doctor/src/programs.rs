@@ -21,8 +21,8 @@ pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
-    let output = std::thread::spawn(move || read_some(output));
-    let errors = std::thread::spawn(move || read_some(errors));
+    let output = std::thread::spawn(move || read_limited(output));
+    let errors = std::thread::spawn(move || read_limited(errors));
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -46,9 +46,9 @@ pub fn output(command: &mut Command, limit: Duration) -> io::Result<Ended> {
 }
 
 /// The first line of a program's version output.
-pub fn version(name: &str, words: &[&str]) -> Result<String, String> {
+pub fn version(name: &str, arguments: &[&str]) -> Result<String, String> {
     let ended =
-        output(Command::new(name).args(words), VERSION_LIMIT).map_err(|error| match error.kind() {
+        output(Command::new(name).args(arguments), VERSION_LIMIT).map_err(|error| match error.kind() {
             ErrorKind::NotFound => format!("there is no program {name}"),
             _ => format!("{name}: {}", reason(&error)),
         })?;
@@ -65,13 +65,13 @@ pub fn zig() -> Result<String, String> {
 
 /// Finds a gdb that supports LoongArch.
 pub fn gdb() -> Result<String, String> {
-    let knows = |name: &str| {
-        let words = ["-nx", "-batch", "-ex", "set architecture Loongarch64"];
-        let ended = output(Command::new(name).args(words), VERSION_LIMIT).ok()?;
+    let supports_loongarch = |name: &str| {
+        let arguments = ["-nx", "-batch", "-ex", "set architecture Loongarch64"];
+        let ended = output(Command::new(name).args(arguments), VERSION_LIMIT).ok()?;
         Some(!ended.errors.contains("ndefined item"))
     };
     let names = ["gdb-multiarch", "gdb"];
-    match names.iter().find(|name| knows(name) == Some(true)) {
+    match names.iter().find(|name| supports_loongarch(name) == Some(true)) {
         Some(name) => version(name, &["--version"]),
         None => version("gdb", &["--version"])
             .and_then(|version| Err(format!("{version}, which does not know LoongArch"))),
@@ -79,7 +79,7 @@ pub fn gdb() -> Result<String, String> {
 }
 
 /// Reads from a pipe, up to a limit.
-fn read_some(pipe: Option<impl Read>) -> String {
+fn read_limited(pipe: Option<impl Read>) -> String {
     const MAX_BYTES: u64 = 64 << 10;
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {

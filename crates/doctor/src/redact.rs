@@ -6,12 +6,12 @@ use std::env;
 use std::fs;
 
 /// Environment variables whose values are kept. They change what longma prints and identify no user.
-pub const SHOWN: [&str; 6] = ["TERM", "LANG", "LC_ALL", "NO_COLOR", "COLUMNS", "RUST_BACKTRACE"];
+pub const KEPT_VARIABLES: [&str; 6] = ["TERM", "LANG", "LC_ALL", "NO_COLOR", "COLUMNS", "RUST_BACKTRACE"];
 /// Minimum length in bytes of an environment value to remove. Shorter ones are numbers and switches, which occur in any
 /// text.
-const SHORTEST_VALUE: usize = 8;
+const MIN_VALUE_BYTES: usize = 8;
 /// Names of users and hosts that exist on every system.
-const COMMON: [&str; 4] = ["root", "localhost", "localhost.localdomain", "nobody"];
+const COMMON_NAMES: [&str; 4] = ["root", "localhost", "localhost.localdomain", "nobody"];
 
 /// Words and patterns to remove.
 pub struct Redactor {
@@ -42,14 +42,14 @@ impl Redactor {
         if let Ok(here) = env::current_dir() {
             words.push((here.display().to_string(), "(folder)"));
         }
-        let hidden = env::vars_os().filter(|(name, _)| !SHOWN.iter().any(|shown| name == shown));
-        let values = hidden.filter_map(|(_, value)| value.into_string().ok());
-        words.extend(values.filter(|value| value.len() >= SHORTEST_VALUE).map(|value| (value, "(removed)")));
+        let removed = env::vars_os().filter(|(name, _)| !KEPT_VARIABLES.iter().any(|shown| name == shown));
+        let values = removed.filter_map(|(_, value)| value.into_string().ok());
+        words.extend(values.filter(|value| value.len() >= MIN_VALUE_BYTES).map(|value| (value, "(removed)")));
         Self::new(words)
     }
 
     fn new(mut words: Vec<(String, &'static str)>) -> Self {
-        words.retain(|(word, _)| word.len() > 1 && !COMMON.contains(&&**word));
+        words.retain(|(word, _)| word.len() > 1 && !COMMON_NAMES.contains(&&**word));
         words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
         let pattern = |text: &str| Regex::new(text).expect("the pattern is well formed");
         let patterns = vec![
@@ -70,18 +70,18 @@ impl Redactor {
     /// Replaces the words and patterns in a text.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_string();
-        for (word, instead) in &self.words {
-            text = replace_whole(&text, word, instead);
+        for (word, replacement) in &self.words {
+            text = replace_whole(&text, word, replacement);
         }
-        for (pattern, instead) in &self.patterns {
-            text = pattern.replace_all(&text, *instead).into_owned();
+        for (pattern, replacement) in &self.patterns {
+            text = pattern.replace_all(&text, *replacement).into_owned();
         }
         text
     }
 }
 
 /// Replaces a word. A short one is replaced only where no letter, digit or underscore precedes or follows it.
-fn replace_whole(text: &str, word: &str, instead: &str) -> String {
+fn replace_whole(text: &str, word: &str, replacement: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(word) {
@@ -89,7 +89,7 @@ fn replace_whole(text: &str, word: &str, instead: &str) -> String {
         out.push_str(before);
         let is_open = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
         let is_whole = is_open(out.chars().next_back()) && is_open(after.chars().next());
-        out.push_str(if is_whole || word.len() >= SHORTEST_VALUE { instead } else { word });
+        out.push_str(if is_whole || word.len() >= MIN_VALUE_BYTES { replacement } else { word });
         rest = after;
     }
     out + rest
@@ -100,13 +100,13 @@ pub fn environment() -> String {
     let is_plain = |value: &str| {
         value.len() <= 40 && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-@".contains(&b))
     };
-    let shown = SHOWN.iter().filter_map(|name| Some((name, env::var(name).ok()?)));
+    let shown = KEPT_VARIABLES.iter().filter_map(|name| Some((name, env::var(name).ok()?)));
     let shown = shown
         .map(|(name, value)| format!("{name}={}\n", if is_plain(&value) { &*value } else { "(removed)" }));
-    let own = env::vars_os()
+    let longma_variables = env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(|name| name.starts_with("LONGMA_"));
-    shown.chain(own.map(|name| format!("{name} is set\n"))).collect()
+    shown.chain(longma_variables.map(|name| format!("{name} is set\n"))).collect()
 }
 
 #[cfg(test)]
