@@ -11,6 +11,6 @@ fn main() {
         .join("../..");
     println!("cargo::rerun-if-changed=build");
     let sources = sources::Sources::of(&root);
-    sources.watched.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
+    sources.watched_paths.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
     println!("cargo::rustc-env=LONGMA_MODEL_VERSION={}+{}", env!("CARGO_PKG_VERSION"), sources.digest());
 }

@@ -12,12 +12,12 @@ use toml::{Table, Value};
 /// The crates that compute results. Their dependencies are included.
 const ROOTS: [&str; 2] = ["longma-workloads", "longma-runner"];
 /// Workspace crates that cannot change a result. A point's key includes the programs in `longma-shipped` separately.
-const LEFT_OUT: [&str; 2] = ["longma-lab", "longma-shipped"];
+const EXCLUDED: [&str; 2] = ["longma-lab", "longma-shipped"];
 /// Further files and directories that can change a result: build settings, the translation of settings into command
 /// lines, and the part of the command that runs programs.
 ///
 /// Each must exist: cargo treats a watched path that does not exist as changed, and reruns the build script every time.
-const BESIDE: [&str; 7] = [
+const OTHER_INPUTS: [&str; 7] = [
     "Cargo.toml",
     "crates/cli/Cargo.toml",
     "crates/experiments/lab/src/setting.rs",
@@ -36,9 +36,9 @@ pub struct Sources {
     /// Paths relative to the root, sorted.
     pub files: Vec<PathBuf>,
     /// External crates: name, version and checksum.
-    pub others: BTreeSet<String>,
+    pub external_crates: BTreeSet<String>,
     /// Absolute paths for cargo to watch; all exist.
-    pub watched: Vec<PathBuf>,
+    pub watched_paths: Vec<PathBuf>,
 }
 
 impl Sources {
@@ -47,9 +47,9 @@ impl Sources {
         let lock = root.join("Cargo.lock");
         let packages = packages(&read(&lock));
         let shared = read(&root.join("Cargo.toml"));
-        let (mut ours, mut others) = (BTreeSet::new(), BTreeSet::new());
+        let (mut ours, mut external_crates) = (BTreeSet::new(), BTreeSet::new());
         let mut next: Vec<String> = ROOTS.map(String::from).to_vec();
-        let mut seen = BTreeSet::from(LEFT_OUT.map(String::from));
+        let mut seen = BTreeSet::from(EXCLUDED.map(String::from));
         while let Some(name) = next.pop() {
             if !seen.insert(name.clone()) {
                 continue;
@@ -58,17 +58,18 @@ impl Sources {
             for package in packages.get(&name).into_iter().flatten() {
                 let mut dependencies = package.dependencies.clone();
                 if let Some(origin) = &package.origin {
-                    others.insert(format!("{name} {origin}"));
+                    external_crates.insert(format!("{name} {origin}"));
                 } else {
                     let folder = folder(&name, &shared);
-                    let built_of = built_of(&read(&root.join(&folder).join("Cargo.toml")), &shared);
-                    dependencies.retain(|dependency| built_of.contains(dependency));
+                    let build_dependencies =
+                        build_dependencies(&read(&root.join(&folder).join("Cargo.toml")), &shared);
+                    dependencies.retain(|dependency| build_dependencies.contains(dependency));
                     ours.insert(folder);
                 }
                 next.extend(dependencies);
             }
         }
-        ours.extend(BESIDE.map(PathBuf::from));
+        ours.extend(OTHER_INPUTS.map(PathBuf::from));
         let mut files = Vec::new();
         for path in &ours {
             if root.join(path).is_dir() {
@@ -78,8 +79,8 @@ impl Sources {
             }
         }
         files.sort();
-        let watched = ours.iter().map(|path| root.join(path)).chain([lock]).collect();
-        Self { root: root.into(), files, others, watched }
+        let watched_paths = ours.iter().map(|path| root.join(path)).chain([lock]).collect();
+        Self { root: root.into(), files, external_crates, watched_paths }
     }
 
     /// The version of the models: twelve hexadecimal digits.
@@ -90,7 +91,7 @@ impl Sources {
             digest.update(name.to_string_lossy().as_bytes());
             digest.update(fs::read(self.root.join(name)).unwrap_or_default());
         }
-        self.others.iter().for_each(|other| digest.update(other));
+        self.external_crates.iter().for_each(|other| digest.update(other));
         digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 }
@@ -124,19 +125,19 @@ fn packages(lock: &Table) -> BTreeMap<String, Vec<Package>> {
 }
 
 /// The packages that a manifest depends on, except dev-dependencies, by their real names if the workspace renames them.
-fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
+fn build_dependencies(manifest: &Table, shared: &Table) -> BTreeSet<String> {
     let shared = shared.get("workspace").and_then(|workspace| workspace.get("dependencies"));
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
     let tables = targets.filter_map(|(_, target)| target.as_table()).chain([manifest]);
     let kinds = tables.flat_map(|table| ["dependencies", "build-dependencies"].map(|kind| table.get(kind)));
-    let named = |given: &Value| given.get("package").and_then(Value::as_str).map(String::from);
+    let real_name = |given: &Value| given.get("package").and_then(Value::as_str).map(String::from);
     kinds
         .flatten()
         .filter_map(Value::as_table)
         .flatten()
         .map(|(name, given)| {
             let inherited = given.get("workspace").and_then(|_| shared?.get(name));
-            named(given).or_else(|| named(inherited?)).unwrap_or_else(|| name.clone())
+            real_name(given).or_else(|| real_name(inherited?)).unwrap_or_else(|| name.clone())
         })
         .collect()
 }

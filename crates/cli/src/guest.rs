@@ -71,7 +71,7 @@ fn list() -> String {
     }));
     if std::io::stdout().is_terminal() {
         let width = longma_command_line::output::columns();
-        rows = rows.into_iter().map(|row| shortened(row, width)).collect();
+        rows = rows.into_iter().map(|row| fit_last_cell(row, width)).collect();
     }
     let example = "\nlongma run guests:NAME runs one.\n\
                    VECTORS: guests:NAME-lsx and guests:NAME-lasx are builds with 128-bit and 256-bit vectors.\n\
@@ -80,7 +80,7 @@ fn list() -> String {
 }
 
 /// Shortens the last cell of a row to fit the terminal.
-fn shortened(mut row: Vec<String>, width: usize) -> Vec<String> {
+fn fit_last_cell(mut row: Vec<String>, width: usize) -> Vec<String> {
     /// Width of the columns before the last one: the longest name, and two marks.
     const BEFORE: usize = 14 + 2 + 7 + 2 + 5 + 2;
     let limit = width.saturating_sub(BEFORE).max(20);
@@ -94,8 +94,8 @@ fn shortened(mut row: Vec<String>, width: usize) -> Vec<String> {
 
 fn copy(name: &str, file: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
     let entry = guest(name.strip_prefix(PREFIX).unwrap_or(name))?;
-    let usual = || entry.path.rsplit('/').next().unwrap_or_default().into();
-    let path: PathBuf = file.unwrap_or_else(usual);
+    let default_file = || entry.path.rsplit('/').next().unwrap_or_default().into();
+    let path: PathBuf = file.unwrap_or_else(default_file);
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o777).open(&path);
     let mut file = opened.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => format!("{} exists; name another file, or remove it", path.display()),
@@ -115,14 +115,14 @@ fn copy(name: &str, file: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
 /// Returns the exit status after printing the reason.
 pub fn resolve(program: Option<&mut OsString>, has_root: bool) -> Result<(), ExitCode> {
     let Some(program) = program else { return Ok(()) };
-    let Some(spelled) = program.to_str().filter(|name| name.starts_with(PREFIX)) else { return Ok(()) };
+    let Some(name) = program.to_str().filter(|name| name.starts_with(PREFIX)) else { return Ok(()) };
     if has_root {
-        let message = format!("{spelled} is not inside the directory of --root");
-        let name = spelled.trim_start_matches(PREFIX);
+        let message = format!("{name} is not inside the directory of --root");
+        let name = name.trim_start_matches(PREFIX);
         let advice = format!("copy it there with `longma guest copy {name} FILE`, and name that file");
         return Err(run::refused(&message, &advice, run::NOT_FOUND));
     }
-    match guest_file(spelled) {
+    match guest_file(name) {
         Some(Ok(file)) => {
             *program = file.into();
             Ok(())

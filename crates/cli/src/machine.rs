@@ -130,7 +130,7 @@ pub fn run(args: Args) -> Outcome {
         MachineCommand::Show { machine, toml: true, .. } => print_file(&machine),
         MachineCommand::Show { machine, set, svg, every, width, sources, format, toml: false } => {
             let detail = if every { Detail::Every } else { Detail::Fitting };
-            show(&opened(&machine, &set)?, svg.as_deref(), detail, width.map(usize::from), sources, format)
+            show(&open(&machine, &set)?, svg.as_deref(), detail, width.map(usize::from), sources, format)
         }
         MachineCommand::Diff { first, second, format } => diff([&first, &second], format),
         MachineCommand::Check { files, format } => check_files(&files, format),
@@ -144,7 +144,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Writes a file atomically. The error names the file.
 fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
-    longma_lab::write_whole(path, text.as_bytes())
+    longma_lab::write_atomically(path, text.as_bytes())
         .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
@@ -166,7 +166,7 @@ fn list(format: Format) -> Outcome {
 
 /// The keys in which two machines differ.
 fn diff(names: [&String; 2], format: Format) -> Outcome {
-    let [first, second] = [opened(names[0], &[])?, opened(names[1], &[])?];
+    let [first, second] = [open(names[0], &[])?, open(names[1], &[])?];
     let differences = differences(&first, &second);
     if format == Format::Json {
         return print_json(&json!(differences));
@@ -178,7 +178,7 @@ fn diff(names: [&String; 2], format: Format) -> Outcome {
 }
 
 /// Opens a machine with other values for some keys. The error shows all problems of the file.
-fn opened(name: &str, edits: &[MachineEdit]) -> Result<Machine, Box<dyn Error>> {
+fn open(name: &str, edits: &[MachineEdit]) -> Result<Machine, Box<dyn Error>> {
     open_machine(name, edits).map_err(|error| match error {
         EditError::Open(OpenError::Invalid(report)) => {
             format!("{report}\n\n{}", report.render(columns(), false)).into()

@@ -20,7 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Runs real Linux programs for LoongArch64, x86-64, AArch64 and MIPS64 on a modelled server, and says where the time and the bytes went.
+/// Runs real Linux programs for LoongArch64, x86-64, AArch64 and MIPS64 on a modelled server, and reports where time and bytes go.
 #[derive(Parser)]
 #[command(name = "longma", version)]
 struct Cli {
@@ -34,49 +34,49 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Boot a Linux kernel for LoongArch64, with its console on the terminal.
     Boot(boot::Arguments),
-    /// Run a program for MIPS64, x86-64 or AArch64 and show what its code became on LoongArch, with counts.
+    /// Run a program for MIPS64, x86-64 or AArch64, and print its translation to LoongArch with execution counts.
     Translate(translate::Arguments),
-    /// Machines: what they are made of.
+    /// List, draw, check, discover and measure machines.
     Machine(machine::Args),
-    /// The guest programs that come with longma: `longma run guests:NAME` runs one.
+    /// List and copy the built-in guest programs; `longma run guests:NAME` runs one.
     Guest(guest::Args),
     /// Compare the results of two simulated runs.
     Compare(compare::Arguments),
-    /// Experiments: one file each, run with one command, compared with what was published.
+    /// Run experiments, and compare their results with published values.
     Experiment(experiment::Args),
-    /// How much each mechanism of an experiment contributes to its result.
+    /// Compute how much each mechanism of an experiment contributes to its result.
     Explain(experiment::explain::Arguments),
-    /// Maps on zoned flash: format, check, read, write and measure them.
+    /// Format, check, read, write and measure key-value maps on zoned flash.
     Zoned(longma_zoned_command::Args),
-    /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
+    /// Measure user-level messaging (VIA) over shared memory, UDP, AF_XDP, or a modelled Myrinet.
     Via(via::Args),
-    /// Virtual machines on NUMA hosts: the service, its agents, its client.
+    /// Place virtual machines on NUMA hosts: the service, its agents, and its client.
     #[cfg(feature = "placement")]
     Placement(Box<placement::Args>),
-    /// Virtual machines on NUMA hosts: not in this build.
+    /// Place virtual machines on NUMA hosts (not in this build).
     #[cfg(not(feature = "placement"))]
     Placement {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// Which cores are best for network flows and their applications on this host: swept, reported, advised.
+    /// Find and apply the best cores for network flows and their applications on this host.
     Affinity(affinity::Args),
-    /// Have the kernel run programs of other architectures by this command, as if they were the host's.
+    /// Register longma with the kernel, so that programs of other architectures run like native ones.
     Binfmt(binfmt::Args),
-    /// What of this host longma can use, what it is needed for, and how to get what is missing.
+    /// Check which features of this host longma can use, and how to get the missing ones.
     Doctor(doctor::Args),
-    /// Completions for shells, and manual pages.
+    /// Print shell completions, and write manual pages.
     Shell(shell::Args),
 }
 
 fn main() -> ExitCode {
-    longma_runner::main_stack::with_stack(carry_out)
+    longma_runner::main_stack::with_stack(run_command)
 }
 
-fn carry_out() -> ExitCode {
-    let words = binfmt::command_line();
-    let is_run = words.get(1).is_some_and(|name| name == "run");
-    let cli = match Cli::try_parse_from(words) {
+fn run_command() -> ExitCode {
+    let arguments = binfmt::command_line();
+    let is_run = arguments.get(1).is_some_and(|name| name == "run");
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && is_run => {
             // clap's usual status, 2, could be mistaken for the program's own.

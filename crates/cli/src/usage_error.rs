@@ -8,29 +8,29 @@ use std::io::Write as _;
 
 /// Prints the message to the stream that clap chose for it. Write errors are ignored.
 pub fn print(error: &clap::Error) {
-    let words = error.render().to_string();
-    let shown = without_control_characters(&words, error);
+    let message = error.render().to_string();
+    let shown = without_control_characters(&message, error);
     // clap colours its own text only; print it through clap unless an argument had to be escaped.
-    let _ = match shown == words {
+    let _ = match shown == message {
         true => error.print(),
         false => write!(std::io::stderr(), "{shown}"),
     };
 }
 
-fn without_control_characters(words: &str, error: &clap::Error) -> String {
-    let mut words = words.to_string();
+fn without_control_characters(message: &str, error: &clap::Error) -> String {
+    let mut message = message.to_string();
     for (_, value) in error.context() {
-        let typed = match value {
+        let arguments = match value {
             ContextValue::String(one) => std::slice::from_ref(one),
             ContextValue::Strings(several) => several,
             _ => continue,
         };
         // Escape line breaks in arguments, but keep those of the message. The message contains arguments without colour
         // codes, so search for them in that form.
-        for text in typed.iter().filter(|text| text.contains('\n')) {
+        for text in arguments.iter().filter(|text| text.contains('\n')) {
             let text = StyledStr::from(text.clone()).to_string();
-            words = words.replace(&text, &sanitize(&text));
+            message = message.replace(&text, &sanitize(&text));
         }
     }
-    sanitize_lines(&words)
+    sanitize_lines(&message)
 }

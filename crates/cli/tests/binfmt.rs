@@ -14,19 +14,19 @@ const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
 /// Runs a shell script as root of new namespaces, with `$longma` and `$guests` set. `None` if the host does not allow
 /// them.
 fn run_in_namespace(script: &str) -> Option<Output> {
-    let unshared = |script: &str| {
+    let unshare = |script: &str| {
         let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
         let mut command = Command::new("unshare");
         command.args(["-Urm", "timeout", "120", "sh", "-c", script]);
         command.env("longma", env!("CARGO_BIN_EXE_longma")).env("guests", guests).output()
     };
-    if !unshared(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
+    if !unshare(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
         .is_ok_and(|it| it.status.success())
     {
         println!("skipped: this host does not support binfmt_misc in a user namespace");
         return None;
     }
-    Some(unshared(&format!("{MOUNT}\n{script}")).unwrap())
+    Some(unshare(&format!("{MOUNT}\n{script}")).unwrap())
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn rules_are_printed_for_binfmt_d() {
 
 #[test]
 fn harmful_and_invalid_rules_are_rejected() {
-    for (words, expected) in [
+    for (arguments, expected) in [
         (&["print", "x86_64"][..], "this host's own architecture"),
         (&["register", "x86_64"], "this host's own architecture"),
         (&["print", "--interpreter", "/nowhere/longma"], "there is no file /nowhere/longma"),
@@ -108,7 +108,7 @@ fn harmful_and_invalid_rules_are_rejected() {
             "is not an ELF executable",
         ),
     ] {
-        let message = BINFMT.failure(words);
-        assert!(message.contains(expected), "{words:?}: {message}");
+        let message = BINFMT.failure(arguments);
+        assert!(message.contains(expected), "{arguments:?}: {message}");
     }
 }

@@ -39,7 +39,7 @@ fn a_restored_process_has_all_its_state() {
 }
 
 /// Each unsupported kind of state, and a part of the message.
-const REFUSED: &[(&str, &str)] = &[
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("views", "is also mapped at"),
     ("shared_file", "is shared with a file"),
     ("segment", "is shared with a file or with other processes"),
@@ -69,17 +69,17 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn unsupported_state_is_rejected() {
-    let mut wrong = Vec::new();
-    for (thing, sentence) in REFUSED {
+    let mut failures = Vec::new();
+    for (kind, message) in UNSUPPORTED {
         let folder = tempfile::tempdir().expect("a folder");
-        let run = run(folder.path(), &["--checkpoint", "saved"], &["kept", thing]);
+        let run = run(folder.path(), &["--checkpoint", "saved"], &["kept", kind]);
         let stderr = text(&run.stderr);
         let is_saved = folder.path().join("saved").exists();
-        if is_saved || !stderr.contains("could not be saved") || !stderr.contains(sentence) {
-            wrong.push(format!("{thing}: {} {stderr}", if is_saved { "saved." } else { "" }));
+        if is_saved || !stderr.contains("could not be saved") || !stderr.contains(message) {
+            failures.push(format!("{kind}: {} {stderr}", if is_saved { "saved." } else { "" }));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -94,16 +94,16 @@ fn a_run_without_a_checkpoint_request_reports_that_nothing_was_saved() {
 #[test]
 fn shared_memory_segment_zero_is_rejected_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The segment has the ID 0, as the first one of a new IPC namespace does.
-    let mut own = Command::new("unshare");
-    own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
+    // The first segment of a new IPC namespace has the ID 0.
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
     let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();
     if !is_possible.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no namespace of processes' shared memory can be made here");
+        eprintln!("skipped: this host does not allow a new IPC namespace");
         return;
     }
     let program = guests().join("prebuilt/loongarch64/kept");
-    own.arg(env!("CARGO_BIN_EXE_longma")).args([
+    command.arg(env!("CARGO_BIN_EXE_longma")).args([
         "run",
         "--quiet",
         "--level",
@@ -111,7 +111,8 @@ fn shared_memory_segment_zero_is_rejected_too() {
         "--checkpoint",
         "saved",
     ]);
-    let output = own.arg(program).arg("segment").stdin(Stdio::null()).output().expect("the command starts");
+    let output =
+        command.arg(program).arg("segment").stdin(Stdio::null()).output().expect("the command starts");
     assert!(text(&output.stderr).contains("/SYSV00000000"), "{}", text(&output.stderr));
     assert!(!folder.path().join("saved").exists(), "{}", text(&output.stderr));
 }

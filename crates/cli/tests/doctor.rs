@@ -12,9 +12,9 @@ use std::process::{Command, Output};
 use subcommand::text;
 use tempfile::tempdir;
 
-fn doctor(words: &[&str]) -> Command {
+fn doctor(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-    command.arg("doctor").args(words).current_dir("/");
+    command.arg("doctor").args(arguments).current_dir("/");
     command
 }
 
@@ -49,8 +49,9 @@ fn missing_programs_are_named_with_their_packages_and_are_not_a_failure() {
     let output = doctor(&[]).env_clear().env("PATH", folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    for words in ["there is no program iperf3", "Debian: iperf3", "Debian: golang-go", "parts are missing"] {
-        assert!(shown.contains(words), "{words}: {shown}");
+    for expected in ["there is no program iperf3", "Debian: iperf3", "Debian: golang-go", "parts are missing"]
+    {
+        assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
 }
@@ -87,7 +88,7 @@ fn a_program_that_hangs_or_prints_too_much_does_not_delay_the_doctor() {
 }
 
 /// The files of a bundle, by name.
-fn unpacked(path: &Path) -> BTreeMap<String, String> {
+fn unpack(path: &Path) -> BTreeMap<String, String> {
     let file = fs::File::open(path).unwrap();
     let reader: Box<dyn Read> = match path.extension().unwrap().to_str().unwrap() {
         "gz" => Box::new(flate2::read::GzDecoder::new(file)),
@@ -137,7 +138,7 @@ fn a_bundle_has_no_secrets_in_it() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o600);
 
-        let files = unpacked(&bundle);
+        let files = unpack(&bundle);
         let all: String = files.iter().map(|(name, content)| format!("{name}\n{content}\n")).collect();
         let host = text(&Command::new("uname").arg("-n").output().unwrap().stdout);
         let is_named = |word: &str| {
@@ -166,7 +167,7 @@ fn an_existing_file_is_never_overwritten_and_other_endings_are_refused() {
     let output = doctor(&["--bundle", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("there.tar.gz exists"), "{}", text(&output.stderr));
-    assert!(output.stdout.is_empty(), "it is refused before anything is looked at");
+    assert!(output.stdout.is_empty(), "it is refused before any check runs");
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     let link = folder.path().join("link.tar.gz");
     std::os::unix::fs::symlink(folder.path().join("elsewhere"), &link).unwrap();

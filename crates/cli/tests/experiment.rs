@@ -71,11 +71,11 @@ unit = "instructions"
 "#;
 
 /// An experiment file in a temporary directory, with placeholders filled in and one text replaced.
-struct Written {
+struct ExperimentFile {
     folder: TempDir,
 }
 
-impl Written {
+impl ExperimentFile {
     fn new(content: &str, from: &str, to: &str) -> Self {
         assert!(content.contains(from), "{from}");
         let guests = guest("queens").parent().unwrap().display().to_string();
@@ -98,19 +98,19 @@ impl Written {
     }
 
     /// `longma experiment VERB` for the file.
-    fn command(&self, verb: &str, words: &[&str]) -> Command {
+    fn command(&self, verb: &str, arguments: &[&str]) -> Command {
         let mut command = EXPERIMENT.command(&[verb]);
-        command.arg(self.path()).args(words).arg("--store").arg(self.store());
+        command.arg(self.path()).args(arguments).arg("--store").arg(self.store());
         command
     }
 
-    fn output(&self, verb: &str, words: &[&str]) -> Output {
-        self.command(verb, words).output().unwrap()
+    fn output(&self, verb: &str, arguments: &[&str]) -> Output {
+        self.command(verb, arguments).output().unwrap()
     }
 }
 
 /// Exit status, standard output and standard error.
-fn ended(output: &Output) -> (i32, String, String) {
+fn status_and_text(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
@@ -141,7 +141,8 @@ fn check_finds_errors_and_ineffective_settings() {
         ("\"wire.message\" = 64 }", "\"wire.message\" = 0 }", "help: explained, "),
     ];
     for (from, to, expected) in cases {
-        let (status, stdout, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
+        let (status, stdout, errors) =
+            status_and_text(&ExperimentFile::new(RECEIVE, from, to).output("check", &[]));
         let fits = if expected.is_empty() { 0 } else { 2 };
         assert_eq!(status, fits, "{to}: {stdout}{errors}");
         // Messages are wrapped.
@@ -149,8 +150,8 @@ fn check_finds_errors_and_ineffective_settings() {
         assert!(words.join(" ").contains(expected), "{to}: {stdout}{errors}");
     }
     // Without the programs, the file itself can still be checked.
-    let absent = Written::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
-    assert_eq!(ended(&absent.output("check", &["--file-only"])).0, 0);
+    let absent = ExperimentFile::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
+    assert_eq!(status_and_text(&absent.output("check", &["--file-only"])).0, 0);
 }
 
 #[test]
@@ -160,7 +161,8 @@ fn the_quick_form_rejects_unsuitable_machines_too() {
         ("unit = \"instructions\"", "unit = \"instructions\"\n[quick]\nmachines = [\"hygon-8node\"]"),
     ];
     for (from, to) in cases {
-        let (status, stdout, _) = ended(&Written::new(QUEENS, from, to).output("check", &[]));
+        let (status, stdout, _) =
+            status_and_text(&ExperimentFile::new(QUEENS, from, to).output("check", &[]));
         assert_eq!(status, 2, "{stdout}");
         assert!(stdout.contains("x86-64 cores"), "{stdout}");
     }
@@ -192,7 +194,7 @@ fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
 
 #[test]
 fn metrics_lists_all_measures_with_units() {
-    let file = Written::new(RECEIVE, "[1, 2]", "[2]");
+    let file = ExperimentFile::new(RECEIVE, "[1, 2]", "[2]");
     let listed: serde_json::Value =
         serde_json::from_str(&text(&file.output("metrics", &["--format", "json"]).stdout)).unwrap();
     let listed: std::collections::BTreeMap<_, _> = listed
@@ -247,8 +249,9 @@ fn metrics_of_functional_runs_are_listed() {
 
 #[test]
 fn failed_points_wrong_input_and_host_faults_have_different_statuses() {
-    let run =
-        |from: &str, to: &str| ended(&Written::new(QUEENS, from, to).output("run", &["--format", "json"]));
+    let run = |from: &str, to: &str| {
+        status_and_text(&ExperimentFile::new(QUEENS, from, to).output("run", &["--format", "json"]))
+    };
     assert_eq!(run("5", "5").0, 0);
     let (status, stdout, _) = run("\"5\"", "\"no number\"");
     assert_eq!(status, 1, "{stdout}");
@@ -293,13 +296,17 @@ fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u6
 
 #[test]
 fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
-    let file = Written::new(QUEENS, "5", "5");
-    let (status, _, errors) = ended(&limited(&mut file.command("run", &[]), libc::RLIMIT_AS, 4 << 30));
+    let file = ExperimentFile::new(QUEENS, "5", "5");
+    let (status, _, errors) =
+        status_and_text(&limited(&mut file.command("run", &[]), libc::RLIMIT_AS, 4 << 30));
     assert_eq!(status, 3, "{errors}");
-    assert!(errors.contains("ulimit -v") && errors.contains("2 points were let down"), "{errors}");
-    let (status, printed, errors) = ended(&file.output("run", &[]));
+    assert!(
+        errors.contains("ulimit -v") && errors.contains("2 points failed because of the host"),
+        "{errors}"
+    );
+    let (status, printed, errors) = status_and_text(&file.output("run", &[]));
     assert_eq!(status, 0, "{errors}");
-    assert!(printed.contains("2 run, 0 known before"), "{printed}");
+    assert!(printed.contains("2 points run, 0 reused"), "{printed}");
     let done =
         limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
     let printed = text(&done.stderr);
@@ -309,10 +316,11 @@ fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
 
 #[test]
 fn a_full_disk_is_the_hosts_fault() {
-    let file = Written::new(QUEENS, "5", "5");
-    let (status, _, errors) = ended(&limited(&mut file.command("run", &[]), libc::RLIMIT_FSIZE, 100));
+    let file = ExperimentFile::new(QUEENS, "5", "5");
+    let (status, _, errors) =
+        status_and_text(&limited(&mut file.command("run", &[]), libc::RLIMIT_FSIZE, 100));
     assert_eq!(status, 3, "{errors}");
-    assert_eq!(ended(&file.output("run", &[])).0, 0);
+    assert_eq!(status_and_text(&file.output("run", &[])).0, 0);
 }
 
 /// Waits until the condition holds.
@@ -326,7 +334,7 @@ fn wait_until(what: &dyn Fn() -> bool) {
 
 #[test]
 fn a_killed_campaign_leaves_no_temporary_files_and_no_claim() {
-    let file = Written::new(QUEENS, "\"4\", \"5\"", "\"13\"");
+    let file = ExperimentFile::new(QUEENS, "\"4\", \"5\"", "\"13\"");
     let temporary = tempdir().unwrap();
     let mut command = file.command("run", &[]);
     command.env("TMPDIR", temporary.path()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -342,21 +350,21 @@ fn a_killed_campaign_leaves_no_temporary_files_and_no_claim() {
     running.kill().unwrap();
     running.wait().unwrap();
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
-    let quick = Written::new(QUEENS, "\"4\", \"5\"", "\"6\"");
+    let quick = ExperimentFile::new(QUEENS, "\"4\", \"5\"", "\"6\"");
     fs::copy(quick.path(), file.path()).unwrap();
-    assert_eq!(ended(&file.output("run", &[])).0, 0);
+    assert_eq!(status_and_text(&file.output("run", &[])).0, 0);
 }
 
 #[test]
 fn merging_contradictory_results_fails_and_shows_both() {
     let stores = ["[metrics.instructions]", "[metrics.instructions] "].map(|to| {
-        let file = Written::new(QUEENS, "[metrics.instructions]", to);
-        assert_eq!(ended(&file.output("run", &[])).0, 0);
+        let file = ExperimentFile::new(QUEENS, "[metrics.instructions]", to);
+        assert_eq!(status_and_text(&file.output("run", &[])).0, 0);
         file
     });
     let merge = |from: &Path, into: &Path| {
         let from = from.to_str().unwrap();
-        ended(&EXPERIMENT.output(&["merge", from, "--store", into.to_str().unwrap()]))
+        status_and_text(&EXPERIMENT.output(&["merge", from, "--store", into.to_str().unwrap()]))
     };
     assert_eq!(merge(&stores[0].store(), &stores[1].store()).0, 0);
     // Change one result in one of the stores.
@@ -379,7 +387,7 @@ fn merging_contradictory_results_fails_and_shows_both() {
     for (command, options) in
         [("run", &[][..]), ("compare", &[]), ("report", &["-o", report.to_str().unwrap()])]
     {
-        let (status, _, errors) = ended(&stores[1].output(command, options));
+        let (status, _, errors) = status_and_text(&stores[1].output(command, options));
         assert_eq!(status, 1, "{command}: {errors}");
         assert!(errors.contains(&contradiction), "{command}: {errors}");
     }
@@ -388,8 +396,8 @@ fn merging_contradictory_results_fails_and_shows_both() {
 #[test]
 fn points_with_invalid_machines_are_reported_before_they_run() {
     let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
-    let file = Written::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
-    let (status, stdout, errors) = ended(&file.output("check", &[]));
+    let file = ExperimentFile::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
+    let (status, stdout, errors) = status_and_text(&file.output("check", &[]));
     assert_eq!(status, 0, "{stdout}{errors}");
     assert!(stdout.contains("2 of the points cannot run: "), "{stdout}{errors}");
 }
@@ -402,8 +410,8 @@ fn error_messages_do_not_depend_on_the_folder() {
         fs::create_dir(&programs).unwrap();
         let whole = fs::read(guest("queens")).unwrap();
         fs::write(programs.join("queens"), &whole[..100]).unwrap();
-        let file = Written::new(QUEENS, "GUESTS", programs.to_str().unwrap());
-        let (status, printed, errors) = ended(&file.output("run", &["--format", "json"]));
+        let file = ExperimentFile::new(QUEENS, "GUESTS", programs.to_str().unwrap());
+        let (status, printed, errors) = status_and_text(&file.output("run", &["--format", "json"]));
         assert_eq!(status, 1, "{printed}{errors}");
         let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
         printed[0]["rows"][0]["failure"].as_str().unwrap().to_string()

@@ -10,7 +10,7 @@ const USER: i32 = 1000;
 
 /// Becomes user `id` with call `number`; exits with the result of creating the file named by its argument, or of the
 /// call if it fails.
-fn changer(number: i32, id: i32) -> Vec<u32> {
+fn id_changing_program(number: i32, id: i32) -> Vec<u32> {
     let mut code =
         vec![add(A0, ZERO, id), add(A1, ZERO, id), add(A2, ZERO, id), add(A7, ZERO, number), SYSCALL];
     code.extend([bnez(A0, 7)]);
@@ -26,13 +26,13 @@ fn changing_to_the_reported_user_keeps_file_access() {
     let file = folder.path().join("file");
     // setregid, setgid, setreuid, setuid, setresuid, setresgid
     for number in [143, 144, 145, 146, 147, 149] {
-        let program = place(folder.path(), "changer", &executable(&changer(number, USER), &[]));
+        let program = place(folder.path(), "changer", &executable(&id_changing_program(number, USER), &[]));
         for options in [&["--fixed-names"][..], &["--quiet", "--level", "cache"]] {
             let done = finish(longma_run().args(options).arg(&program).arg(&file));
             assert_eq!(done.status.code(), Some(3), "{number} {options:?}: {}", text(&done.stderr));
             std::fs::remove_file(&file).unwrap();
         }
-        let other = place(folder.path(), "other", &executable(&changer(number, 0), &[]));
+        let other = place(folder.path(), "other", &executable(&id_changing_program(number, 0), &[]));
         let done = finish(longma_run().arg("--fixed-names").arg(&other).arg(&file));
         assert_eq!(done.status.code(), Some(256 - libc::EPERM), "{number}");
     }

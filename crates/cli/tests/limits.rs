@@ -70,7 +70,7 @@ fn statistics_are_written_while_the_program_runs() {
 }
 
 /// Waits until the child ends, or kills it.
-fn ended(mut child: Child) -> Output {
+fn wait_for_end(mut child: Child) -> Output {
     let end = Instant::now() + Duration::from_secs(120);
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {
@@ -96,7 +96,7 @@ fn an_interrupted_run_reports_its_statistics_and_ends_by_the_signal() {
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .unwrap();
-    let output = ended(child);
+    let output = wait_for_end(child);
     assert_eq!(output.status.signal(), Some(2), "{}", errors(&output));
     assert!(errors(&output).contains("by signal 2") && errors(&output).contains("cycles went to"));
     let result: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -150,7 +150,7 @@ fn what_cannot_be_sampled_is_refused_with_advice() {
     let (output, result) = timed(&["--sample=every=20k"], "threads", &["3", "1500"]);
     assert_eq!((output.status.code(), result), (Some(125), None), "{}", errors(&output));
     assert!(errors(&output).contains("second thread"), "{}", errors(&output));
-    for (options, words) in [
+    for (options, expected) in [
         (&["--level", "cache", "--sample"][..], "--sample is for level `timing` only"),
         (&["--sample"], "--sample is for simulated runs"),
         (&["--max-instructions", "5"], "--max-instructions is for simulated runs"),
@@ -160,7 +160,7 @@ fn what_cannot_be_sampled_is_refused_with_advice() {
     ] {
         let output = command(options, "hello", &[]).output().unwrap();
         assert!(
-            !output.status.success() && errors(&output).contains(words),
+            !output.status.success() && errors(&output).contains(expected),
             "{options:?}: {}",
             errors(&output)
         );

@@ -22,10 +22,10 @@ struct Service {
 
 fn start(state: &Path) -> Child {
     let state = state.to_str().unwrap();
-    let words =
+    let arguments =
         "serve --all-in-one --hypervisor fake --machine hygon-8node --name h1 --listen 127.0.0.1:0 --state";
-    let words: Vec<&str> = words.split(' ').chain([state]).collect();
-    let child = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let arguments: Vec<&str> = arguments.split(' ').chain([state]).collect();
+    let child = PLACEMENT.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     // The file of a previous service may still exist, so wait until the service answers.
     while !PLACEMENT.output(&["list", "--state", state]).status.success() {
@@ -42,20 +42,20 @@ impl Service {
         Self { state, child }
     }
 
-    fn words<'a>(&'a self, words: &'a str) -> Vec<&'a str> {
-        words.split(' ').chain(["--state", self.state.path().to_str().unwrap()]).collect()
+    fn arguments<'a>(&'a self, arguments: &'a str) -> Vec<&'a str> {
+        arguments.split(' ').chain(["--state", self.state.path().to_str().unwrap()]).collect()
     }
 
-    fn output_of(&self, words: &str) -> String {
-        PLACEMENT.success(&self.words(words))
+    fn output_of(&self, arguments: &str) -> String {
+        PLACEMENT.success(&self.arguments(arguments))
     }
 
-    fn json(&self, words: &str) -> Value {
-        PLACEMENT.json(&self.words(&format!("{words} --json")))
+    fn json(&self, arguments: &str) -> Value {
+        PLACEMENT.json(&self.arguments(&format!("{arguments} --json")))
     }
 
-    fn refuses(&self, words: &str) -> String {
-        PLACEMENT.failure(&self.words(words))
+    fn failure_of(&self, arguments: &str) -> String {
+        PLACEMENT.failure(&self.arguments(arguments))
     }
 
     /// Kills the process, as a power cut would.
@@ -69,10 +69,10 @@ impl Service {
     }
 
     /// Waits until the audit finds no differences.
-    fn agrees(&self) {
+    fn wait_for_clean_audit(&self) {
         let began = Instant::now();
         loop {
-            let audit = PLACEMENT.output(&self.words("audit"));
+            let audit = PLACEMENT.output(&self.arguments("audit"));
             let all = self.json("list");
             let at_rest = all
                 .as_array()
@@ -123,26 +123,26 @@ fn from_request_to_delete_with_kills_in_between() {
     assert_ne!(place["cells"][0]["node"], before);
 
     service.kill();
-    assert!(service.refuses("list").contains("longma placement serve"), "the message names a remedy");
+    assert!(service.failure_of("list").contains("longma placement serve"), "the message names a remedy");
     service.restart();
     assert_eq!(service.json("show db")["placement"], place, "what was promised is promised still");
     // The fake hypervisor died with the service; its domains are created again.
-    service.agrees();
+    service.wait_for_clean_audit();
 
     service.output_of("stop web");
     service.kill();
     service.restart();
-    service.agrees();
+    service.wait_for_clean_audit();
     assert_eq!(service.json("show web")["state"], "stopped");
     assert!(service.output_of("start web").contains("running"));
     assert!(service.output_of("delete web").contains("deleted"));
-    assert!(service.refuses("show web").contains("there is no virtual machine web"));
+    assert!(service.failure_of("show web").contains("there is no virtual machine web"));
     assert!(service.output_of("hosts").contains("h1    up"));
     assert!(service.output_of("alarms").contains("no alarms"));
     assert!(service.output_of("defragment").contains("of the free memory"));
     assert!(service.output_of("events --after 0 --count 3").contains("reserved virtual machine 1 on h1"));
     assert!(service.output_of("drain h1").contains("1 stay on it"));
-    assert!(service.refuses("request more --vcpus 1 --memory 1GiB").contains("longma placement explain"));
+    assert!(service.failure_of("request more --vcpus 1 --memory 1GiB").contains("longma placement explain"));
     service.output_of("drain h1 --undo");
     assert!(service.output_of("request more --vcpus 1 --memory 1GiB").contains("running"));
 }
@@ -151,10 +151,10 @@ fn from_request_to_delete_with_kills_in_between() {
 fn interrupted_requests_are_carried_out_once() {
     let mut service = Service::new();
     for round in 0..8u64 {
-        let words =
+        let arguments =
             format!("request v{round} --vcpus 1 --memory 1GiB --cpu exclusive --no-wait --key k{round}");
         let mut asking = PLACEMENT
-            .command(&service.words(&words))
+            .command(&service.arguments(&arguments))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -164,9 +164,9 @@ fn interrupted_requests_are_carried_out_once() {
         service.kill();
         asking.wait().unwrap();
         service.restart();
-        service.output_of(&words);
+        service.output_of(&arguments);
     }
-    service.agrees();
+    service.wait_for_clean_audit();
     let all = service.json("list");
     let all = all.as_array().unwrap();
     assert_eq!(all.len(), 8);
@@ -201,7 +201,7 @@ fn a_remote_agent_is_admitted_by_its_token() {
     let access: Value =
         serde_json::from_slice(&std::fs::read(service.state.path().join("client.json")).unwrap()).unwrap();
     let url = access["url"].as_str().unwrap();
-    let words = [
+    let arguments = [
         "agent",
         "--server",
         url,
@@ -214,7 +214,7 @@ fn a_remote_agent_is_admitted_by_its_token() {
         "--name",
         "far",
     ];
-    let mut agent = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let mut agent = PLACEMENT.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while !service.output_of("hosts").contains("far") {
         assert!(began.elapsed() < Duration::from_secs(30));
@@ -234,7 +234,7 @@ fn a_remote_agent_is_admitted_by_its_token() {
     service.output_of("drain far");
     service.output_of("drain h1 --undo");
     service.output_of("request a --tenant acme --vcpus 1 --memory 1GiB");
-    assert!(service.refuses("request b --tenant acme --vcpus 1 --memory 1GiB").contains("quota is 1"));
+    assert!(service.failure_of("request b --tenant acme --vcpus 1 --memory 1GiB").contains("quota is 1"));
     assert!(service.output_of("quota").contains("1 of 1"));
 }
 
@@ -256,7 +256,7 @@ fn errors_name_a_remedy() {
         ["serve", "--all-in-one", "--libvirt", "qemu+unix:///system?socket=/nowhere", "--state", state];
     let message = PLACEMENT.failure(&away);
     assert!(message.contains("apt-get install") && message.contains("--hypervisor fake"), "{message}");
-    for (words, says) in [
+    for (arguments, says) in [
         ("--machine hygon-8node", "--machine is for the agent of this machine"),
         ("--reserved 0", "--reserved is for the agent of this machine"),
         ("--hosts 2", "only with --all-in-one"),
@@ -270,22 +270,22 @@ fn errors_name_a_remedy() {
         ),
         ("--images pictures", "--images pictures: give an absolute path"),
     ] {
-        let words: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--state", state]
+        let arguments: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--state", state]
             .into_iter()
-            .chain(words.split(' '))
+            .chain(arguments.split(' '))
             .collect();
-        assert!(PLACEMENT.failure(&words).contains(says), "{words:?}");
+        assert!(PLACEMENT.failure(&arguments).contains(says), "{arguments:?}");
     }
-    let wrong = service.refuses("request web --vcpus 4000 --memory 1GiB --smt avoid");
+    let wrong = service.failure_of("request web --vcpus 4000 --memory 1GiB --smt avoid");
     assert!(
         wrong.contains("vcpus: is 4000") && wrong.contains("smt: needs exclusive CPUs"),
         "every field: {wrong}"
     );
     assert!(
-        service.refuses("request a,b --vcpus 1 --memory 1GiB").contains("name: may contain only letters")
+        service.failure_of("request a,b --vcpus 1 --memory 1GiB").contains("name: may contain only letters")
     );
-    assert!(service.refuses("request a --vcpus 1 --memory 1000B").contains("--memory"));
-    assert!(service.refuses("show 99").contains("there is no virtual machine 99"));
+    assert!(service.failure_of("request a --vcpus 1 --memory 1000B").contains("--memory"));
+    assert!(service.failure_of("show 99").contains("there is no virtual machine 99"));
 }
 
 /// Standard error of the service may be closed, or be a file on a full disk.
@@ -294,10 +294,10 @@ fn a_service_works_with_unwritable_standard_error() {
     for into_full_disk in [false, true] {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().to_str().unwrap();
-        let words =
+        let arguments =
             ["serve", "--all-in-one", "--hypervisor", "fake", "--machine", "hygon-8node", "--name", "h1"];
         let mut command =
-            PLACEMENT.command(&[&words[..], &["--listen", "127.0.0.1:0", "--state", folder]].concat());
+            PLACEMENT.command(&[&arguments[..], &["--listen", "127.0.0.1:0", "--state", folder]].concat());
         if into_full_disk {
             command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
         } else {
@@ -328,23 +328,25 @@ fn a_service_works_with_unwritable_standard_error() {
 #[test]
 fn a_tokens_role_must_match_its_scope() {
     let service = Service::new();
-    assert!(service.refuses("token add q --role tenant --host x").contains("--host is for the role agent"));
     assert!(
-        service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
+        service.failure_of("token add q --role tenant --host x").contains("--host is for the role agent")
+    );
+    assert!(
+        service.failure_of("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
     );
     service.output_of("token add q --role operator");
     let removed: serde_json::Value =
         serde_json::from_str(&service.output_of("token remove q --json")).unwrap();
     assert_eq!(removed, serde_json::json!({ "removed": "q" }));
-    assert!(service.refuses("events --count 0").contains("--count"));
-    assert!(service.refuses("request a --vcpus 1 --memory 10").contains("as 8GiB"));
+    assert!(service.failure_of("events --count 0").contains("--count"));
+    assert!(service.failure_of("request a --vcpus 1 --memory 10").contains("as 8GiB"));
 }
 
 /// The output of a command in a terminal of 80 columns.
-fn in_a_terminal(words: &[&str]) -> String {
+fn in_a_terminal(arguments: &[&str]) -> String {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
-    let mut command = PLACEMENT.command(words);
+    let mut command = PLACEMENT.command(arguments);
     let mut child = command.stdout(terminal.slave).stderr(Stdio::null()).spawn().unwrap();
     // Close the parent's copy, so that the terminal is closed when the child ends.
     drop(command);
@@ -375,13 +377,13 @@ fn output_fits_a_terminal_of_80_columns() {
         "quota",
         "token list",
     ];
-    for words in commands {
-        let printed = in_a_terminal(&service.words(words));
+    for arguments in commands {
+        let printed = in_a_terminal(&service.arguments(arguments));
         let widest = printed.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        assert!(widest > 5 && widest <= 80, "{words}: {widest}\n{printed}");
+        assert!(widest > 5 && widest <= 80, "{arguments}: {widest}\n{printed}");
         assert!(!printed.contains('…'), "nothing is cut: {printed}");
     }
-    let list = in_a_terminal(&service.words("list"));
+    let list = in_a_terminal(&service.arguments("list"));
     // The name is wrapped within its column, and complete.
     let heading = list.lines().next().unwrap();
     let (from, to) = (heading.find("NAME").unwrap(), heading.find("STATE").unwrap());

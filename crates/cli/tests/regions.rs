@@ -12,13 +12,13 @@ fn guest(name: &str) -> PathBuf {
 }
 
 /// The output and the statistics of a run.
-struct Counted {
+struct RunResult {
     printed: String,
     stderr: String,
     result: Value,
 }
 
-impl Counted {
+impl RunResult {
     fn figure(&self, name: &str) -> f64 {
         let figure = name.split('.').fold(&self.result["statistics"], |part, name| &part[name]);
         figure["value"].as_f64().unwrap_or_else(|| panic!("there is no {name}: {figure}"))
@@ -35,7 +35,7 @@ impl Counted {
 }
 
 /// Runs a guest at a level; without a program, restores a checkpoint.
-fn run(options: &[&str], program: &[&str]) -> Counted {
+fn run(options: &[&str], program: &[&str]) -> RunResult {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("counted.json");
     let mut command = Command::new("timeout");
@@ -47,7 +47,7 @@ fn run(options: &[&str], program: &[&str]) -> Counted {
     let run = command.output().expect("the command starts");
     assert!(run.status.success(), "{options:?}: {}", String::from_utf8_lossy(&run.stderr));
     let text = std::fs::read(&path).expect("the result exists");
-    Counted {
+    RunResult {
         printed: String::from_utf8_lossy(&run.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&run.stderr).into_owned(),
         result: serde_json::from_slice(&text).expect("it is JSON"),
@@ -67,7 +67,7 @@ fn only_the_region_is_counted() {
         assert!((12_500..14_000).contains(&region.instructions()), "{level:?}: {}", region.instructions());
         assert!(all.instructions() > region.instructions() + 10_000, "{level:?}: {}", all.instructions());
         // Building the list stores to each line; following it stores nothing.
-        let stores = |counted: &Counted| counted.figure("core0.class.store") as u64;
+        let stores = |result: &RunResult| result.figure("core0.class.store") as u64;
         assert!(stores(&all) > 512 && stores(&region) < 200, "{level:?}: {}", stores(&region));
     }
 }
@@ -108,7 +108,7 @@ fn a_region_begins_with_warm_caches_by_default() {
     let warm = run(&["--level", "timing", "--roi"], &chase);
     let cold = run(&["--level", "timing", "--roi", "--warm", "0"], &chase);
     assert_eq!(warm.instructions(), cold.instructions());
-    let from_memory = |counted: &Counted| counted.figure("core0.data.memory");
+    let from_memory = |result: &RunResult| result.figure("core0.data.memory");
     assert!(from_memory(&cold) > 2000.0, "{}", from_memory(&cold));
     assert!(from_memory(&warm) < from_memory(&cold) / 20.0, "{}", from_memory(&warm));
     assert!(warm.figure("run.cycles") < cold.figure("run.cycles"));
@@ -125,7 +125,7 @@ fn everything_before_a_region_can_warm_the_caches_while_it_runs() {
         let run = |warm: &str| run(&[level, &["--roi", "--warm", warm]].concat(), &chase);
         let (all, cold) = (run("all"), run("0"));
         assert_eq!((&all.printed, all.instructions()), (&cold.printed, cold.instructions()));
-        let from_memory = |counted: &Counted| counted.figure("core0.data.memory");
+        let from_memory = |result: &RunResult| result.figure("core0.data.memory");
         assert!(from_memory(&all) < from_memory(&cold) / 20.0, "{level:?}: {}", from_memory(&all));
         assert_eq!(
             all.figure("core0.class.store"),
@@ -168,7 +168,7 @@ fn a_device_does_not_exceed_its_line_rate_during_warm_up() {
     // The program reads 128 KiB at a time, 3 % of the measured bytes.
     let gbps: f64 = all.stderr.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok()).unwrap();
     assert!((37.0..41.2).contains(&gbps), "{gbps}");
-    let reads = |counted: &Counted| counted.figure("memory.line_reads");
+    let reads = |result: &RunResult| result.figure("memory.line_reads");
     assert!(reads(&all) < reads(&cold) / 4.0, "{} of {}", reads(&all), reads(&cold));
 }
 
@@ -203,10 +203,10 @@ fn system_calls_take_kernel_time() {
     // 2000 null calls of 400 cycles each.
     let program = ["unix_syscall", "2000", "0"];
     for core in ["in-order", "out-of-order"] {
-        let counted = run(&["--level", "timing", "--core", core], &program);
-        let system = counted.figure("core0.cpi.system") * counted.instructions() as f64;
+        let result = run(&["--level", "timing", "--core", core], &program);
+        let system = result.figure("core0.cpi.system") * result.instructions() as f64;
         assert!((2000.0 * 400.0..2300.0 * 400.0).contains(&system), "{core}: {system}");
-        assert!(counted.figure("run.cycles") > system);
+        assert!(result.figure("run.cycles") > system);
     }
     // About 750 calls, seven of which copy 64 KiB, at best one line in 8 cycles.
     let copying = run(&["--level", "timing"], &["unix_copy", "64", "1"]);

@@ -51,11 +51,11 @@ fn checkout(at: &Path, guests: &str) {
 
 /// Runs the experiments of a checkout from the folder `from` and returns the exports: every point with its key and
 /// results.
-fn exported(checkout: &Path, from: &Path, variable: &str) -> String {
-    LEVELS.map(|(level, _)| exported_at(level, checkout, from, variable)).concat()
+fn run_and_export(checkout: &Path, from: &Path, variable: &str) -> String {
+    LEVELS.map(|(level, _)| run_and_export_at(level, checkout, from, variable)).concat()
 }
 
-fn exported_at(level: &str, checkout: &Path, from: &Path, variable: &str) -> String {
+fn run_and_export_at(level: &str, checkout: &Path, from: &Path, variable: &str) -> String {
     let store = tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command.args(["experiment", "run", "--jobs", "1", "--store"]).arg(store.path());
@@ -73,15 +73,15 @@ fn an_experiment_gives_the_same_bytes_from_two_folders_and_a_copied_checkout() {
     checkout(&copied, "guests");
     let moved = long.path().join("m");
     checkout(&moved, "elsewhere/prebuilt");
-    let first = exported(short.path(), short.path(), "1");
+    let first = run_and_export(short.path(), short.path(), "1");
     assert_eq!(first.lines().count(), 4, "{first}");
     for line in first.lines() {
         let point: Value = serde_json::from_str(line).unwrap();
         assert!(point["counted"].as_f64().unwrap() > 1000.0, "{line}");
     }
-    assert_eq!(exported(&copied, Path::new("/"), "some longer text"), first);
+    assert_eq!(run_and_export(&copied, Path::new("/"), "some longer text"), first);
     assert_eq!(
-        exported(&moved, long.path(), ""),
+        run_and_export(&moved, long.path(), ""),
         first,
         "the location of the guests is not part of a result"
     );
@@ -128,11 +128,11 @@ fn cycles_depend_on_the_stack_offset_but_not_on_folder_or_name() {
 }
 
 /// Exits with the lowest byte of the stack pointer.
-const STACK: [u32; 3] = [add(A0, SP, 0), EXIT[0], EXIT[1]];
+const EXIT_WITH_STACK_POINTER: [u32; 3] = [add(A0, SP, 0), EXIT[0], EXIT[1]];
 /// Exits with the lowest byte of getuid's result.
-const USER: [u32; 4] = [add(A7, ZERO, 174), SYSCALL, EXIT[0], EXIT[1]];
+const EXIT_WITH_USER: [u32; 4] = [add(A7, ZERO, 174), SYSCALL, EXIT[0], EXIT[1]];
 /// Prints the result of getcwd.
-const WHERE: [u32; 12] = [
+const PRINT_WORKING_DIRECTORY: [u32; 12] = [
     add(SP, SP, -512),
     add(A0, SP, 0),
     add(A1, ZERO, 512),
@@ -151,30 +151,30 @@ const WHERE: [u32; 12] = [
 fn a_simulated_program_sees_constant_names_that_work() {
     let folder = tempdir().unwrap();
     let put = |name: &str, code: &[u32]| -> PathBuf { place(folder.path(), name, &executable(code, &[])) };
-    let simulated = |program: &Path, given: &[&str]| {
+    let run_simulated = |program: &Path, given: &[&str]| {
         let mut command = longma_run();
         finish(
             command.args(["--level", "cache", "--quiet"]).arg(program).args(given).current_dir(folder.path()),
         )
     };
     put("namer", &string_writer(8, 21));
-    let named = simulated(Path::new("./namer"), &[]);
+    let named = run_simulated(Path::new("./namer"), &[]);
     assert_eq!(text(&named.stdout), "/longma/program/namer");
-    let where_it_is = simulated(&put("where", &WHERE), &[]);
+    let where_it_is = run_simulated(&put("where", &PRINT_WORKING_DIRECTORY), &[]);
     assert_eq!(text(&where_it_is.stdout), "/longma/here");
-    assert_eq!(simulated(&put("user", &USER), &[]).status.code(), Some(1000 % 256));
+    assert_eq!(run_simulated(&put("user", &EXIT_WITH_USER), &[]).status.code(), Some(1000 % 256));
     let opener = put("opener", &OPENER);
     for path in ["/longma/program/opener", "/longma/here/namer", "/proc/self/exe", "namer"] {
-        let opened = simulated(&opener, &[path]).status.code().unwrap();
+        let opened = run_simulated(&opener, &[path]).status.code().unwrap();
         assert!((3..100).contains(&opened), "{path}: {opened}");
     }
-    assert!(simulated(&opener, &["/longma/program/nothing"]).status.code().unwrap() > 100);
+    assert!(run_simulated(&opener, &["/longma/program/nothing"]).status.code().unwrap() > 100);
 }
 
 #[test]
 fn the_stack_start_depends_only_on_the_offset() {
     let folder = tempdir().unwrap();
-    let program = place(folder.path(), "p", &executable(&STACK, &[]));
+    let program = place(folder.path(), "p", &executable(&EXIT_WITH_STACK_POINTER, &[]));
     for (offset, expected) in [("0", 0), ("16", 256 - 16), ("48", 256 - 48)] {
         for text in ["A=", "A=x", "A=a text that is longer than sixteen bytes"] {
             for level in [&["--stats"][..], &["--level", "cache"]] {

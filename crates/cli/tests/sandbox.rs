@@ -8,14 +8,14 @@ use programs::*;
 use tempfile::tempdir;
 
 /// Whether this host lacks a needed feature; prints a note if so.
-fn lacks(done: &std::process::Output) -> bool {
+fn lacks_feature(done: &std::process::Output) -> bool {
     let stderr = text(&done.stderr);
-    let lacks = done.status.code() == Some(125) && stderr.contains("--sandbox needs");
-    if lacks {
+    let lacks_feature = done.status.code() == Some(125) && stderr.contains("--sandbox needs");
+    if lacks_feature {
         assert!(stderr.contains("leave --sandbox out"), "{stderr}");
         eprintln!("skipped: {stderr}");
     }
-    lacks
+    lacks_feature
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn programs_behave_the_same_in_a_sandbox() {
                 finish(command.arg(format!("/{name}")))
             };
             let (without, within) = (run(&[]), run(&["--sandbox"]));
-            if lacks(&within) {
+            if lacks_feature(&within) {
                 return;
             }
             assert_eq!(
@@ -59,7 +59,7 @@ fn a_sandboxed_program_sees_its_root_and_the_shared_files() {
         finish(command.arg("--root").arg(root.path()).args(["/opener", path]))
     };
     let own = open("/opener");
-    if lacks(&own) {
+    if lacks_feature(&own) {
         return;
     }
     assert_eq!(own.status.code(), Some(3), "{}", text(&own.stderr));

@@ -22,16 +22,16 @@ fn commands() -> BTreeSet<String> {
 #[test]
 fn bash_completes_commands_options_and_values() {
     let script = SHELL.success(&["completions", "bash"]);
-    let complete = |words: &[&str]| {
-        let last = words.len() - 1;
-        let ask = format!(
+    let complete = |arguments: &[&str]| {
+        let last = arguments.len() - 1;
+        let query = format!(
             "COMP_WORDS=({})\nCOMP_CWORD={last}\n_longma longma '{}' '{}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
-            words.join(" "),
-            words[last],
-            words[last - 1],
+            arguments.join(" "),
+            arguments[last],
+            arguments[last - 1],
         );
         let mut bash = Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        bash.stdin.take().unwrap().write_all(format!("{script}\n{ask}").as_bytes()).unwrap();
+        bash.stdin.take().unwrap().write_all(format!("{script}\n{query}").as_bytes()).unwrap();
         let output = bash.wait_with_output().unwrap();
         text(&output.stdout).split_whitespace().map(str::to_string).collect::<BTreeSet<_>>()
     };

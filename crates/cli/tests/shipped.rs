@@ -12,11 +12,11 @@ use subcommand::text;
 use tempfile::{TempDir, tempdir};
 
 /// A user with only the binary: an empty home directory, an empty working directory, and a minimal environment.
-struct Stranger {
+struct IsolatedUser {
     folder: TempDir,
 }
 
-impl Stranger {
+impl IsolatedUser {
     fn new() -> Self {
         let folder = tempdir().unwrap();
         for name in ["home", "work", "tmp"] {
@@ -29,31 +29,31 @@ impl Stranger {
         self.folder.path().join(name)
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-        command.args(words).current_dir(self.path("work")).env_clear();
+        command.args(arguments).current_dir(self.path("work")).env_clear();
         command.env("HOME", self.path("home")).env("PATH", "/usr/bin").env("TMPDIR", self.path("tmp"));
         command
     }
 
-    fn output(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
-    fn success(&self, words: &[&str]) -> Output {
-        let output = self.output(words);
-        assert!(output.status.success(), "{words:?}: {}{}", text(&output.stderr), text(&output.stdout));
+    fn success(&self, arguments: &[&str]) -> Output {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stderr), text(&output.stdout));
         output
     }
 
-    fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_slice(&self.success(words).stdout).unwrap()
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_slice(&self.success(arguments).stdout).unwrap()
     }
 
     /// Runs a command that must fail with this status. Returns its standard error.
-    fn failure(&self, words: &[&str], status: i32) -> String {
-        let output = self.output(words);
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
+    fn failure(&self, arguments: &[&str], status: i32) -> String {
+        let output = self.output(arguments);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stderr)
     }
 
@@ -84,8 +84,8 @@ fn names(list: &Value) -> BTreeSet<String> {
 
 #[test]
 fn the_binary_alone_lists_every_experiment_as_built_in() {
-    let stranger = Stranger::new();
-    let output = stranger.success(&["experiment", "list", "--format", "json"]);
+    let user = IsolatedUser::new();
+    let output = user.success(&["experiment", "list", "--format", "json"]);
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
     let files = fs::read_dir(experiments()).unwrap().map(|file| file.unwrap().file_name());
     let files = files.filter_map(|name| name.to_str()?.strip_suffix(".toml").map(String::from));
@@ -95,18 +95,18 @@ fn the_binary_alone_lists_every_experiment_as_built_in() {
         assert!(one["error"].is_null(), "{one}");
     }
     assert!(text(&output.stderr).contains("built into longma"), "{}", text(&output.stderr));
-    assert!(stranger.files("work").is_empty());
-    let cached = stranger.files("home");
+    assert!(user.files("work").is_empty());
+    let cached = user.files("home");
     assert!(cached.iter().all(|file| file.starts_with(".cache/longma/shipped/")), "{cached:?}");
 }
 
 #[test]
 fn a_built_in_experiment_has_the_keys_of_the_same_one_in_a_folder() {
-    let stranger = Stranger::new();
+    let user = IsolatedUser::new();
     let folder = experiments().canonicalize().unwrap();
-    let points = |words: &[&str]| {
+    let points = |arguments: &[&str]| {
         let all = ["experiment", "points", "--all", "--format", "json", "--quick"];
-        stranger.json(&[&all[..], words].concat())
+        user.json(&[&all[..], arguments].concat())
     };
     let built_in = points(&["--built-in"]);
     assert!(built_in.as_array().unwrap().len() > 100, "points of every experiment");
@@ -115,165 +115,165 @@ fn a_built_in_experiment_has_the_keys_of_the_same_one_in_a_folder() {
 
 #[test]
 fn a_built_in_experiment_runs_with_its_machine_file_and_its_programs() {
-    let stranger = Stranger::new();
+    let user = IsolatedUser::new();
     // Its machine file is next to it, and its program is found relative to its directory.
-    stranger.success(&["experiment", "check", "tcp-receive-alone"]);
-    stranger.success(&["experiment", "run", "queens-growth", "--quick"]);
-    let compared = stranger.json(&["experiment", "compare", "queens-growth", "--quick", "--format", "json"]);
+    user.success(&["experiment", "check", "tcp-receive-alone"]);
+    user.success(&["experiment", "run", "queens-growth", "--quick"]);
+    let compared = user.json(&["experiment", "compare", "queens-growth", "--quick", "--format", "json"]);
     assert!(compared[0]["compared"].as_u64().unwrap() > 0, "{compared}");
     assert_eq!(compared[0]["missing"], 0, "{compared}");
-    stranger.success(&["experiment", "report", "queens-growth", "--quick"]);
-    let written = stranger.files("work");
+    user.success(&["experiment", "report", "queens-growth", "--quick"]);
+    let written = user.files("work");
     assert!(written.contains("report.html"), "{written:?}");
     assert!(written.iter().all(|file| file == "report.html" || file.starts_with("results/")), "{written:?}");
 }
 
 #[test]
 fn experiments_in_this_or_a_parent_folder_precede_built_in_ones() {
-    let stranger = Stranger::new();
-    let own = stranger.path("work/experiments");
+    let user = IsolatedUser::new();
+    let own = user.path("work/experiments");
     fs::create_dir_all(&own).unwrap();
     let mine = fs::read_to_string(experiments().join("myvia-latency.toml")).unwrap();
     fs::write(own.join("mine.toml"), mine.replace("myvia-latency", "mine")).unwrap();
-    let output = stranger.success(&["experiment", "list", "--format", "json"]);
+    let output = user.success(&["experiment", "list", "--format", "json"]);
     assert_eq!(names(&serde_json::from_slice(&output.stdout).unwrap()), ["mine".into()].into());
     assert!(text(&output.stderr).contains("work/experiments"), "{}", text(&output.stderr));
-    let all = stranger.json(&["experiment", "list", "--built-in", "--format", "json"]);
+    let all = user.json(&["experiment", "list", "--built-in", "--format", "json"]);
     assert!(names(&all).contains("queens-growth"));
 
-    fs::create_dir(stranger.path("work/below")).unwrap();
-    let mut below = stranger.command(&["experiment", "list", "--format", "json"]);
-    let below = below.current_dir(stranger.path("work/below")).output().unwrap();
+    fs::create_dir(user.path("work/below")).unwrap();
+    let mut below = user.command(&["experiment", "list", "--format", "json"]);
+    let below = below.current_dir(user.path("work/below")).output().unwrap();
     assert_eq!(below.stdout, output.stdout.as_slice());
 
-    let points = stranger.success(&["experiment", "points", "queens-growth", "--quick"]);
+    let points = user.success(&["experiment", "points", "queens-growth", "--quick"]);
     assert!(text(&points.stderr).contains("no queens-growth.toml"), "{}", text(&points.stderr));
-    let unknown = stranger.failure(&["experiment", "points", "myne"], 2);
+    let unknown = user.failure(&["experiment", "points", "myne"], 2);
     assert!(unknown.contains("did you mean `mine`"), "{unknown}");
-    let given = stranger.failure(&["experiment", "points", "queens-growth", "--folder", "experiments"], 2);
+    let given = user.failure(&["experiment", "points", "queens-growth", "--folder", "experiments"], 2);
     assert!(given.contains("there is no experiment `queens-growth`"), "{given}");
 }
 
 #[test]
 fn a_guest_runs_by_its_name() {
-    let stranger = Stranger::new();
-    let output = stranger.success(&["run", "guests:hello", "one", "two three"]);
+    let user = IsolatedUser::new();
+    let output = user.success(&["run", "guests:hello", "one", "two three"]);
     assert!(text(&output.stdout).contains("two three"), "{}", text(&output.stdout));
     for architecture in ["aarch64", "mips64el", "x86_64"] {
-        stranger.success(&["run", &format!("guests:{architecture}/hello")]);
+        user.success(&["run", &format!("guests:{architecture}/hello")]);
     }
-    stranger.success(&["run", "--machine", "loongson-3a5000", "--level", "cache", "--quiet", "guests:hello"]);
-    stranger.success(&["translate", "guests:aarch64/hello"]);
-    assert!(stranger.files("work").is_empty());
+    user.success(&["run", "--machine", "loongson-3a5000", "--level", "cache", "--quiet", "guests:hello"]);
+    user.success(&["translate", "guests:aarch64/hello"]);
+    assert!(user.files("work").is_empty());
 }
 
 #[test]
 fn a_guest_that_starts_itself_again_finds_itself() {
-    let stranger = Stranger::new();
+    let user = IsolatedUser::new();
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected/exec.txt");
-    let output = stranger.success(&["run", "guests:exec", "3"]);
+    let output = user.success(&["run", "guests:exec", "3"]);
     assert_eq!(text(&output.stdout), fs::read_to_string(expected).unwrap());
 }
 
 #[test]
 fn a_guest_that_does_not_exist_is_refused_with_the_nearest_name() {
-    let stranger = Stranger::new();
-    let refused = stranger.failure(&["run", "guests:helo"], 127);
+    let user = IsolatedUser::new();
+    let refused = user.failure(&["run", "guests:helo"], 127);
     assert!(refused.contains("no guest `helo`") && refused.contains("guests:hello"), "{refused}");
-    let refused = stranger.failure(&["run", "--root", "/", "guests:hello"], 127);
+    let refused = user.failure(&["run", "--root", "/", "guests:hello"], 127);
     assert!(refused.contains("longma guest copy hello"), "{refused}");
     // With a directory in front, the name is an ordinary path.
-    let path = stranger.failure(&["run", "./guests:hello"], 127);
+    let path = user.failure(&["run", "./guests:hello"], 127);
     assert!(path.contains("cannot open"), "{path}");
 }
 
 #[test]
 fn without_a_home_folder_programs_and_experiments_run_from_a_temporary_one() {
-    let stranger = Stranger::new();
+    let user = IsolatedUser::new();
     for home in [None, Some("/nonexistent"), Some("/proc"), Some("")] {
-        for words in [&["run", "guests:hello"][..], &["experiment", "run", "queens-growth", "--quick"]] {
-            let mut command = stranger.command(words);
+        for arguments in [&["run", "guests:hello"][..], &["experiment", "run", "queens-growth", "--quick"]] {
+            let mut command = user.command(arguments);
             match home {
                 Some(home) => command.env("HOME", home),
                 None => command.env_remove("HOME"),
             };
             let output = command.output().unwrap();
-            assert!(output.status.success(), "{home:?} {words:?}: {}", text(&output.stderr));
+            assert!(output.status.success(), "{home:?} {arguments:?}: {}", text(&output.stderr));
         }
     }
     assert!(!Path::new("/nonexistent").exists());
-    assert!(stranger.files("home").is_empty());
-    assert!(stranger.files("tmp").iter().all(|file| file.starts_with("longma-")));
+    assert!(user.files("home").is_empty());
+    assert!(user.files("tmp").iter().all(|file| file.starts_with("longma-")));
 }
 
 #[test]
 fn a_changed_file_in_the_cache_is_replaced_before_it_is_used() {
-    let stranger = Stranger::new();
-    let right = stranger.success(&["run", "guests:hello"]);
-    let cached = stranger.files("home");
-    let program = stranger.path("home").join(cached.iter().find(|file| file.ends_with("/hello")).unwrap());
-    fs::copy(program.with_file_name("hello"), stranger.path("tmp/kept")).unwrap();
+    let user = IsolatedUser::new();
+    let right = user.success(&["run", "guests:hello"]);
+    let cached = user.files("home");
+    let program = user.path("home").join(cached.iter().find(|file| file.ends_with("/hello")).unwrap());
+    fs::copy(program.with_file_name("hello"), user.path("tmp/kept")).unwrap();
     fs::write(&program, "#!/bin/sh\necho other\n").unwrap();
-    assert_eq!(stranger.success(&["run", "guests:hello"]).stdout, right.stdout);
-    assert_eq!(fs::read(&program).unwrap(), fs::read(stranger.path("tmp/kept")).unwrap());
+    assert_eq!(user.success(&["run", "guests:hello"]).stdout, right.stdout);
+    assert_eq!(fs::read(&program).unwrap(), fs::read(user.path("tmp/kept")).unwrap());
 }
 
 #[test]
 fn guests_are_listed_and_copied() {
-    let stranger = Stranger::new();
-    let table = text(&stranger.success(&["guest", "list"]).stdout);
+    let user = IsolatedUser::new();
+    let table = text(&user.success(&["guest", "list"]).stdout);
     assert!(table.contains("\nhello ") && table.contains("longma run guests:NAME"), "{table}");
-    let list = stranger.json(&["guest", "list", "--format", "json"]);
+    let list = user.json(&["guest", "list", "--format", "json"]);
     for guest in list.as_array().unwrap() {
         assert!(!guest["builds"].as_array().unwrap().is_empty(), "{guest}");
     }
-    stranger.success(&["guest", "copy", "x86_64/hello"]);
+    user.success(&["guest", "copy", "x86_64/hello"]);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/x86_64/hello");
-    assert_eq!(fs::read(stranger.path("work/hello")).unwrap(), fs::read(built).unwrap());
-    let refused = stranger.failure(&["guest", "copy", "hello"], 1);
+    assert_eq!(fs::read(user.path("work/hello")).unwrap(), fs::read(built).unwrap());
+    let refused = user.failure(&["guest", "copy", "hello"], 1);
     assert!(refused.contains("hello exists"), "{refused}");
-    stranger.success(&["run", "./hello"]);
+    user.success(&["run", "./hello"]);
 }
 
 #[test]
 fn a_new_experiment_runs_unchanged_and_is_never_overwritten() {
-    let stranger = Stranger::new();
-    let printed = text(&stranger.success(&["experiment", "new", "my-first"]).stdout);
+    let user = IsolatedUser::new();
+    let printed = text(&user.success(&["experiment", "new", "my-first"]).stdout);
     assert!(printed.contains("experiments/my-first.toml"), "{printed}");
-    let checked = text(&stranger.success(&["experiment", "check", "my-first"]).stdout);
+    let checked = text(&user.success(&["experiment", "check", "my-first"]).stdout);
     assert!(checked.contains("0 errors, 0 warnings"), "{checked}");
-    stranger.success(&["experiment", "run", "my-first", "--quick"]);
-    stranger.success(&["experiment", "report", "my-first", "--quick"]);
-    let file = stranger.path("work/experiments/my-first.toml");
+    user.success(&["experiment", "run", "my-first", "--quick"]);
+    user.success(&["experiment", "report", "my-first", "--quick"]);
+    let file = user.path("work/experiments/my-first.toml");
     let before = fs::read_to_string(&file).unwrap();
     assert!(!before.contains("NAME"), "{before}");
-    let refused = stranger.failure(&["experiment", "new", "my-first"], 2);
+    let refused = user.failure(&["experiment", "new", "my-first"], 2);
     assert!(refused.contains("my-first.toml exists"), "{refused}");
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 
     for wrong in ["", "../up", "a/b", "Upper", "-x", "a.toml", "with blank", "queens-growth"] {
-        let refused = stranger.failure(&["experiment", "new", "--", wrong], 2);
+        let refused = user.failure(&["experiment", "new", "--", wrong], 2);
         assert!(refused.contains("name"), "{refused}");
     }
-    stranger.success(&["experiment", "new", "other", "--folder", "elsewhere"]);
-    stranger.success(&["experiment", "check", "elsewhere/other.toml", "--file-only"]);
+    user.success(&["experiment", "new", "other", "--folder", "elsewhere"]);
+    user.success(&["experiment", "check", "elsewhere/other.toml", "--file-only"]);
 }
 
 #[test]
 fn a_machine_file_that_was_printed_gives_the_same_run() {
-    let stranger = Stranger::new();
-    let printed = stranger.success(&["machine", "show", "loongson-3a5000", "--toml"]).stdout;
+    let user = IsolatedUser::new();
+    let printed = user.success(&["machine", "show", "loongson-3a5000", "--toml"]).stdout;
     assert!(text(&printed).lines().any(|line| line.contains('#')), "comments are kept");
-    fs::write(stranger.path("work/mine.toml"), &printed).unwrap();
+    fs::write(user.path("work/mine.toml"), &printed).unwrap();
     let run = |machine: &str, file: &str| {
-        let words = ["run", "--machine", machine, "--level", "timing", "--quiet", "--stats-out", file];
-        stranger.success(&[&words[..], &["guests:queens", "6", "4"]].concat());
-        let stats = fs::read_to_string(stranger.path("work").join(file)).unwrap();
+        let arguments = ["run", "--machine", machine, "--level", "timing", "--quiet", "--stats-out", file];
+        user.success(&[&arguments[..], &["guests:queens", "6", "4"]].concat());
+        let stats = fs::read_to_string(user.path("work").join(file)).unwrap();
         serde_json::from_str::<Value>(&stats).unwrap()["statistics"].clone()
     };
     let built_in = run("loongson-3a5000", "built-in.json");
     assert!(built_in.is_object());
     assert_eq!(run("mine.toml", "mine.json"), built_in);
-    let refused = stranger.failure(&["machine", "show", "loongson-3a5000", "--toml", "--every"], 2);
+    let refused = user.failure(&["machine", "show", "loongson-3a5000", "--toml", "--every"], 2);
     assert!(refused.contains("--toml"), "{refused}");
 }

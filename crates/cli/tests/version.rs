@@ -82,7 +82,7 @@ fn every_relevant_file_triggers_a_rebuild() {
     let sources = Sources::of(&root);
     for file in &sources.files {
         let path = root.join(file);
-        assert!(sources.watched.iter().any(|watched| path.starts_with(watched)), "{}", file.display());
+        assert!(sources.watched_paths.iter().any(|watched| path.starts_with(watched)), "{}", file.display());
     }
 }
 

@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .into());
         }
         let page = sanitize_lines(&page::page(&results, &arguments.file)?);
-        longma_lab::write_whole(path, page.as_bytes())
+        longma_lab::write_atomically(path, page.as_bytes())
             .map_err(|error| format!("cannot write {}: {error}", display_path(path)))?;
     }
     print(&results, arguments.format)

@@ -12,35 +12,35 @@ const PRESERVE_ARGV0: u64 = 1;
 pub fn command_line() -> Vec<OsString> {
     // SAFETY: getauxval has no preconditions; it reads the auxiliary vector that the kernel put on the stack.
     let flags = unsafe { libc::getauxval(libc::AT_FLAGS) };
-    of(flags & PRESERVE_ARGV0 != 0, std::env::args_os().collect())
+    rewrite(flags & PRESERVE_ARGV0 != 0, std::env::args_os().collect())
 }
 
-fn of(is_by_kernel: bool, mut words: Vec<OsString>) -> Vec<OsString> {
-    if is_by_kernel && words.len() >= 3 {
+fn rewrite(is_from_kernel: bool, mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if is_from_kernel && arguments.len() >= 3 {
         let mut name = OsString::from("--argv0=");
-        name.push(&words[2]);
+        name.push(&arguments[2]);
         // After `--`, the name of a program may look like an option.
-        words.splice(1..3, ["run".into(), name, "--".into(), words[1].clone()]);
+        arguments.splice(1..3, ["run".into(), name, "--".into(), arguments[1].clone()]);
     }
-    words
+    arguments
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Vec<OsString> {
+    fn arguments(text: &str) -> Vec<OsString> {
         text.split(' ').map(Into::into).collect()
     }
 
     #[test]
     fn a_binfmt_command_line_becomes_a_run() {
-        let by_kernel = of(true, words("/usr/bin/longma /opt/tool tool -x -- y"));
-        assert_eq!(by_kernel, words("/usr/bin/longma run --argv0=tool -- /opt/tool -x -- y"));
+        let rewritten = rewrite(true, arguments("/usr/bin/longma /opt/tool tool -x -- y"));
+        assert_eq!(rewritten, arguments("/usr/bin/longma run --argv0=tool -- /opt/tool -x -- y"));
     }
 
     #[test]
     fn other_command_lines_are_unchanged() {
-        assert_eq!(of(false, words("longma run x y")), words("longma run x y"));
+        assert_eq!(rewrite(false, arguments("longma run x y")), arguments("longma run x y"));
     }
 }

@@ -98,16 +98,16 @@ fn help(error: &io::Error) -> &'static str {
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match args.action {
         Action::List => list()?,
-        Action::Register { architectures, how } => register(&rules_of(&architectures, &how)?)?,
+        Action::Register { architectures, how } => register(&make_rules(&architectures, &how)?)?,
         Action::Unregister { architectures } => unregister(&architectures)?,
         Action::Print { architectures, how } => {
-            rules_of(&architectures, &how)?.iter().for_each(|rule| println!("{rule}"));
+            make_rules(&architectures, &how)?.iter().for_each(|rule| println!("{rule}"));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn rules_of(architectures: &[Architecture], how: &InterpreterOptions) -> Result<Vec<Rule>, Problem> {
+fn make_rules(architectures: &[Architecture], how: &InterpreterOptions) -> Result<Vec<Rule>, Problem> {
     if let Some(own) = architectures.iter().find(|it| it.is_host()) {
         return Err(Problem::Own(*own));
     }
@@ -118,18 +118,18 @@ fn rules_of(architectures: &[Architecture], how: &InterpreterOptions) -> Result<
     let interpreter = interpreter
         .map_err(|error| Problem::Interpreter(format!("cannot find this command itself: {error}")))?;
     rules::check_interpreter(&interpreter).map_err(Problem::Interpreter)?;
-    let asked = if architectures.is_empty() { Architecture::ALL } else { architectures };
-    let foreign = asked.iter().filter(|it| !it.is_host());
+    let requested = if architectures.is_empty() { Architecture::ALL } else { architectures };
+    let foreign = requested.iter().filter(|it| !it.is_host());
     foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
 }
 
 /// Fails unless binfmt_misc is mounted.
-fn mounted() -> Result<(), Problem> {
+fn require_mounted() -> Result<(), Problem> {
     if Path::new(RULES).join("register").exists() { Ok(()) } else { Err(Problem::NotMounted) }
 }
 
 fn register(rules: &[Rule]) -> Result<(), Problem> {
-    mounted()?;
+    require_mounted()?;
     for rule in rules {
         let refused = |what, error| Problem::Refused { what, name: rule.name(), error };
         // Replace a rule of the same name: it may name another interpreter.
@@ -137,14 +137,14 @@ fn register(rules: &[Rule]) -> Result<(), Problem> {
         write_file("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
     }
-    if is_off() {
+    if is_disabled() {
         println!("{DISABLED}");
     }
     Ok(())
 }
 
 fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
-    mounted()?;
+    require_mounted()?;
     for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
         let name = architecture.rule_name();
         if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error })? {
@@ -169,13 +169,13 @@ fn write_file(name: &str, what: &str) -> io::Result<()> {
 }
 
 fn list() -> Result<(), Problem> {
-    mounted()?;
-    let known = known();
-    if is_off() {
+    require_mounted()?;
+    let registered_rules = registered_rules();
+    if is_disabled() {
         println!("{DISABLED}");
     }
     for architecture in Architecture::ALL {
-        let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
+        let of_it = registered_rules.iter().filter(|(_, status)| rules::is_for(status, *architecture));
         let interpreters: Vec<String> = of_it.map(|(name, status)| shown_rule(name, status)).collect();
         let fallback = if architecture.is_host() {
             "native"
@@ -190,12 +190,12 @@ fn list() -> Result<(), Problem> {
 }
 
 /// Whether binfmt_misc is disabled as a whole.
-fn is_off() -> bool {
+fn is_disabled() -> bool {
     fs::read_to_string(Path::new(RULES).join("status")).is_ok_and(|status| status.starts_with("disabled"))
 }
 
 /// The registered rules: name and status text of each.
-fn known() -> Vec<(String, String)> {
+fn registered_rules() -> Vec<(String, String)> {
     let entries = fs::read_dir(RULES).into_iter().flatten().flatten();
     let rules = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;

@@ -47,16 +47,16 @@ impl Figures {
         flatten("", statistics, &mut figures);
         let mut manifest = BTreeMap::new();
         if let Some(Value::Object(entries)) = value.get("manifest") {
-            manifest.extend(entries.iter().map(|(key, value)| (key.clone(), in_one_line(value))));
+            manifest.extend(entries.iter().map(|(key, value)| (key.clone(), to_line(value))));
         }
         Ok(Self { figures, manifest })
     }
 }
 
-fn in_one_line(value: &Value) -> String {
+fn to_line(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(in_one_line).collect::<Vec<_>>().join(" "),
+        Value::Array(items) => items.iter().map(to_line).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }

@@ -14,11 +14,11 @@ struct Column {
     cells: Vec<String>,
     is_number: bool,
     /// Maximum number of heading lines.
-    tall: usize,
+    max_heading_lines: usize,
 }
 
 /// Maximum numbers of heading lines, tried in this order until the table fits.
-const TALL: [usize; 4] = [1, 2, 3, usize::MAX];
+const HEADING_LINES: [usize; 4] = [1, 2, 3, usize::MAX];
 
 /// Formats the first `shown` rows of `table` in lines of at most `width` characters if possible.
 pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
@@ -27,32 +27,32 @@ pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
         column.cells.len() > 1 && column.cells.iter().all(|cell| *cell == column.cells[0] && cell != "-")
     };
     let (same, parameters): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_same);
-    let (usual, mut parameters) = shortened(parameters, width);
+    let (common_values, mut parameters) = factor_out_common_values(parameters, width);
     let (same_metrics, mut metrics): (Vec<_>, Vec<_>) = metrics.into_iter().partition(is_same);
     let mut out = String::new();
-    let same: Vec<String> = same.iter().chain(&same_metrics).map(Column::in_words).collect();
+    let same: Vec<String> = same.iter().chain(&same_metrics).map(Column::describe).collect();
     if !same.is_empty() {
         fill(&format!("In every row: {}.", same.join(", ")), width, &mut out);
     }
-    if !usual.is_empty() {
-        fill(&format!("Unless a row says otherwise: {}.", usual.join(", ")), width, &mut out);
+    if !common_values.is_empty() {
+        fill(&format!("Unless a row says otherwise: {}.", common_values.join(", ")), width, &mut out);
     }
     fit(&mut out, &mut parameters, &mut metrics, width);
     out
 }
 
 /// Formats rows under headings, given as text and unit, in lines of at most `width` characters if possible. The first
-/// `beside` columns hold text and are repeated in front of columns that do not fit; the others hold numbers.
-pub fn rows(headings: &[(&str, &str)], beside: usize, rows: &[Vec<String>], width: usize) -> String {
+/// `repeated` columns hold text and are repeated in front of columns that do not fit; the others hold numbers.
+pub fn rows(headings: &[(&str, &str)], repeated: usize, rows: &[Vec<String>], width: usize) -> String {
     let column = |(index, (heading, unit)): (usize, &(&str, &str))| Column {
-        heading: words(heading),
+        heading: heading_words(heading),
         unit: (*unit).into(),
         cells: rows.iter().map(|row| row.get(index).cloned().unwrap_or_default()).collect(),
-        is_number: index >= beside,
-        tall: usize::MAX,
+        is_number: index >= repeated,
+        max_heading_lines: usize::MAX,
     };
     let mut parameters: Vec<Column> = headings.iter().enumerate().map(column).collect();
-    let mut metrics = parameters.split_off(beside.min(headings.len()));
+    let mut metrics = parameters.split_off(repeated.min(headings.len()));
     let mut out = String::new();
     fit(&mut out, &mut parameters, &mut metrics, width);
     out
@@ -68,8 +68,11 @@ fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], widt
         let _ = writeln!(out, "Values are in {}.", first.unit);
         metrics.iter_mut().for_each(|metric| metric.unit.clear());
     }
-    for tall in TALL {
-        parameters.iter_mut().chain(&mut *metrics).for_each(|column| column.tall = tall);
+    for max_heading_lines in HEADING_LINES {
+        parameters
+            .iter_mut()
+            .chain(&mut *metrics)
+            .for_each(|column| column.max_heading_lines = max_heading_lines);
         if parts(parameters, metrics, width).len() == 1 {
             break;
         }
@@ -85,7 +88,7 @@ fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], widt
 fn parameters(table: &Table, shown: usize) -> Vec<Column> {
     let listed = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
     let column = |(index, name): (usize, &String)| Column {
-        heading: words(table.names.title(name)),
+        heading: heading_words(table.names.title(name)),
         unit: String::new(),
         cells: table
             .rows
@@ -94,14 +97,14 @@ fn parameters(table: &Table, shown: usize) -> Vec<Column> {
             .map(|row| table.names.value(name, &row.settings[index]))
             .collect(),
         is_number: false,
-        tall: usize::MAX,
+        max_heading_lines: usize::MAX,
     };
     listed.map(column).collect()
 }
 
 fn metrics(table: &Table, shown: usize) -> Vec<Column> {
     let column = |(index, metric): (usize, &longma_lab::Column)| Column {
-        heading: words(&metric.title),
+        heading: heading_words(&metric.title),
         // The heading already names the unit.
         unit: if metric.title.contains(&metric.unit) { String::new() } else { metric.unit.clone() },
         cells: table
@@ -111,14 +114,14 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
             .map(|row| row.values[index].map_or("-".into(), number))
             .collect(),
         is_number: true,
-        tall: usize::MAX,
+        max_heading_lines: usize::MAX,
     };
     table.metrics.iter().enumerate().map(column).collect()
 }
 
 /// If the parameters take too much room, replaces those that mostly equal their first value by one column that lists
 /// the differences. Also returns these first values.
-fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
+fn factor_out_common_values(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
     if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
         return (Vec::new(), parameters);
     }
@@ -126,27 +129,27 @@ fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>
         let like = column.cells.iter().filter(|cell| **cell == column.cells[0]).count();
         like * 2 > column.cells.len()
     };
-    let (usual, mut others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_usual);
-    let rows = usual.first().map_or(0, |column| column.cells.len());
+    let (common_values, mut others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_usual);
+    let rows = common_values.first().map_or(0, |column| column.cells.len());
     let different = |row: usize| {
-        let columns = usual.iter().filter(|column| column.cells[row] != column.cells[0]);
-        let words: Vec<_> = columns.map(|column| column.words_of(row)).collect();
-        if words.is_empty() { "nothing".into() } else { words.join(", ") }
+        let columns = common_values.iter().filter(|column| column.cells[row] != column.cells[0]);
+        let different: Vec<_> = columns.map(|column| column.describe_cell(row)).collect();
+        if different.is_empty() { "nothing".into() } else { different.join(", ") }
     };
-    if !usual.is_empty() {
+    if !common_values.is_empty() {
         others.push(Column {
-            heading: words("what is different"),
+            heading: heading_words("what is different"),
             unit: String::new(),
             cells: (0..rows).map(different).collect(),
             is_number: false,
-            tall: usize::MAX,
+            max_heading_lines: usize::MAX,
         });
     }
-    (usual.iter().map(Column::in_words).collect(), others)
+    (common_values.iter().map(Column::describe).collect(), others)
 }
 
 /// The words of a heading. The path of a parameter may be broken after its dots.
-fn words(heading: &str) -> Vec<String> {
+fn heading_words(heading: &str) -> Vec<String> {
     heading.split(' ').flat_map(|word| word.split_inclusive('.')).map(String::from).collect()
 }
 
@@ -155,13 +158,13 @@ fn length(text: &str) -> usize {
 }
 
 impl Column {
-    /// The width that fits the cells and lets the heading take at most `tall` lines.
+    /// The width that fits the cells and lets the heading take at most `max_heading_lines` lines.
     fn width(&self) -> usize {
         let cells = self.cells.iter().chain(&self.heading).chain([&self.unit]);
         let least = cells.map(|cell| length(cell)).max().unwrap_or(0);
         let all = self.heading.iter().map(|word| length(word) + 1).sum::<usize>();
         (least..all)
-            .find(|width| self.lines_in(*width).len() <= self.tall)
+            .find(|width| self.lines_in(*width).len() <= self.max_heading_lines)
             .unwrap_or(least.max(all.saturating_sub(1)))
     }
 
@@ -184,11 +187,11 @@ impl Column {
     }
 
     /// Name, value in the first row, and unit.
-    fn in_words(&self) -> String {
-        self.words_of(0)
+    fn describe(&self) -> String {
+        self.describe_cell(0)
     }
 
-    fn words_of(&self, row: usize) -> String {
+    fn describe_cell(&self, row: usize) -> String {
         let mut out = self.heading.iter().fold(String::new(), |out, word| {
             let gap = if out.is_empty() || out.ends_with('.') { "" } else { " " };
             out + gap + word
@@ -203,13 +206,13 @@ impl Column {
 
 /// Splits the metrics into groups that fit next to the parameters.
 fn parts<'a>(parameters: &[Column], metrics: &'a [Column], width: usize) -> Vec<&'a [Column]> {
-    let beside: usize = parameters.iter().map(|column| column.width() + GAP).sum();
-    let (mut parts, mut start, mut used) = (Vec::new(), 0, beside);
+    let repeated: usize = parameters.iter().map(|column| column.width() + GAP).sum();
+    let (mut parts, mut start, mut used) = (Vec::new(), 0, repeated);
     for (index, column) in metrics.iter().enumerate() {
         let wide = column.width() + GAP;
         if index > start && used + wide > width + GAP {
             parts.push(&metrics[start..index]);
-            (start, used) = (index, beside);
+            (start, used) = (index, repeated);
         }
         used += wide;
     }
@@ -219,23 +222,25 @@ fn parts<'a>(parameters: &[Column], metrics: &'a [Column], width: usize) -> Vec<
 
 fn draw(columns: &[&Column], out: &mut String) {
     let headings: Vec<_> = columns.iter().map(|column| column.lines()).collect();
-    let tall = headings.iter().map(Vec::len).max().unwrap_or(0);
+    let max_heading_lines = headings.iter().map(Vec::len).max().unwrap_or(0);
     // Align headings at the bottom.
-    for line in 0..tall {
+    for line in 0..max_heading_lines {
         let cell = |heading: &Vec<String>| {
-            (line + heading.len()).checked_sub(tall).map_or(String::new(), |at| heading[at].clone())
+            (line + heading.len())
+                .checked_sub(max_heading_lines)
+                .map_or(String::new(), |at| heading[at].clone())
         };
-        put(columns, &headings.iter().map(cell).collect::<Vec<_>>(), out);
+        draw_row(columns, &headings.iter().map(cell).collect::<Vec<_>>(), out);
     }
     if columns.iter().any(|column| !column.unit.is_empty()) {
-        put(columns, &columns.iter().map(|column| column.unit.clone()).collect::<Vec<_>>(), out);
+        draw_row(columns, &columns.iter().map(|column| column.unit.clone()).collect::<Vec<_>>(), out);
     }
     for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
-        put(columns, &columns.iter().map(|column| column.cells[row].clone()).collect::<Vec<_>>(), out);
+        draw_row(columns, &columns.iter().map(|column| column.cells[row].clone()).collect::<Vec<_>>(), out);
     }
 }
 
-fn put(columns: &[&Column], cells: &[String], out: &mut String) {
+fn draw_row(columns: &[&Column], cells: &[String], out: &mut String) {
     let padded = columns.iter().zip(cells).map(|(column, cell)| match column.is_number {
         true => format!("{cell:>w$}", w = column.width()),
         false => format!("{cell:w$}", w = column.width()),
@@ -269,14 +274,20 @@ mod tests {
 
     fn column(heading: &str, unit: &str, cells: &[&str], is_number: bool) -> Column {
         let cells = cells.iter().map(|cell| String::from(*cell)).collect();
-        Column { heading: words(heading), unit: unit.into(), cells, is_number, tall: usize::MAX }
+        Column {
+            heading: heading_words(heading),
+            unit: unit.into(),
+            cells,
+            is_number,
+            max_heading_lines: usize::MAX,
+        }
     }
 
     #[test]
     fn headings_are_as_wide_as_their_longest_word_or_the_cells() {
         let long = column("machine.devices.nic.ethernet.rate", "", &["10 Gb/s"], false);
         assert_eq!(long.lines(), ["machine.", "devices.", "nic.", "ethernet.", "rate"]);
-        assert_eq!(long.in_words(), "machine.devices.nic.ethernet.rate 10 Gb/s");
+        assert_eq!(long.describe(), "machine.devices.nic.ethernet.rate 10 Gb/s");
         let short = column("L3 load misses", "accesses", &["1 234 567"], true);
         assert_eq!((short.width(), short.lines().join("|")), (9, "L3 load|misses".to_string()));
     }
@@ -289,8 +300,8 @@ mod tests {
             column(name, "", &cells, false)
         });
         let parameters: Vec<_> = parameters.collect();
-        let (usual, columns) = shortened(parameters, 30);
-        assert_eq!(usual, ["machine.buses.0.latency 1 us", "machine.buses.0.rate 1 us", "cost 1 us"]);
+        let (common_values, columns) = factor_out_common_values(parameters, 30);
+        assert_eq!(common_values, ["machine.buses.0.latency 1 us", "machine.buses.0.rate 1 us", "cost 1 us"]);
         assert_eq!(columns.len(), 1);
         assert_eq!(
             columns[0].cells[..4],

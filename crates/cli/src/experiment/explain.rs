@@ -6,8 +6,8 @@ use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status};
 use longma_command_line::output::print_json;
 use longma_lab::{
-    Contribution, Experiment, Explanation, Game, Options, Outcome as Campaigned, Place, Registry, Selection,
-    Stop, number,
+    Context, Contribution, Experiment, Explanation, Game, Options, Outcome as Campaigned, Registry,
+    Selection, Stop, number,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -52,9 +52,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         at: arguments.at.iter().cloned().collect::<BTreeMap<_, _>>(),
     };
     let stop = Arc::new(Stop::default());
-    let heard = stop.clone();
+    let stop_on_signal = stop.clone();
     // If no handler can be set, Ctrl-C ends the command at once. Stored results are kept either way.
-    let _ = ctrlc::set_handler(move || heard.request());
+    let _ = ctrlc::set_handler(move || stop_on_signal.request());
     let (mut text, mut objects, mut gaps, mut host) = (String::new(), Vec::new(), false, false);
     for experiment in find::open(&arguments.which, &registry)? {
         let explanation =
@@ -65,12 +65,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
             eprintln!("longma: stopped; {left} runs are left, and the same command continues");
             return Ok(ExitCode::from(status::INTERRUPTED));
         }
-        print::faults(&outcome);
-        print::complaints(&outcome.results);
+        print::report_faults(&outcome);
+        print::report_store_problems(&outcome.results);
         host |= !outcome.faults.is_empty();
         let _ = writeln!(text, "{}", experiment.parts().title);
-        for place in &explanation.places {
-            let (shown, object) = explained(&explanation, place, &outcome, &mut gaps);
+        for context in &explanation.contexts {
+            let (shown, object) = explained(&explanation, context, &outcome, &mut gaps);
             text.push_str(&shown);
             objects.push(object);
         }
@@ -100,7 +100,7 @@ fn campaign(
 /// explained.
 fn explained(
     explanation: &Explanation<'_>,
-    place: &Place,
+    context: &Context,
     outcome: &Campaigned,
     gaps: &mut bool,
 ) -> (String, Value) {
@@ -108,8 +108,8 @@ fn explained(
     let metric_of: BTreeMap<_, _> = explanation.campaign.experiment.metrics().into_iter().collect();
     for name in explanation.metrics() {
         let (title, unit) = (metric_of[name].title(name), &metric_of[name].unit);
-        let at: String = place.settings.iter().map(|(name, value)| format!("{name} {value}, ")).collect();
-        match explanation.game(place, name, &outcome.results) {
+        let at: String = context.settings.iter().map(|(name, value)| format!("{name} {value}, ")).collect();
+        match explanation.game(context, name, &outcome.results) {
             Ok(game) => {
                 let (none, all) = (number(game.none()), number(game.all()));
                 let _ = writeln!(text, "{at}{title}: {none} {unit} with none, {all} {unit} with all");
@@ -125,7 +125,7 @@ fn explained(
         text.push('\n');
     }
     let settings: serde_json::Map<_, _> =
-        place.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        context.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     let experiment = &explanation.campaign.experiment.parts().name;
     (text, json!({ "experiment": experiment, "at": settings, "metrics": metrics }))
 }

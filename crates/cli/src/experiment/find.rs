@@ -7,7 +7,7 @@ use longma_shipped::{CacheFolders, ENTRIES};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-type Found<T> = Result<T, Box<dyn Error>>;
+type FindResult<T> = Result<T, Box<dyn Error>>;
 
 /// The experiments that a name can refer to.
 pub struct Experiments {
@@ -30,7 +30,7 @@ pub enum Origin {
 impl Experiments {
     /// The experiments of the given directory; otherwise those of the nearest `experiments` directory, unless
     /// `built_in` is set; otherwise those built into the command.
-    pub fn of(given: Option<&Path>, built_in: bool) -> Found<Self> {
+    pub fn of(given: Option<&Path>, built_in: bool) -> FindResult<Self> {
         if let Some(folder) = given {
             let files = files(folder)?;
             return Ok(Self { origin: Origin::Given(folder.into()), files });
@@ -42,7 +42,7 @@ impl Experiments {
     }
 
     /// Extracts the experiments built into the command, with the machine files and programs that they name.
-    fn built_in() -> Found<Self> {
+    fn built_in() -> FindResult<Self> {
         let root = longma_shipped::extract(ENTRIES, &CacheFolders::of_process())
             .map_err(super::status::HostError::of)?;
         let files = longma_shipped::experiments().map(|entry| root.join(entry.path)).collect();
@@ -55,7 +55,7 @@ impl Experiments {
 
     /// The file of the experiment `name`. If the nearest `experiments` directory does not have it, a built-in
     /// experiment of that name is used.
-    fn named(&self, name: &str) -> Found<PathBuf> {
+    fn file_by_name(&self, name: &str) -> FindResult<PathBuf> {
         if let Some(file) = self.file(name) {
             return Ok(file.clone());
         }
@@ -89,7 +89,7 @@ pub fn is_built_in(name: &str) -> bool {
 }
 
 /// The experiment files of a directory, sorted by name.
-fn files(folder: &Path) -> Found<Vec<PathBuf>> {
+fn files(folder: &Path) -> FindResult<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Err(format!("there is no folder {}", folder.display()).into());
     }
@@ -102,30 +102,30 @@ fn files(folder: &Path) -> Found<Vec<PathBuf>> {
 }
 
 /// The files of the requested experiments.
-pub fn wanted(which: &Which) -> Found<Vec<PathBuf>> {
+pub fn requested_files(which: &Which) -> FindResult<Vec<PathBuf>> {
     let experiments = || Experiments::of(which.folder.as_deref(), which.built_in);
     if which.all {
         return experiments().map(|experiments| experiments.files);
     }
     if which.names.is_empty() {
-        return Err("say which experiments, or --all; `longma experiment list` names them".into());
+        return Err("name an experiment, or give --all; `longma experiment list` prints the names".into());
     }
     let is_path = |name: &&String| name.contains(['/', '.']);
     if which.names.iter().all(|name| is_path(&name)) {
         return Ok(which.names.iter().map(PathBuf::from).collect());
     }
     let experiments = experiments()?;
-    let one = |name: &String| if is_path(&name) { Ok(name.into()) } else { experiments.named(name) };
+    let one = |name: &String| if is_path(&name) { Ok(name.into()) } else { experiments.file_by_name(name) };
     which.names.iter().map(one).collect()
 }
 
 /// Opens the requested experiments.
-pub fn open(which: &Which, registry: &Registry) -> Found<Vec<Experiment>> {
+pub fn open(which: &Which, registry: &Registry) -> FindResult<Vec<Experiment>> {
     let open = |path: PathBuf| match &which.paths_from {
         Some(folder) => Experiment::open_in(&path, folder, registry),
         None => Experiment::open(&path, registry),
     };
-    let experiments: Result<Vec<_>, _> = wanted(which)?.into_iter().map(open).collect();
+    let experiments: Result<Vec<_>, _> = requested_files(which)?.into_iter().map(open).collect();
     experiments.map_err(|error| match error {
         OpenError::Invalid(report) => {
             format!("{report}\n\n{}", report.render(longma_command_line::output::columns(), false)).into()

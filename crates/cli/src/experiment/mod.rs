@@ -102,7 +102,7 @@ enum ExperimentCommand {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        how: run::How,
+        how: run::RunOptions,
         /// Output format.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
@@ -214,7 +214,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
-    let (store, mut is_odd) = (Store::new(store), false);
+    let (store, mut has_contradictions) = (Store::new(store), false);
     for folder in from {
         let merged = if folder.as_os_str() == "-" {
             let mut lines = Vec::new();
@@ -229,10 +229,10 @@ fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
         };
         merged.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
         merged.contradictions.iter().for_each(|contradiction| eprintln!("longma: {contradiction}"));
-        is_odd |= !merged.contradictions.is_empty() || !merged.damage.is_empty();
-        eprintln!("{}: {} results added, {} known", folder.display(), merged.added, merged.known);
+        has_contradictions |= !merged.contradictions.is_empty() || !merged.damage.is_empty();
+        eprintln!("{}: {} results added, {} already present", folder.display(), merged.added, merged.known);
     }
-    Ok(status::ended(false, false, is_odd))
+    Ok(status::ended(false, false, has_contradictions))
 }
 
 impl Which {
@@ -242,13 +242,13 @@ impl Which {
 
     /// A command for the user to copy that runs `experiment` in the same form, from the same file and into the same store.
     fn command(&self, experiment: &Experiment) -> String {
-        let mut words = vec!["longma".to_string(), "experiment".into(), "run".into()];
+        let mut command = vec!["longma".to_string(), "experiment".into(), "run".into()];
         let name = &experiment.parts().name;
         // A name given as a path stays a path, because the name alone may mean another experiment.
         let is_of = |given: &&String| experiment.path() == Path::new(given.as_str());
-        words.push(self.names.iter().find(is_of).unwrap_or(name).clone());
-        words.extend(self.quick.then(|| "--quick".into()));
-        words.extend(self.built_in.then(|| "--built-in".into()));
+        command.push(self.names.iter().find(is_of).unwrap_or(name).clone());
+        command.extend(self.quick.then(|| "--quick".into()));
+        command.extend(self.built_in.then(|| "--built-in".into()));
         let default = Path::new(DEFAULT_STORE);
         let folders = [
             ("--folder", self.folder.as_deref()),
@@ -256,9 +256,9 @@ impl Which {
             ("--store", Some(&*self.store).filter(|store| *store != default)),
         ];
         for (option, folder) in folders {
-            words.extend(folder.into_iter().flat_map(|f| [option.into(), f.display().to_string()]));
+            command.extend(folder.into_iter().flat_map(|f| [option.into(), f.display().to_string()]));
         }
-        words.iter().map(|word| longma_text::quote_for_shell(word)).collect::<Vec<_>>().join(" ")
+        command.iter().map(|argument| longma_text::quote_for_shell(argument)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -297,10 +297,10 @@ mod tests {
         assert_eq!(which.command(&experiment), "longma experiment run mine");
         which.names = vec![file.display().to_string()];
         (which.quick, which.store, which.paths_from) = (true, "my results".into(), Some("/a".into()));
-        let wanted = format!(
+        let expected = format!(
             "longma experiment run '{}' --quick --paths-from /a --store 'my results'",
             file.display()
         );
-        assert_eq!(which.command(&experiment), wanted);
+        assert_eq!(which.command(&experiment), expected);
     }
 }

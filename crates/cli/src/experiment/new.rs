@@ -23,8 +23,8 @@ pub fn run(name: &str, folder: Option<PathBuf>, registry: &Registry) -> Outcome 
     }
     write(&folder, &path, &text)?;
     // `longma experiment run` does not search a directory given with --folder, so print the whole path.
-    let spelled = if is_given { path.display().to_string() } else { name.into() };
-    print(&format!("{}\nRun it with `longma experiment run {spelled} --quick`.\n", path.display()))
+    let name_or_path = if is_given { path.display().to_string() } else { name.into() };
+    print(&format!("{}\nRun it with `longma experiment run {name_or_path} --quick`.\n", path.display()))
 }
 
 fn check_name(name: &str) -> Result<(), Box<dyn Error>> {

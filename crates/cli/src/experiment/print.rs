@@ -4,8 +4,8 @@ use super::find::{Experiments, Origin};
 use super::{Format, Outcome, VERSION, Which, find, status};
 use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
 use longma_lab::{
-    Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
-    number, page, whole_values, write_whole,
+    Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict,
+    compare as compare_with_published, number, page, whole_values, write_atomically,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -66,12 +66,12 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
         }
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
-    eprintln!("{}", origin_words(&origin));
+    eprintln!("{}", describe_origin(&origin));
     printed.map(|_| status::ended(false, broken, false))
 }
 
 /// Describes where the listed experiments come from, and how to list others.
-fn origin_words(origin: &Origin) -> String {
+fn describe_origin(origin: &Origin) -> String {
     match origin {
         Origin::Given(folder) => format!("These experiments are in {}.", folder.display()),
         Origin::Nearest(folder) => format!(
@@ -88,7 +88,7 @@ fn origin_words(origin: &Origin) -> String {
 /// `longma experiment check`
 pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format) -> Outcome {
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
-    for path in find::wanted(which)? {
+    for path in find::requested_files(which)? {
         let content = std::fs::read_to_string(&path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let folder =
@@ -108,7 +108,7 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
 }
 
 /// Reports damage and contradictions in a store on standard error.
-pub fn complaints(results: &Results) {
+pub fn report_store_problems(results: &Results) {
     results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
     for contradiction in &results.contradictions {
         eprintln!("longma: {contradiction}; the first of each is used");
@@ -116,18 +116,21 @@ pub fn complaints(results: &Results) {
 }
 
 /// Reports points that failed because of the host on standard error.
-pub fn faults(outcome: &longma_lab::Outcome) {
+pub fn report_faults(outcome: &longma_lab::Outcome) {
     /// Maximum number of faults shown. Points often fail for the same reason.
     const SHOWN: usize = 5;
     for fault in outcome.faults.iter().take(SHOWN) {
-        eprintln!("longma: the host let down a point ({}): {}", fault.point, fault.failure);
+        eprintln!("longma: a point failed because of the host ({}): {}", fault.point, fault.failure);
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
-        let (which, them) =
-            if count == 1 { ("1 point was".into(), "it") } else { (format!("{count} points were"), "them") };
+        let (points, them, count_as) = if count == 1 {
+            ("1 point".into(), "it", "counts")
+        } else {
+            (format!("{count} points"), "them", "count")
+        };
         eprintln!(
-            "longma: {which} let down by the host and counted as not run; the same command runs {them} again"
+            "longma: {points} failed because of the host and {count_as} as not run; the same command runs {them} again"
         );
     }
     if let Some(why) = &outcome.unclaimed {
@@ -144,13 +147,13 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     if !table_of.rows.is_empty() {
         out.push_str(&result_rows(table_of));
     }
-    let mut words = vec![format!("{} run, {} known before", outcome.ran, outcome.reused)];
+    let mut parts = vec![format!("{} points run, {} reused", outcome.ran, outcome.reused)];
     let counts =
         [(outcome.failed, "failed (--retry-failed runs them again)"), (table_of.missing, "not run yet")];
-    words
+    parts
         .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    let _ = writeln!(out, "{}", words.join(", "));
-    let comparisons = set_beside(experiment, table_of);
+    let _ = writeln!(out, "{}", parts.join(", "));
+    let comparisons = compare_with_published(experiment, table_of);
     if !comparisons.is_empty() {
         let _ = writeln!(out, "{}", Verdict::of(&comparisons));
     }
@@ -188,11 +191,11 @@ pub fn results_json(
 /// `longma experiment compare`
 pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: Format) -> Outcome {
     let results = which.store().results()?;
-    complaints(&results);
+    report_store_problems(&results);
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
     for experiment in find::open(which, registry)? {
         let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
-        let comparisons = set_beside(&experiment, &Table::of(&campaign, &results));
+        let comparisons = compare_with_published(&experiment, &Table::of(&campaign, &results));
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
@@ -200,7 +203,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         objects.push(comparison_json(&experiment, &comparisons, &verdict));
         let _ = writeln!(text, "{}", experiment.parts().title);
         if comparisons.is_empty() {
-            let _ = writeln!(text, "{}\n", nothing_words(&experiment));
+            let _ = writeln!(text, "{}\n", why_nothing_compared(&experiment));
             continue;
         }
         let whole = whole_form(&experiment, &comparisons, registry, &results);
@@ -225,7 +228,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
 }
 
 /// Why there is nothing to compare.
-fn nothing_words(experiment: &Experiment) -> String {
+fn why_nothing_compared(experiment: &Experiment) -> String {
     let published: usize = experiment.parts().published.iter().map(longma_lab::Published::count).sum();
     match published {
         0 => "nothing was published to compare with".into(),
@@ -243,7 +246,7 @@ fn whole_form(
 ) -> Option<Vec<Option<f64>>> {
     comparisons.iter().find(|one| one.shortened)?;
     let campaign = Campaign::plan(experiment, false, registry, VERSION).ok()?;
-    let whole = set_beside(experiment, &Table::of(&campaign, results));
+    let whole = compare_with_published(experiment, &Table::of(&campaign, results));
     Some(whole_values(comparisons, &whole))
 }
 
@@ -308,7 +311,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
 /// `longma experiment report`
 pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
     let results = which.store().results()?;
-    complaints(&results);
+    report_store_problems(&results);
     let experiments = find::open(which, registry)?;
     let (mut chapters, mut contradict) = (Vec::new(), false);
     for experiment in &experiments {
@@ -319,7 +322,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
         chapters.push(Chapter { campaign, table, command });
     }
     let page = page(&chapters, VERSION);
-    write_whole(output, page.as_bytes())
+    write_atomically(output, page.as_bytes())
         .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
     Ok(status::ended(false, false, contradict))
 }
@@ -347,7 +350,7 @@ pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
     for experiment in find::open(which, registry)? {
         let name = &experiment.parts().name;
         let rehearsed = experiment.rehearse(which.quick, registry, VERSION)?;
-        for (point, failure) in &rehearsed.wrong {
+        for (point, failure) in &rehearsed.failures {
             let of_host = failure.kind == longma_lab::FailureKind::Host;
             (host, wrong) = (host || of_host, wrong || !of_host);
             eprintln!("longma: {name}: {point}: {failure}");

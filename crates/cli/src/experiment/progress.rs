@@ -18,7 +18,7 @@ pub struct Bar {
     /// Lines in place of the bar.
     lines: Option<Mutex<Lines>>,
     metric: Option<(String, Metric)>,
-    seen: Mutex<Seen>,
+    counts: Mutex<Counts>,
 }
 
 /// Progress in lines.
@@ -26,7 +26,7 @@ struct Lines {
     /// The name of the experiment, with its number if there are several.
     name: String,
     /// Whether to print lines at the start and the end.
-    of_several: bool,
+    is_one_of_several: bool,
     to_run: usize,
     done: usize,
     last: Instant,
@@ -34,39 +34,39 @@ struct Lines {
 
 impl Lines {
     fn new(name: &str, (index, count): (usize, usize)) -> Self {
-        let of_several = count > 1;
-        let name = if of_several { format!("[{}/{count}] {name}", index + 1) } else { name.into() };
-        Self { name, of_several, to_run: 0, done: 0, last: Instant::now() }
+        let is_one_of_several = count > 1;
+        let name = if is_one_of_several { format!("[{}/{count}] {name}", index + 1) } else { name.into() };
+        Self { name, is_one_of_several, to_run: 0, done: 0, last: Instant::now() }
     }
 
     /// The line at the start.
     fn begin(&mut self, to_run: usize, reused: usize) -> Option<String> {
         self.to_run = to_run;
-        let known = if reused > 0 { format!(", {reused} known") } else { String::new() };
-        self.of_several.then(|| format!("{}: {to_run} points to run{known}", self.name))
+        let reused = if reused > 0 { format!(", {reused} reused") } else { String::new() };
+        self.is_one_of_several.then(|| format!("{}: {to_run} points to run{reused}", self.name))
     }
 
     /// The line after a point, at most one in `LINE_INTERVAL`.
-    fn advance(&mut self, now: Instant, words: &str) -> Option<String> {
+    fn advance(&mut self, now: Instant, details: &str) -> Option<String> {
         self.done += 1;
         let is_due = now.saturating_duration_since(self.last) >= LINE_INTERVAL && self.done < self.to_run;
         is_due.then(|| {
             self.last = now;
-            let words = if words.is_empty() { String::new() } else { format!("  {words}") };
-            format!("{}: {} of {} points{words}", self.name, self.done, self.to_run)
+            let details = if details.is_empty() { String::new() } else { format!("  {details}") };
+            format!("{}: {} of {} points{details}", self.name, self.done, self.to_run)
         })
     }
 
     /// The line at the end.
     fn end(&self) -> Option<String> {
-        let is_told = self.of_several && self.done > 0;
-        is_told.then(|| format!("{}: {} of {} points done", self.name, self.done, self.to_run))
+        let is_printed = self.is_one_of_several && self.done > 0;
+        is_printed.then(|| format!("{}: {} of {} points done", self.name, self.done, self.to_run))
     }
 }
 
 /// Counts of failures, and the points with the smallest and the largest value.
 #[derive(Default)]
-struct Seen {
+struct Counts {
     failed: usize,
     faults: usize,
     lowest: Option<(f64, String)>,
@@ -76,10 +76,10 @@ struct Seen {
 impl Bar {
     /// Creates the progress of `experiment`, which has the index `place.0` of `place.1` experiments. It follows the
     /// experiment's first metric.
-    pub fn new(experiment: &Experiment, place: (usize, usize)) -> Self {
+    pub fn new(experiment: &Experiment, position: (usize, usize)) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        let lines = (!is_terminal).then(|| Mutex::new(Lines::new(&experiment.parts().name, place)));
+        let lines = (!is_terminal).then(|| Mutex::new(Lines::new(&experiment.parts().name, position)));
         let style = ProgressStyle::with_template(
             "{prefix:.bold} {bar:28.cyan/dim} {pos}/{len}  {elapsed} gone, {eta} left  {wide_msg}",
         )
@@ -87,7 +87,7 @@ impl Bar {
         bar.set_style(style);
         bar.set_prefix(experiment.parts().name.clone());
         let metric = experiment.metrics().first().map(|(name, metric)| (name.to_string(), (*metric).clone()));
-        Self { bar, lines, metric, seen: Mutex::default() }
+        Self { bar, lines, metric, counts: Mutex::default() }
     }
 
     /// Removes the bar from the terminal, or prints the last line.
@@ -104,10 +104,10 @@ impl Bar {
         }
     }
 
-    /// Counts a point, and shows `words` about the points so far.
-    fn advance(&self, words: String) {
-        self.line(|lines| lines.advance(Instant::now(), &words));
-        self.bar.set_message(words);
+    /// Counts a point, and shows `details` about the points so far.
+    fn advance(&self, details: String) {
+        self.line(|lines| lines.advance(Instant::now(), &details));
+        self.bar.set_message(details);
         self.bar.inc(1);
     }
 }
@@ -120,27 +120,27 @@ impl Observer for Bar {
     }
 
     fn point(&self, point: &Point, record: &Record) {
-        let mut seen = self.seen.lock().ignore_poison();
-        seen.failed += usize::from(record.failure.is_some());
+        let mut counts = self.counts.lock().ignore_poison();
+        counts.failed += usize::from(record.failure.is_some());
         let value = self.metric.as_ref().and_then(|(name, metric)| metric.value(name, record));
         if let Some(value) = value {
-            if seen.lowest.as_ref().is_none_or(|(least, _)| value < *least) {
-                seen.lowest = Some((value, point.label()));
+            if counts.lowest.as_ref().is_none_or(|(least, _)| value < *least) {
+                counts.lowest = Some((value, point.label()));
             }
-            if seen.highest.as_ref().is_none_or(|(highest, _)| value > *highest) {
-                seen.highest = Some((value, point.label()));
+            if counts.highest.as_ref().is_none_or(|(highest, _)| value > *highest) {
+                counts.highest = Some((value, point.label()));
             }
         }
-        self.advance(seen.words(self.metric.as_ref()));
+        self.advance(counts.details(self.metric.as_ref()));
     }
 
     fn fault(&self, _: &Point, _: &Failure) {
-        let mut seen = self.seen.lock().ignore_poison();
-        seen.faults += 1;
-        self.advance(seen.words(self.metric.as_ref()));
+        let mut counts = self.counts.lock().ignore_poison();
+        counts.faults += 1;
+        self.advance(counts.details(self.metric.as_ref()));
     }
 
-    fn elsewhere(&self, _: &Point) {
+    fn run_elsewhere(&self, _: &Point) {
         self.line(|lines| lines.advance(Instant::now(), ""));
         self.bar.inc(1);
     }
@@ -154,14 +154,14 @@ impl Observer for Bar {
     }
 }
 
-impl Seen {
-    fn words(&self, metric: Option<&(String, Metric)>) -> String {
-        let mut words = Vec::new();
+impl Counts {
+    fn details(&self, metric: Option<&(String, Metric)>) -> String {
+        let mut details = Vec::new();
         if self.failed > 0 {
-            words.push(format!("{} failed", self.failed));
+            details.push(format!("{} failed", self.failed));
         }
         if self.faults > 0 {
-            words.push(format!("{} let down by the host", self.faults));
+            details.push(format!("{} failed because of the host", self.faults));
         }
         if let (Some((_, metric)), Some(lowest), Some(highest)) = (metric, &self.lowest, &self.highest) {
             let (first, second, names) = match metric.better {
@@ -170,10 +170,10 @@ impl Seen {
                 None => (lowest, highest, ["least", "most"]),
             };
             for (name, (value, point)) in names.iter().zip([first, second]) {
-                words.push(format!("{name} {} {} ({point})", number(*value), metric.unit));
+                details.push(format!("{name} {} {} ({point})", number(*value), metric.unit));
             }
         }
-        words.join("  ")
+        details.join("  ")
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn lines_report_the_start_and_end_of_each_experiment_and_few_points() {
         let mut lines = Lines::new("tcp-receive", (1, 3));
-        assert_eq!(lines.begin(3, 2).unwrap(), "[2/3] tcp-receive: 3 points to run, 2 known");
+        assert_eq!(lines.begin(3, 2).unwrap(), "[2/3] tcp-receive: 3 points to run, 2 reused");
         let start = lines.last;
         assert_eq!(lines.advance(start, "1 failed"), None);
         let line = lines.advance(start + LINE_INTERVAL, "1 failed").unwrap();

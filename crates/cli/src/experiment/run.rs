@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How campaigns are run.
 #[derive(clap::Args)]
-pub struct How {
+pub struct RunOptions {
     /// Number of points to run at the same time [default: one per processor].
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
@@ -31,7 +31,7 @@ pub struct How {
     records: bool,
 }
 
-impl How {
+impl RunOptions {
     fn options(&self) -> Options {
         let defaults = Options::default();
         let only: std::collections::BTreeSet<_> =
@@ -46,12 +46,12 @@ impl How {
 }
 
 /// Runs the requested experiments and prints their tables.
-pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Outcome {
+pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format) -> Outcome {
     let experiments = find::open(which, registry)?;
     let stop = Arc::new(Stop::default());
-    let heard = stop.clone();
+    let stop_on_signal = stop.clone();
     // If no handler can be set, Ctrl-C ends the command at once. Stored results are kept either way.
-    let _ = ctrlc::set_handler(move || heard.request());
+    let _ = ctrlc::set_handler(move || stop_on_signal.request());
     let (store, options) = (which.store(), how.options());
     let (mut text, mut objects) = (String::new(), Vec::new());
     let (mut host, mut wrong, mut failed) = (false, false, false);
@@ -62,14 +62,14 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         let outcome = campaign.run(&store, registry, &options, &bar, &stop);
         bar.clear();
         let mut outcome = outcome?;
-        print::faults(&outcome);
+        print::report_faults(&outcome);
         host |= !outcome.faults.is_empty();
         if how.records {
             let keys = options.only.iter().flatten();
             return print::text(&outcome.results.lines(keys)).map(|_| status::ended(host, false, false));
         }
-        let (table, written) = exported(&store, &campaign, &mut outcome)?;
-        print::complaints(&outcome.results);
+        let (table, written) = export_table(&store, &campaign, &mut outcome)?;
+        print::report_store_problems(&outcome.results);
         let written = match written {
             // Nothing was run, so print the stored results even if their directory is not writable.
             Err(error) if outcome.ran == 0 => {
@@ -78,7 +78,7 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
             }
             written => Some(written?),
         };
-        let unknown = unmeasured(&campaign, &table, registry);
+        let unknown = unmeasured_metrics(&campaign, &table, registry);
         unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
         wrong |= !unknown.is_empty();
         failed |= outcome.failed > 0 || outcome.results.contradict(&campaign);
@@ -114,7 +114,7 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
 
 /// Messages about metrics that no run reported and none can report. A run omits statistics of events that never
 /// happened, so a missing metric alone is not an error.
-fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Vec<String> {
+fn unmeasured_metrics(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Vec<String> {
     if table.unknown.is_empty() {
         return Vec::new();
     }
@@ -125,7 +125,7 @@ fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Ve
 
 /// Exports the table of all results in the store, including those of other commands. Reads and writes under the store's
 /// lock, so that the last written files include all results.
-fn exported(
+fn export_table(
     store: &Store,
     campaign: &Campaign<'_>,
     outcome: &mut Campaigned,

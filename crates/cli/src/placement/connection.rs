@@ -77,7 +77,7 @@ impl ConnectionOptions {
 
 /// Warns if the client sends its token unencrypted over a network.
 pub fn warn_if_token_is_visible(client: &Client) {
-    if let Some(url) = client.visible_at() {
+    if let Some(url) = client.plaintext_url() {
         // A closed standard error must not stop the command.
         let _ = writeln!(
             std::io::stderr().lock(),

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed};
-use super::request::Wanted;
+use super::request::RequestOptions;
 use longma_placement::scheduler::{Explanation, HostVerdict, Refusal, Weighed};
 use longma_placement_service::client::part;
 
@@ -11,7 +11,7 @@ use longma_placement_service::client::part;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: RequestOptions,
     /// Explain this host only.
     #[arg(long)]
     host: Option<String>,
@@ -24,12 +24,12 @@ pub struct Arguments {
     format: FormatOptions,
 }
 
-fn refused(refusals: &[Refusal]) -> String {
+fn format_refusals(refusals: &[Refusal]) -> String {
     let one = |r: &Refusal| format!("{}: needs {} {}, has {}", r.filter, r.needed, r.what, r.available);
     refusals.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn weighed(weights: &[Weighed]) -> String {
+fn format_weights(weights: &[Weighed]) -> String {
     weights.iter().map(|w| format!("{} {:.2}", w.weigher, w.value)).collect::<Vec<_>>().join(", ")
 }
 
@@ -37,21 +37,24 @@ fn verdict(page: &mut Page, host: &HostVerdict) {
     let name = &host.host;
     page.line(&match host.score {
         Some(score) => {
-            let speaks =
-                if host.weights.is_empty() { String::new() } else { format!(": {}", weighed(&host.weights)) };
-            format!("{name} fits, node {}, score {score:.3}{speaks}", listed(&host.nodes_chosen))
+            let host_weights = if host.weights.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", format_weights(&host.weights))
+            };
+            format!("{name} fits, node {}, score {score:.3}{host_weights}", listed(&host.nodes_chosen))
         }
         None if host.refused.is_empty() => {
             format!("{name} does not fit: too few of its nodes are suitable")
         }
-        None => format!("{name} does not fit: {}", refused(&host.refused)),
+        None => format!("{name} does not fit: {}", format_refusals(&host.refused)),
     });
     let mut rows = vec![heading(["  NODE", "", "WHY"])];
     for node in &host.nodes {
         let (mark, why) = match node.refused.is_empty() {
-            true if host.nodes_chosen.contains(&node.node) => ("chosen", weighed(&node.weights)),
-            true => ("fits", weighed(&node.weights)),
-            false => ("no", refused(&node.refused)),
+            true if host.nodes_chosen.contains(&node.node) => ("chosen", format_weights(&node.weights)),
+            true => ("fits", format_weights(&node.weights)),
+            false => ("no", format_refusals(&node.refused)),
         };
         rows.push(vec![format!("  {}", node.node), mark.into(), why]);
     }
@@ -77,8 +80,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut page = Page::new();
     page.line(&format!("checked with {nodes}; it fits {}", hosts(explanation.fitting)));
     explanation.hosts.iter().for_each(|host| verdict(&mut page, host));
-    for (filter, refused) in &explanation.refused_by {
-        page.line(&format!("{filter} rejects {} or nodes of them", hosts(*refused)));
+    for (filter, rejected) in &explanation.refused_by {
+        page.line(&format!("{filter} rejects {} or nodes of them", hosts(*rejected)));
     }
     page.print()
 }

@@ -98,8 +98,18 @@ pub struct DefragmentArguments {
 }
 
 fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
-    let headings =
-        ["HOST", "STATUS", "NODE", "CPUS", "OWN", "SHARED", "MEMORY", "PROMISED", "CPU LOAD", "MEMORY LOAD"];
+    let headings = [
+        "HOST",
+        "STATUS",
+        "NODE",
+        "CPUS",
+        "EXCLUSIVE",
+        "SHARED",
+        "MEMORY",
+        "RESERVED",
+        "CPU LOAD",
+        "MEMORY LOAD",
+    ];
     let mut rows = vec![heading(headings)];
     for host in hosts {
         for (at, node) in host.nodes.iter().enumerate() {
@@ -138,7 +148,7 @@ fn foreign_line(domain: &ForeignDomain) -> String {
 }
 
 /// Fetches all hosts, page by page.
-fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
+fn all_hosts(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
     while let Some(after) = next {
         let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(with_advice)?;
@@ -155,7 +165,7 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
         Some(host) => {
             vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(with_advice)?]
         }
-        None => all(&client)?,
+        None => all_hosts(&client)?,
     };
     if arguments.format.json {
         return print::json(&hosts);
@@ -245,7 +255,7 @@ pub fn remove(arguments: &HostArguments) -> Outcome {
 }
 
 /// Formats a time in seconds since 1970 as its age.
-fn ago(at: i64) -> String {
+fn format_age(at: i64) -> String {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     match (now - at).max(0) {
@@ -272,15 +282,15 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
             alarm.node.map_or("-".into(), |n| n.to_string()),
             alarm.kind.clone(),
             format!("{:.2}", alarm.value),
-            ago(alarm.raised_at),
-            alarm.cleared_at.map_or("-".into(), ago),
+            format_age(alarm.raised_at),
+            alarm.cleared_at.map_or("-".into(), format_age),
         ]
     }));
     print::table(&rows)
 }
 
 /// Formats the findings of an audit and their age.
-fn audit_page(audit: &Audit, good: bool) -> Page {
+fn audit_page(audit: &Audit, is_clean: bool) -> Page {
     let mut page = Page::new();
     let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
     for (host, finding) in audit.hosts.iter().flat_map(|h| h.findings.iter().map(move |f| (&h.host, f))) {
@@ -292,7 +302,7 @@ fn audit_page(audit: &Audit, good: bool) -> Page {
     }
     for host in &audit.hosts {
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.host)));
-        let looked = match host.age_s {
+        let audited = match host.age_s {
             Some(s) => format!("was audited {s} s ago"),
             None => "was not audited: its agent has not reported to this service".into(),
         };
@@ -300,10 +310,10 @@ fn audit_page(audit: &Audit, good: bool) -> Page {
             0 => String::new(),
             n => format!("; {n} domains not created by longma are ignored"),
         };
-        page.line(&format!("{} {looked}{foreign}", host.host));
+        page.line(&format!("{} {audited}{foreign}", host.host));
     }
     audit.database.iter().for_each(|line| page.line(&format!("database: {line}")));
-    if good {
+    if is_clean {
         page.line("everything is as intended");
     }
     page
@@ -314,14 +324,14 @@ pub fn audit(arguments: &AuditArguments) -> Outcome {
     let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
     let audit: Audit =
         arguments.connection.client()?.get(&format!("/v1/audit{query}")).map_err(with_advice)?;
-    let good = audit.database.is_empty()
+    let is_clean = audit.database.is_empty()
         && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty() && h.age_s.is_some());
     if arguments.format.json {
         print::json(&audit)?;
     } else {
-        audit_page(&audit, good).print()?;
+        audit_page(&audit, is_clean).print()?;
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs `longma placement defragment`.
@@ -329,7 +339,7 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     let client = arguments.connection.client()?;
     let names = match &arguments.host {
         Some(host) => vec![host.clone()],
-        None => all(&client)?.into_iter().map(|host| host.name).collect(),
+        None => all_hosts(&client)?.into_iter().map(|host| host.name).collect(),
     };
     let mut plans = Vec::new();
     for name in names {

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions};
-use super::request::{Waiting, submit};
+use super::request::{WaitOptions, submit};
 use clap::builder::PossibleValuesParser;
 use longma_placement_service::libvirt::import;
 use longma_text::quote_for_shell;
@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(long, default_value = "range", value_parser = PossibleValuesParser::new(["range", "exclusive", "none"]))]
     cpu: String,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitOptions,
     #[command(flatten)]
     connection: ConnectionOptions,
     #[command(flatten)]

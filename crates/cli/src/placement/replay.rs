@@ -75,11 +75,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         arrivals.len() as u64 - counted
     ));
     page.table(&table(&rows));
-    lines(&rows, &recommended).iter().for_each(|line| page.line(line));
+    describe_recommendation(&rows, &recommended).iter().for_each(|line| page.line(line));
     page.print()
 }
 
-fn shown(value: Interval) -> String {
+fn format_interval(value: Interval) -> String {
     match value.half.is_finite() {
         true => format!("{:.2} ± {:.2} %", value.mean, value.half),
         false => format!("{:.2} %", value.mean),
@@ -93,8 +93,8 @@ fn table(rows: &[Comparison]) -> Vec<Vec<String>> {
         vec![
             row.policy.clone(),
             format!("{:.2} %", row.refused_requests),
-            shown(row.refused),
-            shown(row.remote),
+            format_interval(row.refused),
+            format_interval(row.remote),
             format!("{:.1} %", row.fragmentation),
             row.moves.to_string(),
         ]
@@ -102,7 +102,7 @@ fn table(rows: &[Comparison]) -> Vec<Vec<String>> {
     table
 }
 
-fn lines(rows: &[Comparison], recommended: &Recommendation) -> Vec<String> {
+fn describe_recommendation(rows: &[Comparison], recommended: &Recommendation) -> Vec<String> {
     let mut lines = vec![format!("recommended: {}", recommended.policy)];
     if let (Some(next), Some(margin)) = (&recommended.next, recommended.margin) {
         let Interval { mean, half } = margin;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The requested virtual machine.
 #[derive(clap::Args)]
-pub struct Wanted {
+pub struct RequestOptions {
     /// Name of the virtual machine.
     #[arg(required_unless_present = "file")]
     name: Option<String>,
@@ -95,7 +95,7 @@ fn whole_units(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
     }
 }
 
-impl Wanted {
+impl RequestOptions {
     /// The request as JSON.
     pub fn body(&self) -> Result<Value, Box<dyn Error>> {
         let mut body = match &self.file {
@@ -162,7 +162,7 @@ impl Wanted {
 
 /// How long to wait for a virtual machine.
 #[derive(clap::Args)]
-pub struct Waiting {
+pub struct WaitOptions {
     /// Return without waiting until the virtual machine runs.
     #[arg(long)]
     no_wait: bool,
@@ -175,12 +175,12 @@ pub struct Waiting {
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: RequestOptions,
     /// Idempotency key: the service carries out a request with the same key only once.
     #[arg(long)]
     key: Option<String>,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitOptions,
     #[command(flatten)]
     connection: ConnectionOptions,
     #[command(flatten)]
@@ -199,13 +199,13 @@ pub fn submit(
     client: &Client,
     body: &Value,
     key: Option<&str>,
-    waiting: &Waiting,
+    waiting: &WaitOptions,
     format: &FormatOptions,
 ) -> Outcome {
     let mut vm: Vm = client.post("/v1/vms", key, body).map_err(with_advice)?;
     let until = Instant::now() + Duration::from_secs(waiting.patience);
-    let under_way = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
-    while !waiting.no_wait && under_way(&vm) && Instant::now() < until {
+    let is_pending = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
+    while !waiting.no_wait && is_pending(&vm) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
         vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(with_advice)?;
     }
@@ -220,7 +220,7 @@ pub fn submit(
     if failed {
         let why = sanitize(&vm.problem.unwrap_or_default());
         eprintln!("longma: {why}\n  it keeps its placement: fix the cause and start it, or delete it");
-    } else if !waiting.no_wait && under_way(&vm) {
+    } else if !waiting.no_wait && is_pending(&vm) {
         eprintln!("longma: it does not run yet; see the reason with: longma placement audit");
         return Ok(ExitCode::FAILURE);
     }

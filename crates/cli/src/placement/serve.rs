@@ -191,7 +191,7 @@ fn log() -> Log {
 }
 
 impl HostArguments {
-    fn own_name(&self) -> String {
+    fn host_name(&self) -> String {
         let node = rustix::system::uname();
         self.name.clone().unwrap_or_else(|| node.nodename().to_string_lossy().into_owned())
     }
@@ -201,7 +201,7 @@ impl HostArguments {
     }
 
     /// The host options present on the command line.
-    fn given(&self) -> Vec<&'static str> {
+    fn given_options(&self) -> Vec<&'static str> {
         let all = [
             ("--hypervisor", self.hypervisor.is_some()),
             ("--virtualization", self.virtualization.is_some()),
@@ -249,7 +249,7 @@ impl HostArguments {
     fn fake(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
         let Some(folder) = &self.domains else { return Ok(Box::new(FakeHypervisor::new())) };
         let file = folder.join(format!("{name}.json"));
-        let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::kept_in(&file));
+        let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::with_file(&file));
         Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?))
     }
 
@@ -294,16 +294,18 @@ impl ServeArguments {
         if self.fleet.is_some() && self.host.hypervisor == Some(Kind::Libvirt) {
             return Err("--fleet simulates hosts and virtual machines: leave out --hypervisor libvirt".into());
         }
-        let given = self.host.given().into_iter().chain(self.hosts.map(|_| "--hosts"));
-        if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one && self.fleet.is_none()) {
+        let given_options = self.host.given_options().into_iter().chain(self.hosts.map(|_| "--hosts"));
+        if let Some(option) =
+            given_options.into_iter().next().filter(|_| !self.all_in_one && self.fleet.is_none())
+        {
             let why = "the agent of this machine, which runs only with --all-in-one";
             return Err(
                 format!("{option} is for {why}: give it to `longma placement agent` on the host").into()
             );
         }
         if !self.images.is_absolute() {
-            let given = self.images.display();
-            return Err(format!("--images {given}: give an absolute path").into());
+            let images = self.images.display();
+            return Err(format!("--images {images}: give an absolute path").into());
         }
         if self.hosts.is_some_and(|hosts| hosts > 1) && self.host.kind() != Kind::Fake {
             return Err("--hosts simulates hosts, which needs --hypervisor fake".into());
@@ -314,20 +316,20 @@ impl ServeArguments {
     fn policy(&self) -> Policy {
         // Simulated virtual machines take no memory.
         let is_simulated = self.fleet.is_some() || self.all_in_one && self.host.kind() == Kind::Fake;
-        let usual = match is_simulated {
+        let default_overhead = match is_simulated {
             true => Overhead::default(),
             false => LIBVIRT_OVERHEAD,
         };
         let overhead = Overhead {
-            fixed_mib: self.vm_overhead.unwrap_or(usual.fixed_mib),
-            vcpu_mib: self.vcpu_overhead.unwrap_or(usual.vcpu_mib),
+            fixed_mib: self.vm_overhead.unwrap_or(default_overhead.fixed_mib),
+            vcpu_mib: self.vcpu_overhead.unwrap_or(default_overhead.vcpu_mib),
         };
         Policy { overcommit_percent: self.overcommit, overhead, ..Policy::default() }
     }
 
     /// The hosts whose agents run in this process.
-    fn own_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
-        let (of, count) = (&self.host, self.hosts.unwrap_or(1));
+    fn local_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
+        let (host_arguments, count) = (&self.host, self.hosts.unwrap_or(1));
         if let Some(file) = &self.fleet {
             let hosts = fleet_file::open(file)?.hosts;
             if hosts.len() > MAX_SIMULATED {
@@ -339,18 +341,18 @@ impl ServeArguments {
                 .into());
             }
             let simulated = |host: Host| {
-                let hypervisor = of.fake(&host.name)?;
+                let hypervisor = host_arguments.fake(&host.name)?;
                 Ok(AllInOne { description: Description::Fixed(Box::new(host)), hypervisor })
             };
             return hosts.into_iter().map(simulated).collect();
         }
         let host = |number: u32| {
             let name = match count {
-                1 => of.own_name(),
-                _ => format!("{}-{number}", of.own_name()),
+                1 => host_arguments.host_name(),
+                _ => format!("{}-{number}", host_arguments.host_name()),
             };
-            let hypervisor = of.hypervisor(&name)?;
-            let description = of.description(name)?;
+            let hypervisor = host_arguments.hypervisor(&name)?;
+            let description = host_arguments.description(name)?;
             description.host()?;
             Ok(AllInOne { description, hypervisor })
         };
@@ -361,7 +363,7 @@ impl ServeArguments {
 /// Runs `longma placement serve`.
 pub fn serve(arguments: ServeArguments) -> Outcome {
     arguments.check()?;
-    let (hosts, policy) = (arguments.own_hosts()?, arguments.policy());
+    let (hosts, policy) = (arguments.local_hosts()?, arguments.policy());
     let options = Options {
         data_dir: arguments.state.unwrap_or_else(default_data_dir),
         database: arguments.database,
@@ -374,13 +376,13 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
         hosts,
         log: log(),
     };
-    let alone = options.hosts.is_empty();
+    let has_no_agent = options.hosts.is_empty();
     run_service(options, |url, home| {
         print_line(&format!(
             "serving {url}; clients on this machine find it through {}",
             Access::file(home).display()
         ));
-        if alone {
+        if has_no_agent {
             print_line("no agent runs in this process: start one on each host, or use --all-in-one");
         }
     })
@@ -398,7 +400,7 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     let token = read_token(&arguments.token_file)?;
     let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
     arguments.host.check()?;
-    let name = arguments.host.own_name();
+    let name = arguments.host.host_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;
     let hypervisor = arguments.host.hypervisor(&name)?;

@@ -95,11 +95,11 @@ impl VmArguments {
         if self.format.json {
             return print::json(vm);
         }
-        print::table(&described(vm))
+        print::table(&describe(vm))
     }
 
     /// Waits until the virtual machine reaches the wanted state, or has failed and cannot reach it.
-    fn until(&self, client: &Client, id: i64, wanted: VmState) -> Outcome {
+    fn wait_until(&self, client: &Client, id: i64, wanted: VmState) -> Outcome {
         let end = Instant::now() + Duration::from_secs(self.patience);
         loop {
             let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(with_advice)?;
@@ -166,7 +166,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
 }
 
 /// Formats a virtual machine, one property per row.
-fn described(vm: &Vm) -> Vec<Vec<String>> {
+fn describe(vm: &Vm) -> Vec<Vec<String>> {
     let request = &vm.request;
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
@@ -220,14 +220,14 @@ pub fn show(one: &VmArguments) -> Outcome {
 pub fn start(one: &VmArguments) -> Outcome {
     let client = one.connection.client()?;
     let vm: Vm = client.post(&one.path("/start"), None, &()).map_err(with_advice)?;
-    one.until(&client, vm.id, VmState::Running)
+    one.wait_until(&client, vm.id, VmState::Running)
 }
 
 /// Runs `longma placement stop`.
 pub fn stop(one: &VmArguments) -> Outcome {
     let client = one.connection.client()?;
     let vm: Vm = client.post(&one.path("/stop"), None, &()).map_err(with_advice)?;
-    one.until(&client, vm.id, VmState::Stopped)
+    one.wait_until(&client, vm.id, VmState::Stopped)
 }
 
 /// Runs `longma placement delete`.
@@ -239,7 +239,7 @@ pub fn delete(arguments: &DeleteArguments) -> Outcome {
         path += if path.contains('?') { "&force=true" } else { "?force=true" };
     }
     let vm: Vm = client.delete(&path).map_err(with_advice)?;
-    one.until(&client, vm.id, VmState::Deleted)
+    one.wait_until(&client, vm.id, VmState::Deleted)
 }
 
 /// Runs `longma placement resize`.

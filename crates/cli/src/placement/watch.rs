@@ -65,42 +65,42 @@ pub struct WatchArguments {
 /// Runs `longma placement watch`; changes nothing on the host.
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
-        let looks = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
+        let observations = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
             let error = sanitize(&error.to_string());
             format!("{error}\n  check that libvirtd runs and that you may use it; --libvirt qemu:///session is your own instance")
         })?;
         if arguments.format.json {
-            print::json(&looks)?;
+            print::json(&observations)?;
             continue;
         }
-        if looks.is_empty() {
+        if observations.is_empty() {
             print_line("no virtual machine runs on this host")?;
             continue;
         }
-        observation_page(&looks).print()?;
+        observation_page(&observations).print()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn observation_page(looks: &[Locality]) -> Page {
+fn observation_page(observations: &[Locality]) -> Page {
     let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
-    rows.extend(looks.iter().map(|look| {
-        let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
-        let memory = look.memory_mib.iter().map(|(node, amount)| format!("{node}: {}", mib(*amount)));
+    rows.extend(observations.iter().map(|observation| {
+        let runs = observation.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
+        let memory = observation.memory_mib.iter().map(|(node, amount)| format!("{node}: {}", mib(*amount)));
         vec![
-            look.domain.clone(),
-            look.vcpus.to_string(),
+            observation.domain.clone(),
+            observation.vcpus.to_string(),
             runs.collect::<Vec<_>>().join(", "),
             memory.collect::<Vec<_>>().join(", "),
-            percent(look.remote),
-            format!("{:.2}", look.cost),
+            percent(observation.remote),
+            format!("{:.2}", observation.cost),
         ]
     }));
     let mut page = Page::new();
     page.table(&rows);
-    for look in looks {
-        page.line(&format!("{}: {}", look.domain, look.why));
-        look.mend.iter().for_each(|command| page.command(&format!("  {command}")));
+    for observation in observations {
+        page.line(&format!("{}: {}", observation.domain, observation.why));
+        observation.mend.iter().for_each(|command| page.command(&format!("  {command}")));
     }
     page
 }
@@ -115,7 +115,7 @@ mod tests {
         let mend = vec![format!("virsh numatune {domain}")];
         let why = format!("{domain} is remote");
         let (runs_on, memory_mib) = ([(0, 1.0)].into(), [(1, 64)].into());
-        let look = Locality {
+        let observation = Locality {
             domain,
             pid: 1,
             vcpus: 1,
@@ -127,7 +127,7 @@ mod tests {
             mend,
             why,
         };
-        let text = observation_page(&[look]).text().to_string();
+        let text = observation_page(&[observation]).text().to_string();
         assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
         assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is shown: {text}");
     }

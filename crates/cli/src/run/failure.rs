@@ -5,7 +5,7 @@
 use std::{fmt, io, path::Path};
 
 use longma_runner::{ElfError, HostOperation, LoadError, NodeError, SUPPORTED_ARCHITECTURES};
-use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
+use longma_workloads::program::{HOST_FAULT_MESSAGE, HOST_FAULT_STATUS};
 
 /// Exit status if longma itself failed.
 pub const OWN_FAILURE: u8 = 125;
@@ -59,7 +59,7 @@ impl Failure {
 
     /// A failure because the host lacks a resource or limits it too much.
     pub fn short(message: &str, advice: &str) -> Self {
-        let advice = format!("{advice}; {HOST_FAULT_WORDS}");
+        let advice = format!("{advice}; {HOST_FAULT_MESSAGE}");
         Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }
 
@@ -186,7 +186,7 @@ mod tests {
             Failure::not_readable(Path::new("/x"), &io::Error::from_raw_os_error(libc::EMFILE), false),
         ] {
             assert_eq!(failure.status, HOST_FAULT_STATUS, "{failure}");
-            assert!(failure.advice.ends_with(HOST_FAULT_WORDS), "{failure:?}");
+            assert!(failure.advice.ends_with(HOST_FAULT_MESSAGE), "{failure:?}");
             assert!(!failure.advice.contains("LoongArch64"), "{failure:?}");
         }
         let missing = Failure::host("write the trace", &io::ErrorKind::NotFound.into());

@@ -26,7 +26,7 @@ use longma_runner::{
 };
 use longma_sim::{Duration, Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
 use longma_topology::Machine;
-use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
+use longma_workloads::program::{HOST_FAULT_MESSAGE, HOST_FAULT_STATUS};
 
 use super::{
     arguments::{Arguments, CoreModel, Format, Level},
@@ -409,12 +409,12 @@ impl Outcome {
         let mut simulation = self.simulation.lock().ignore_poison();
         simulation.finish();
         if let Err(error) = simulation.finish_timeline() {
-            messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_WORDS}"));
+            messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_MESSAGE}"));
             written = Err(NotWritten(HOST_FAULT_STATUS));
         }
         if let Err(error) = simulation.finish_snapshots() {
             messages.line(&format!(
-                "longma: cannot write the file of --stats-every: {error}; {HOST_FAULT_WORDS}"
+                "longma: cannot write the file of --stats-every: {error}; {HOST_FAULT_MESSAGE}"
             ));
             written = Err(NotWritten(HOST_FAULT_STATUS));
         }
@@ -447,7 +447,7 @@ impl Outcome {
             && let Err(error) = self.write(path, &result.to_json().to_string())
         {
             messages.line(&format!(
-                "longma: cannot write the result to {}: {error}; {HOST_FAULT_WORDS}",
+                "longma: cannot write the result to {}: {error}; {HOST_FAULT_MESSAGE}",
                 path.display()
             ));
             written = Err(NotWritten(HOST_FAULT_STATUS));

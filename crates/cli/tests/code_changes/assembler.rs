@@ -167,7 +167,7 @@ enum Fixup {
 /// Code under construction.
 #[derive(Default)]
 pub struct Code {
-    words: Vec<u32>,
+    instructions: Vec<u32>,
     labels: Vec<Option<usize>>,
     fixups: Vec<Fixup>,
 }
@@ -178,11 +178,11 @@ impl Code {
     }
 
     pub fn push(&mut self, word: u32) {
-        self.words.push(word);
+        self.instructions.push(word);
     }
 
-    pub fn extend(&mut self, words: &[u32]) {
-        self.words.extend(words);
+    pub fn extend(&mut self, instructions: &[u32]) {
+        self.instructions.extend(instructions);
     }
 
     pub fn label(&mut self) -> Label {
@@ -191,7 +191,7 @@ impl Code {
     }
 
     pub fn place(&mut self, label: Label) {
-        self.labels[label.0] = Some(self.words.len());
+        self.labels[label.0] = Some(self.instructions.len());
     }
 
     pub fn here(&mut self) -> Label {
@@ -201,13 +201,13 @@ impl Code {
     }
 
     fn near(&mut self, word: u32, to: Label) {
-        self.fixups.push(Fixup::Near(self.words.len(), to));
-        self.words.push(word);
+        self.fixups.push(Fixup::Near(self.instructions.len(), to));
+        self.instructions.push(word);
     }
 
     fn far(&mut self, word: u32, to: Label) {
-        self.fixups.push(Fixup::Far(self.words.len(), to));
-        self.words.push(word);
+        self.fixups.push(Fixup::Far(self.instructions.len(), to));
+        self.instructions.push(word);
     }
 
     pub fn if_equal(&mut self, j: u32, d: u32, to: Label) {
@@ -233,8 +233,8 @@ impl Code {
 
     /// Loads the address of a label into a register.
     pub fn set_address(&mut self, d: u32, of: Label) {
-        self.fixups.push(Fixup::Address(self.words.len(), of));
-        self.words.push(0x1800_0000 | d);
+        self.fixups.push(Fixup::Address(self.instructions.len(), of));
+        self.instructions.push(0x1800_0000 | d);
     }
 
     /// Loads a constant into a register.
@@ -298,18 +298,18 @@ impl Code {
             match fixup {
                 Fixup::Near(at, to) => {
                     let by = i16::try_from(target(to) - *at as i64).expect("the branch reaches");
-                    self.words[*at] |= u32::from(by as u16) << 10;
+                    self.instructions[*at] |= u32::from(by as u16) << 10;
                 }
                 Fixup::Far(at, to) => {
                     let by = (target(to) - *at as i64) as i32;
-                    self.words[*at] |= call_by(by) & 0x03ff_ffff;
+                    self.instructions[*at] |= call_by(by) & 0x03ff_ffff;
                 }
                 Fixup::Address(at, of) => {
                     let by = (target(of) - *at as i64) as u32;
-                    self.words[*at] |= (by & 0xf_ffff) << 5;
+                    self.instructions[*at] |= (by & 0xf_ffff) << 5;
                 }
             }
         }
-        self.words
+        self.instructions
     }
 }

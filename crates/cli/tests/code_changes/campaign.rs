@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use super::programs::{executable, finish, longma_run, place, text};
 
-const EXECUTIONS: [&[&str]; 5] =
+const MODES: [&[&str]; 5] =
     [&[], &["--stats"], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
 /// Maximum number of runs under QEMU.
 const QEMU_TRIES: u32 = 5;
@@ -34,8 +34,8 @@ fn run(name: &str, command: &mut Command) -> (Option<u64>, Option<i32>, String) 
 fn check(folder: &Path, seed: u64) {
     let plan = Plan::random(seed);
     let program = place(folder, &format!("program-{seed}"), &executable(&plan.code(), &[]));
-    let expected = (Some(plan.prints()), Some(0));
-    for extra in EXECUTIONS {
+    let expected = (Some(plan.predicted_output()), Some(0));
+    for extra in MODES {
         let mut command = longma_run();
         command.args(extra).arg(&program).env("LONGMA_SHAKE", seed.to_string());
         let (printed, status, errors) = run(&format!("seed {seed}, {extra:?}"), &mut command);

@@ -6,7 +6,7 @@ use super::assembler::*;
 use super::programs::{executable, finish, guest, longma_run, place, text};
 
 /// All execution modes.
-const EXECUTIONS: [&[&str]; 4] = [&[], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
+const MODES: [&[&str]; 4] = [&[], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
 
 /// Addresses of the changing code, the data and the stack.
 const SLOT: i64 = 0x3_0000_0000;
@@ -25,7 +25,7 @@ fn run(code: Code, extra: &[&str]) -> Output {
 }
 
 fn exits_with(code: impl Fn() -> Code, status: i32) {
-    for extra in EXECUTIONS {
+    for extra in MODES {
         let done = run(code(), extra);
         assert_eq!(done.status.code(), Some(status), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
     }
@@ -57,7 +57,7 @@ fn call_often(code: &mut Code, address: i64, number: i64, wrong: i64) {
 }
 
 /// Maps the slot and the data, and writes a function that returns 1 to the slot.
-fn prepared() -> Code {
+fn with_initial_function() -> Code {
     let mut code = Code::new();
     code.map(DATA, PAGE, READ_WRITE);
     code.map(SLOT, PAGE, ALL);
@@ -88,7 +88,7 @@ fn with_pipe(code: &mut Code) {
 fn code_that_is_read_from_a_pipe_into_place_runs() {
     exits_with(
         || {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             with_pipe(&mut code);
             for number in [2, 3] {
                 code.set(T0, DATA);
@@ -110,7 +110,7 @@ fn code_that_is_read_from_a_pipe_into_place_runs() {
 fn code_that_is_scattered_into_place_runs() {
     exits_with(
         || {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             with_pipe(&mut code);
             for number in [2, 3] {
                 // Two buffers of four bytes each.
@@ -159,7 +159,7 @@ fn map_file(code: &mut Code, address: i64, index: i64, protection: i64, flags: i
 const SECOND: i64 = 0x3_0100_0000;
 
 /// Writes code at `SECOND` and calls it at `SLOT`; both map the same page of a file.
-fn rewritten_elsewhere(code: &mut Code) {
+fn rewrite_through_second_mapping(code: &mut Code) {
     for number in [1, 2, 3, 4] {
         code.set(T0, SECOND);
         code.set(T1, as_number(returns(number)));
@@ -174,11 +174,11 @@ fn rewritten_elsewhere(code: &mut Code) {
 fn code_that_is_written_through_a_second_mapping_of_its_file_runs() {
     exits_with(
         || {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             with_file(&mut code);
             map_file(&mut code, SECOND, 1, READ_WRITE, SHARED_FIXED);
             map_file(&mut code, SLOT, 1, READ_EXECUTE, SHARED_FIXED);
-            rewritten_elsewhere(&mut code);
+            rewrite_through_second_mapping(&mut code);
             code
         },
         7,
@@ -189,7 +189,7 @@ fn code_that_is_written_through_a_second_mapping_of_its_file_runs() {
 fn a_second_mapping_may_be_made_after_the_code_has_run() {
     exits_with(
         || {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             with_file(&mut code);
             map_file(&mut code, SLOT, 1, ALL, SHARED_FIXED);
             code.set(T0, SLOT);
@@ -198,7 +198,7 @@ fn a_second_mapping_may_be_made_after_the_code_has_run() {
             code.barriers();
             call_often(&mut code, SLOT, 1, 1);
             map_file(&mut code, SECOND, 1, READ_WRITE, SHARED_FIXED);
-            rewritten_elsewhere(&mut code);
+            rewrite_through_second_mapping(&mut code);
             code
         },
         7,
@@ -210,11 +210,11 @@ fn a_private_mapping_shows_what_is_written_to_its_file() {
     const PRIVATE_FIXED: i64 = 0x12;
     exits_with(
         || {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             with_file(&mut code);
             map_file(&mut code, SECOND, 1, READ_WRITE, SHARED_FIXED);
             map_file(&mut code, SLOT, 1, READ_EXECUTE, PRIVATE_FIXED);
-            rewritten_elsewhere(&mut code);
+            rewrite_through_second_mapping(&mut code);
             code
         },
         7,
@@ -237,7 +237,7 @@ fn map_device(code: &mut Code, name: &str, address: i64) {
 }
 
 /// Lets the copy engine's write channel copy a function that returns `number` from the in-core store to `to`.
-fn moved_by_engine(code: &mut Code, number: i32, to: i64) {
+fn copy_with_engine(code: &mut Code, number: i32, to: i64) {
     const WRITER: i32 = 3 * 0x100;
     const STATUS: i32 = 0x40;
     const BUSY_OR_RUNNING: u32 = 3;
@@ -265,7 +265,7 @@ const STORE: i64 = 0x3_0201_0000;
 fn code_that_an_engine_moves_into_place_runs() {
     for second in [false, true] {
         for level in ["functional", "cache", "timing"] {
-            let mut code = prepared();
+            let mut code = with_initial_function();
             if second {
                 with_file(&mut code);
                 map_file(&mut code, SECOND, 1, READ_WRITE, SHARED_FIXED);
@@ -274,7 +274,7 @@ fn code_that_an_engine_moves_into_place_runs() {
             map_device(&mut code, "idma0", ENGINE);
             map_device(&mut code, "store0", STORE);
             for number in 1..=40 {
-                moved_by_engine(&mut code, number, if second { SECOND } else { SLOT });
+                copy_with_engine(&mut code, number, if second { SECOND } else { SLOT });
                 call_often(&mut code, SLOT, number.into(), number.into());
             }
             code.exit_group(77);
@@ -291,8 +291,8 @@ fn code_that_an_engine_moves_into_place_runs() {
 }
 
 /// A second thread calls the slot in a loop while the first rewrites it `rounds` times and calls it each time.
-fn rewritten_while_called(rounds: i64) -> Code {
-    let mut code = prepared();
+fn rewrite_while_called(rounds: i64) -> Code {
+    let mut code = with_initial_function();
     code.map(STACK - PAGE, PAGE, READ_WRITE);
     let caller = code.label();
     code.spawn(caller, STACK);
@@ -338,7 +338,7 @@ fn rewritten_while_called(rounds: i64) -> Code {
 #[test]
 fn rewritten_code_never_runs_in_its_old_form() {
     for extra in [&[][..], &["--interpret"]] {
-        let done = run(rewritten_while_called(100), extra);
+        let done = run(rewrite_while_called(100), extra);
         assert_eq!(done.status.code(), Some(7), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
     }
 }
@@ -350,7 +350,7 @@ fn a_jump_to_an_invalid_instruction_raises_a_signal() {
         for is_return in [false, true] {
             let program = || {
                 let through = if is_return { RA } else { T0 };
-                let mut code = prepared();
+                let mut code = with_initial_function();
                 code.set(S0, target);
                 code.set(S1, 200);
                 let again = code.here();
@@ -381,7 +381,7 @@ fn translation_works_if_the_host_forbids_making_memory_executable() {
     const SET_MDWE: i32 = 65;
     const REFUSE_EXEC_GAIN: u64 = 1;
     let folder = tempfile::tempdir().unwrap();
-    let program = place(folder.path(), "program", &executable(&rewritten_while_called(2000).finish(), &[]));
+    let program = place(folder.path(), "program", &executable(&rewrite_while_called(2000).finish(), &[]));
     let mut command = longma_run();
     // SAFETY: prctl is async-signal-safe. Linux before 6.3 rejects the option and forbids nothing.
     unsafe {

@@ -16,7 +16,7 @@ impl Random {
         self.next() % limit
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }
@@ -24,7 +24,7 @@ impl Random {
 /// A kind of memory that holds code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
-    /// Private, writable and executable.
+    /// Private, writable and executable at once.
     Open,
     /// A page of a file, mapped writable at one address and executable at another.
     Twice,
@@ -69,7 +69,7 @@ struct Slot {
 
 impl Slot {
     fn random(random: &mut Random, areas: &[Area]) -> Self {
-        Self { area: random.of(areas), number: random.below(SLOTS as u64) as usize }
+        Self { area: random.choose(areas), number: random.below(SLOTS as u64) as usize }
     }
 
     fn index(self) -> usize {
@@ -116,9 +116,9 @@ impl Shape {
                 code.push(jump_register(RA, T0));
                 code.push(load(RA, SP, 0));
                 code.push(addi(SP, SP, 16));
-                let words = code.finish();
-                let at = words.len() as i64;
-                (words.into_iter().chain([addi_w(A0, A0, 0), RETURN]).collect(), at)
+                let instructions = code.finish();
+                let at = instructions.len() as i64;
+                (instructions.into_iter().chain([addi_w(A0, A0, 0), RETURN]).collect(), at)
             }
         }
     }
@@ -126,7 +126,7 @@ impl Shape {
 
 /// How a new word is written.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum WriteMethod {
     Store,
     Swap,
     Read,
@@ -153,10 +153,10 @@ impl Number {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Change(Slot, Number, Way),
+    Change(Slot, Number, WriteMethod),
     Call(Slot, u64),
     /// A worker calls the function, after the synchronization that the architecture requires.
-    Ask(usize, Slot, u64),
+    CallByWorker(usize, Slot, u64),
     /// A child process changes its own copy and reports the result.
     Fork(Slot, Number),
     /// A signal handler changes the function.
@@ -171,7 +171,7 @@ pub struct Plan {
     rounds: u64,
     workers: usize,
     /// The function that idle workers call in a loop.
-    pressed: Option<Slot>,
+    called_by_idle_workers: Option<Slot>,
 }
 
 impl Plan {
@@ -192,21 +192,27 @@ impl Plan {
         let workers = random.below(4) as usize;
         let steps = (0..8 + random.below(24)).map(|_| Self::step(&mut random, workers)).collect();
         // A function in alternately executable memory cannot be called at arbitrary times.
-        let pressed = (random.below(4) > 0)
+        let called_by_idle_workers = (random.below(4) > 0)
             .then(|| Slot::random(&mut random, &[Area::Open, Area::Twice, Area::Shared]));
-        Self { shapes, steps, rounds: 1 + random.below(40), workers, pressed }
+        Self { shapes, steps, rounds: 1 + random.below(40), workers, called_by_idle_workers }
     }
 
     fn step(random: &mut Random, workers: usize) -> Step {
         let slot = Slot::random(random, &AREAS);
-        let times = random.of(&[1, 1, 2, 5, 29, 30, 31, 32, 64, 200]);
+        let times = random.choose(&[1, 1, 2, 5, 29, 30, 31, 32, 64, 200]);
         match random.below(16) {
             0..6 => {
-                let ways = [Way::Store, Way::Swap, Way::Read, Way::Scattered, Way::PositionedRead];
-                Step::Change(slot, Number::random(random), random.of(&ways))
+                let methods = [
+                    WriteMethod::Store,
+                    WriteMethod::Swap,
+                    WriteMethod::Read,
+                    WriteMethod::Scattered,
+                    WriteMethod::PositionedRead,
+                ];
+                Step::Change(slot, Number::random(random), random.choose(&methods))
             }
             6..11 => Step::Call(slot, times),
-            11..14 if workers > 0 => Step::Ask(random.below(workers as u64) as usize, slot, times),
+            11..14 if workers > 0 => Step::CallByWorker(random.below(workers as u64) as usize, slot, times),
             14 => Step::Fork(Slot::random(random, &[Area::Open]), Number::random(random)),
             15 => Step::Signal(Slot::random(random, &[Area::Open, Area::Shared]), Number::random(random)),
             _ => Step::Call(slot, times),
@@ -220,7 +226,7 @@ impl Plan {
     }
 
     /// The number that the program prints, as eight bytes.
-    pub fn prints(&self) -> u64 {
+    pub fn predicted_output(&self) -> u64 {
         let mut numbers = vec![0; self.shapes.len()];
         let mut sum = 0u64;
         let mut add = |value: u64| sum = sum.wrapping_mul(31).wrapping_add(value);
@@ -231,7 +237,7 @@ impl Plan {
                         numbers[slot.index()] = number.in_round(round);
                     }
                     Step::Call(slot, times) => (0..times).for_each(|_| add(self.value(slot, &numbers))),
-                    Step::Ask(_, slot, times) => add(times * self.value(slot, &numbers)),
+                    Step::CallByWorker(_, slot, times) => add(times * self.value(slot, &numbers)),
                     Step::Fork(slot, number) => {
                         let mut own = numbers.clone();
                         own[slot.index()] = number.in_round(round);
@@ -327,9 +333,9 @@ impl Plan {
 
     fn emit(&self, code: &mut Code, step: Step) {
         match step {
-            Step::Change(slot, number, way) => {
+            Step::Change(slot, number, method) => {
                 self.new_word(code, slot, number);
-                Self::put(code, slot.area, way, self.place_of(slot));
+                Self::emit_write(code, slot.area, method, self.word_address(slot));
                 code.barriers();
             }
             Step::Call(slot, times) => {
@@ -342,16 +348,18 @@ impl Plan {
                 code.push(addi(S0, S0, -1));
                 code.if_not_equal(S0, ZERO, again);
             }
-            Step::Ask(worker, slot, times) => ask(code, worker as i32, slot.address(), times as i64),
+            Step::CallByWorker(worker, slot, times) => {
+                emit_call_by_worker(code, worker as i32, slot.address(), times as i64)
+            }
             Step::Fork(slot, number) => {
                 const CHILD_SIGNAL: i64 = 17;
                 code.system_call(call::CLONE, &[CHILD_SIGNAL, 0, 0, 0, 0]);
                 let parent = code.label();
                 code.if_not_equal(A0, ZERO, parent);
                 self.new_word(code, slot, number);
-                Self::put(code, slot.area, Way::Store, self.place_of(slot));
+                Self::emit_write(code, slot.area, WriteMethod::Store, self.word_address(slot));
                 code.barriers();
-                call_some(code, slot.address(), 50);
+                emit_calls(code, slot.address(), 50);
                 code.push(andi(A0, S2, 0x7f));
                 code.make_call(call::EXIT_GROUP);
                 code.place(parent);
@@ -366,7 +374,7 @@ impl Plan {
                 const USER_SIGNAL: i64 = 10;
                 self.new_word(code, slot, number);
                 code.push(store_w(T1, S3, HANDLED + 8));
-                code.set(T0, self.place_of(slot));
+                code.set(T0, self.word_address(slot));
                 code.push(store(T0, S3, HANDLED));
                 code.make_call(call::GETPID);
                 code.push(copy(S0, A0));
@@ -381,25 +389,25 @@ impl Plan {
     }
 
     /// The address at which a slot's changing word is executed.
-    fn place_of(&self, slot: Slot) -> i64 {
+    fn word_address(&self, slot: Slot) -> i64 {
         slot.address() + 4 * self.shapes[slot.index()].code().1
     }
 
     /// Loads the instruction with the number into T1.
     fn new_word(&self, code: &mut Code, slot: Slot, number: Number) {
-        let (words, at) = self.shapes[slot.index()].code();
+        let (instructions, at) = self.shapes[slot.index()].code();
         code.set(T1, number.step as i64);
         code.push(multiply(T1, T1, S5));
         code.push(addi(T1, T1, number.base as i32));
         code.push(andi(T1, T1, 1023));
         code.push(shift_left(T1, T1, 10));
-        code.set(T2, words[at as usize].into());
+        code.set(T2, instructions[at as usize].into());
         code.push(or(T1, T1, T2));
     }
 
     /// Writes the word in T1 to the address where it is executed.
-    fn put(code: &mut Code, area: Area, way: Way, place: i64) {
-        let written = if area == Area::Twice { place - area.address() + WRITABLE_TWIN } else { place };
+    fn emit_write(code: &mut Code, area: Area, method: WriteMethod, address: i64) {
+        let written = if area == Area::Twice { address - area.address() + WRITABLE_TWIN } else { address };
         let flip = |code: &mut Code, protection| {
             if area == Area::Flipped {
                 code.system_call(call::MPROTECT, &[area.address(), PAGE, protection]);
@@ -414,10 +422,10 @@ impl Plan {
         let others = |code: &mut Code, values: &[(u32, i64)]| {
             values.iter().for_each(|(register, value)| code.set(*register, *value));
         };
-        match way {
-            Way::Store => code.push(store_w(T1, T0, 0)),
-            Way::Swap => code.push(swap_w(T2, T1, T0)),
-            Way::Read => {
+        match method {
+            WriteMethod::Store => code.push(store_w(T1, T0, 0)),
+            WriteMethod::Swap => code.push(swap_w(T2, T1, T0)),
+            WriteMethod::Read => {
                 descriptor(code, PIPE + 4);
                 others(code, &[(A1, word), (A2, 4)]);
                 code.make_call(call::WRITE);
@@ -425,7 +433,7 @@ impl Plan {
                 others(code, &[(A1, written), (A2, 4)]);
                 code.make_call(call::READ);
             }
-            Way::Scattered => {
+            WriteMethod::Scattered => {
                 descriptor(code, PIPE + 4);
                 others(code, &[(A1, word), (A2, 4)]);
                 code.make_call(call::WRITE);
@@ -440,7 +448,7 @@ impl Plan {
                 others(code, &[(A1, DATA + i64::from(VECTOR)), (A2, 2)]);
                 code.make_call(call::READV);
             }
-            Way::PositionedRead => {
+            WriteMethod::PositionedRead => {
                 // Through the file's second page, which is not mapped.
                 descriptor(code, FILE);
                 others(code, &[(A1, word), (A2, 4), (A3, PAGE + 64)]);
@@ -453,7 +461,7 @@ impl Plan {
         flip(code, 5);
     }
 
-    /// The code of a worker whose mailbox is at S0: it answers requests and calls the pressed function between them.
+    /// The code of a worker whose mailbox is at S0: it answers requests and calls the function `called_by_idle_workers` between them.
     fn emit_worker(&self, code: &mut Code, worker: Label) {
         const MAX_ROUNDS: i64 = 1 << 16;
         code.place(worker);
@@ -463,13 +471,13 @@ impl Plan {
         let asked = code.label();
         code.push(load(T0, S0, 0));
         code.if_not_equal(T0, S5, asked);
-        if let Some(slot) = self.pressed {
+        if let Some(slot) = self.called_by_idle_workers {
             code.set(S1, slot.address());
             code.push(jump_register(RA, S1));
-            let sane = code.label();
-            code.if_below(A0, S6, sane);
+            let is_valid = code.label();
+            code.if_below(A0, S6, is_valid);
             code.exit_group(99);
-            code.place(sane);
+            code.place(is_valid);
         }
         code.make_call(call::SCHED_YIELD);
         code.jump(wait);
@@ -498,7 +506,7 @@ fn add_to_sum(code: &mut Code) {
 }
 
 /// Calls a function several times and leaves the sum of the results in S2.
-fn call_some(code: &mut Code, address: i64, times: i64) {
+fn emit_calls(code: &mut Code, address: i64, times: i64) {
     code.set(S0, times);
     code.set(S1, address);
     code.set(S2, 0);
@@ -509,7 +517,7 @@ fn call_some(code: &mut Code, address: i64, times: i64) {
     code.if_not_equal(S0, ZERO, again);
 }
 
-fn ask(code: &mut Code, worker: i32, address: i64, times: i64) {
+fn emit_call_by_worker(code: &mut Code, worker: i32, address: i64, times: i64) {
     let mailbox = MAILBOXES + worker * MAILBOX_BYTES;
     code.set(T0, address);
     code.push(store(T0, S3, mailbox + 8));

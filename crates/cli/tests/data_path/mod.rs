@@ -6,8 +6,8 @@ use std::process::Command;
 const TIMING: [&str; 3] = ["--level", "timing", "--quiet"];
 
 /// Standard output and standard error of a program run at level `timing` on `machine` with these environment variables.
-fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], words: &str) -> (String, String) {
-    run_at(&TIMING, machine, options, variables, words)
+fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], command: &str) -> (String, String) {
+    run_at(&TIMING, machine, options, variables, command)
 }
 
 /// Like `run`, at any level.
@@ -16,15 +16,15 @@ fn run_at(
     machine: &str,
     options: &[&str],
     variables: &[(&str, &str)],
-    words: &str,
+    command: &str,
 ) -> (String, String) {
-    let mut words = words.split(' ');
+    let mut arguments = command.split(' ');
     let run = Command::new(env!("CARGO_BIN_EXE_longma"))
         .args(["run", "--machine", machine])
         .args(level)
         .args(options)
-        .arg(guest(words.next().unwrap()))
-        .args(words)
+        .arg(guest(arguments.next().unwrap()))
+        .args(arguments)
         .envs(variables.iter().copied())
         .output()
         .expect("the command starts");
@@ -57,8 +57,12 @@ fn the_copy_engine_gives_the_same_results_as_loads_and_stores() {
 fn virtual_machines_share_an_engine_correctly() {
     for how in ["wait", "restart", "save"] {
         for translation in ["flush", "cam"] {
-            let words = format!("vm_switch {how} {translation} 3 128 100");
-            assert_eq!(run("godson3", &["--roi"], &[], &words).0, "vm_switch: 3 machines right\n", "{words}");
+            let command = format!("vm_switch {how} {translation} 3 128 100");
+            assert_eq!(
+                run("godson3", &["--roi"], &[], &command).0,
+                "vm_switch: 3 machines right\n",
+                "{command}"
+            );
         }
     }
     let (moved, _) = run("godson3-two-chips", &["--roi"], &[], "page_migration rdma 4 4");
@@ -115,8 +119,8 @@ fn receivers_can_sleep_or_poll_and_moderation_saves_interrupts() {
         let (printed, report) = run("godson3", &wire, variables, "tcp_receive eth0");
         assert_eq!(printed, "tcp_receive: 100000 bytes right\n", "{variables:?}: {report}");
         let words: Vec<&str> = report.split([' ', '\n']).collect();
-        let place = words.iter().position(|word| *word == "interrupts,").unwrap();
-        words[place - 1].parse::<u64>().unwrap()
+        let position = words.iter().position(|word| *word == "interrupts,").unwrap();
+        words[position - 1].parse::<u64>().unwrap()
     };
     let [slept, waited, polled] = ["0", "1", "2"].map(|how| receive(&[("wait", how)]));
     assert!(slept > 20 && waited > 20, "{slept} and {waited} interrupts");
@@ -128,8 +132,8 @@ fn receivers_can_sleep_or_poll_and_moderation_saves_interrupts() {
 #[test]
 fn migrated_pages_are_found_with_table_and_cam() {
     let misses = |how: &str| {
-        let words = format!("page_migration rdma 8 4 {how} 300");
-        let (printed, errors) = run("godson3-two-chips", &["--roi"], &[], &words);
+        let command = format!("page_migration rdma 8 4 {how} 300");
+        let (printed, errors) = run("godson3-two-chips", &["--roi"], &[], &command);
         assert_eq!(printed, "page_migration: 8 pages right\n", "{errors}");
         let (before, _) = errors.split_once(" CAM misses").unwrap();
         before.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
@@ -152,24 +156,24 @@ fn invalid_frames_and_descriptors_are_dropped_and_counted() {
 fn devices_behave_the_same_at_level_functional() {
     const FUNCTIONAL: [&str; 0] = [];
     let lossy = ["--wire", "eth0,tcp,bytes=100000,lost=20000,late=20000,lateness_us=100"];
-    for (options, words) in [
+    for (options, command) in [
         (&[][..], "idma_check 24 7"),
         (&[], "idma_memcpy 70000 tags 128 5"),
         (&[], "vm_switch save cam 3 128 100"),
         (&lossy, "tcp_receive eth0"),
     ] {
-        let timed = run("godson3", options, &[], words).0;
-        let runs = [0; 2].map(|_| run_at(&FUNCTIONAL, "godson3", options, &[], words));
-        assert_eq!(runs[0].0, timed, "{words}");
-        assert_eq!(runs[0], runs[1], "two runs of {words} do the same");
+        let timed = run("godson3", options, &[], command).0;
+        let runs = [0; 2].map(|_| run_at(&FUNCTIONAL, "godson3", options, &[], command));
+        assert_eq!(runs[0].0, timed, "{command}");
+        assert_eq!(runs[0], runs[1], "two runs of {command} do the same");
     }
 }
 
 #[test]
 fn a_functional_profile_counts_all_instructions_of_a_device_program() {
-    let profile = |machine: &[&str], words: &[&str]| {
+    let profile = |machine: &[&str], command: &[&str]| {
         let options: Vec<&str> = ["--stats", "--format", "json"].iter().chain(machine).copied().collect();
-        let run = super::longma(&options, words[0], &words[1..]);
+        let run = super::longma(&options, command[0], &command[1..]);
         let stats: serde_json::Value = serde_json::from_slice(&run.stderr).unwrap();
         stats["instructions"].as_u64().unwrap()
     };

@@ -11,13 +11,13 @@ use tempfile::{TempDir, tempdir};
 use crate::programs::*;
 
 /// A program under a debugger.
-pub struct Debugged {
+pub struct DebugSession {
     pub child: Child,
     pub stream: TcpStream,
     _folder: TempDir,
 }
 
-impl Debugged {
+impl DebugSession {
     /// Starts a program of these instructions, stopped before the first.
     pub fn start(code: &[u32]) -> Self {
         let folder = tempdir().unwrap();
@@ -51,14 +51,14 @@ impl Debugged {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut program = Self { child, stream, _folder: folder };
-        assert!(is_stop(&program.ask("?"), TRAP));
-        assert_eq!(program.ask(&format!("Hg{:x}", program.child.id())), "OK");
+        assert!(is_stop(&program.request("?"), TRAP));
+        assert_eq!(program.request(&format!("Hg{:x}", program.child.id())), "OK");
         program
     }
 
     /// Resumes the first thread with this action and lets the others run.
     pub fn resume(&mut self, action: &str) -> String {
-        self.ask(&format!("vCont;{action}:{:x};c", self.child.id()))
+        self.request(&format!("vCont;{action}:{:x};c", self.child.id()))
     }
 
     /// Sends a packet.
@@ -96,21 +96,21 @@ impl Debugged {
     }
 
     /// Sends a packet and returns the reply.
-    pub fn ask(&mut self, packet: &str) -> String {
+    pub fn request(&mut self, packet: &str) -> String {
         self.send(packet);
         self.receive()
     }
 
     /// Reads a register of up to 64 bits.
     pub fn register(&mut self, number: u32) -> u64 {
-        let digits = self.ask(&format!("p{number:x}"));
+        let digits = self.request(&format!("p{number:x}"));
         let digits = format!("{digits:0<16}");
         u64::from_str_radix(&digits, 16).unwrap_or_else(|_| panic!("{digits}")).swap_bytes()
     }
 
     /// Sets a 64-bit register.
     pub fn set_register(&mut self, number: u32, value: u64) {
-        assert_eq!(self.ask(&format!("P{number:x}={:016x}", value.swap_bytes())), "OK");
+        assert_eq!(self.request(&format!("P{number:x}={:016x}", value.swap_bytes())), "OK");
     }
 
     /// Sends the interrupt byte and returns the reply.

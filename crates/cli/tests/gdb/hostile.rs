@@ -53,7 +53,7 @@ const PACKETS: [&str; 43] = [
 ];
 
 /// The reply, or `None` if the connection is closed.
-fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
+fn answer(program: &mut DebugSession) -> Option<Vec<u8>> {
     let mut packet = Vec::new();
     let mut byte = [0];
     loop {
@@ -72,15 +72,15 @@ fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
 fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
     // An x86-64 program that calls exit_group(7), or a LoongArch64 program.
     let start = |foreign: bool| match foreign {
-        true => Debugged::start_foreign(&[0xbf, 7, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 5], 62, 0),
-        false => Debugged::start(&SPINNER),
+        true => DebugSession::start_foreign(&[0xbf, 7, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 5], 62, 0),
+        false => DebugSession::start(&SPINNER),
     };
     for foreign in [true, false] {
         let mut program = start(foreign);
         for packet in PACKETS {
             program.send(packet);
             if answer(&mut program).is_some() {
-                let alive = program.ask("?");
+                let alive = program.request("?");
                 assert!(is_stop(&alive, TRAP), "{packet}: {alive}");
                 continue;
             }

@@ -20,9 +20,9 @@ const PC: u32 = 33;
 
 #[test]
 fn a_program_stops_before_its_first_instruction_and_at_breakpoints_and_steps() {
-    let mut program = Debugged::start(&SPINNER);
+    let mut program = DebugSession::start(&SPINNER);
     assert_eq!(program.register(PC), CODE);
-    assert_eq!(program.ask(&format!("Z0,{SPIN:x},4")), "OK");
+    assert_eq!(program.request(&format!("Z0,{SPIN:x},4")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
     assert_eq!((program.register(PC), program.register(A0)), (SPIN, 100));
@@ -31,14 +31,14 @@ fn a_program_stops_before_its_first_instruction_and_at_breakpoints_and_steps() {
     assert!(is_stop(&program.resume("c"), TRAP));
     assert_eq!((program.register(PC), program.register(A0)), (SPIN, 99), "the next round");
     program.set_register(A0, 1);
-    assert_eq!(program.ask(&format!("z0,{SPIN:x},4")), "OK");
+    assert_eq!(program.request(&format!("z0,{SPIN:x},4")), "OK");
     assert_eq!(program.resume("c"), "W07");
     assert_eq!(program.end().code(), Some(7));
 }
 
 #[test]
 fn stepping_goes_over_system_calls_and_ranges() {
-    let mut program = Debugged::start(&[add(A7, ZERO, 172), SYSCALL, add(A0, ZERO, 3), EXIT[0], EXIT[1]]);
+    let mut program = DebugSession::start(&[add(A7, ZERO, 172), SYSCALL, add(A0, ZERO, 3), EXIT[0], EXIT[1]]);
     program.resume("s");
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!(program.register(PC), CODE + 8);
@@ -51,19 +51,19 @@ fn stepping_goes_over_system_calls_and_ranges() {
 
 #[test]
 fn memory_is_read_and_code_that_is_written_is_the_code_that_runs() {
-    let mut program = Debugged::start(&SPINNER);
+    let mut program = DebugSession::start(&SPINNER);
     let word = |word: u32| format!("{:08x}", word.swap_bytes());
-    assert_eq!(program.ask(&format!("m{:x},4", CODE + 8)), word(SPINNER[2]));
-    assert_eq!(program.ask(&format!("M{:x},4:{}", CODE + 8, word(add(A0, ZERO, 9)))), "OK");
-    assert_eq!(program.ask(&format!("m{:x},4", CODE + 8)), word(add(A0, ZERO, 9)));
-    assert!(program.ask("m8,4").starts_with('E'), "nothing is mapped there");
-    assert!(program.ask("M8,1:00").starts_with('E'));
+    assert_eq!(program.request(&format!("m{:x},4", CODE + 8)), word(SPINNER[2]));
+    assert_eq!(program.request(&format!("M{:x},4:{}", CODE + 8, word(add(A0, ZERO, 9)))), "OK");
+    assert_eq!(program.request(&format!("m{:x},4", CODE + 8)), word(add(A0, ZERO, 9)));
+    assert!(program.request("m8,4").starts_with('E'), "nothing is mapped there");
+    assert!(program.request("M8,1:00").starts_with('E'));
     assert_eq!(program.resume("c"), "W09");
 }
 
 #[test]
 fn a_running_program_is_interrupted_and_killed() {
-    let mut program = Debugged::start(&[BRANCH_TO_SELF]);
+    let mut program = DebugSession::start(&[BRANCH_TO_SELF]);
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stop(&program.interrupt(), 2));
@@ -74,7 +74,7 @@ fn a_running_program_is_interrupted_and_killed() {
 
 #[test]
 fn a_program_that_waits_in_a_system_call_is_interrupted_without_disturbing_the_call() {
-    let mut program = Debugged::start(&READER);
+    let mut program = DebugSession::start(&READER);
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stop(&program.interrupt(), 2));
@@ -87,13 +87,13 @@ fn a_program_that_waits_in_a_system_call_is_interrupted_without_disturbing_the_c
 #[test]
 fn signals_are_reported_before_they_are_delivered_or_dropped() {
     let code = [load(A0, ZERO, 0), add(A0, ZERO, 5), EXIT[0], EXIT[1]];
-    let mut program = Debugged::start(&code);
+    let mut program = DebugSession::start(&code);
     assert!(is_stop(&program.resume("c"), 11));
     assert_eq!(program.register(PC), CODE);
     assert_eq!(program.resume("C0b"), "X0b");
     assert_eq!(program.end().signal(), Some(libc::SIGSEGV));
 
-    let mut program = Debugged::start(&code);
+    let mut program = DebugSession::start(&code);
     assert!(is_stop(&program.resume("c"), 11));
     program.set_register(PC, CODE + 4);
     assert_eq!(program.resume("c"), "W05");
@@ -101,7 +101,7 @@ fn signals_are_reported_before_they_are_delivered_or_dropped() {
 
 #[test]
 fn an_external_signal_is_reported_before_it_kills_the_program() {
-    let mut program = Debugged::start(&[BRANCH_TO_SELF]);
+    let mut program = DebugSession::start(&[BRANCH_TO_SELF]);
     let pid = program.child.id() as i32;
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
@@ -117,44 +117,44 @@ fn an_external_signal_is_reported_before_it_kills_the_program() {
 
 #[test]
 fn a_watched_variable_stops_the_program_when_it_changes() {
-    let mut program = Debugged::start(&[add(A0, ZERO, 4), store(A0, SP, -8), EXIT[0], EXIT[1]]);
+    let mut program = DebugSession::start(&[add(A0, ZERO, 4), store(A0, SP, -8), EXIT[0], EXIT[1]]);
     let variable = program.register(SP) - 8;
-    assert_eq!(program.ask(&format!("Z2,{variable:x},8")), "OK");
+    assert_eq!(program.request(&format!("Z2,{variable:x},8")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains(&format!("watch:{variable:x}")), "{reply}");
     assert_eq!(program.register(PC), CODE + 8);
-    assert_eq!(program.ask(&format!("z2,{variable:x},8")), "OK");
+    assert_eq!(program.request(&format!("z2,{variable:x},8")), "OK");
     assert_eq!(program.resume("c"), "W04");
 }
 
 #[test]
 fn the_program_runs_on_after_the_debugger_detaches_or_vanishes() {
-    let mut program = Debugged::start(&SPINNER);
-    assert_eq!(program.ask(&format!("Z0,{SPIN:x},4")), "OK");
-    assert_eq!(program.ask("D"), "OK");
+    let mut program = DebugSession::start(&SPINNER);
+    assert_eq!(program.request(&format!("Z0,{SPIN:x},4")), "OK");
+    assert_eq!(program.request("D"), "OK");
     assert_eq!(program.end().code(), Some(7));
-    let program = Debugged::start(&SPINNER);
+    let program = DebugSession::start(&SPINNER);
     program.stream.shutdown(std::net::Shutdown::Both).unwrap();
     assert_eq!(program.end().code(), Some(7));
 }
 
 #[test]
 fn gdb_learns_the_registers_the_file_and_the_auxiliary_vector() {
-    let mut program = Debugged::start(&SPINNER);
-    let features = program.ask("qXfer:features:read:target.xml:0,7ff");
+    let mut program = DebugSession::start(&SPINNER);
+    let features = program.request("qXfer:features:read:target.xml:0,7ff");
     assert!(features.contains("<architecture>loongarch64</architecture>"), "{features}");
     assert!(features.contains("org.gnu.gdb.loongarch.base"), "{features}");
-    let file = program.ask("qXfer:exec-file:read::0,fff");
+    let file = program.request("qXfer:exec-file:read::0,fff");
     assert!(file.ends_with("/program"), "{file}");
-    assert!(program.ask("qXfer:auxv:read::0,fff").len() > 100);
-    assert!(program.ask("qfThreadInfo").starts_with('m'));
+    assert!(program.request("qXfer:auxv:read::0,fff").len() > 100);
+    assert!(program.request("qfThreadInfo").starts_with('m'));
     program.send("k");
 }
 
 #[test]
 fn threads_are_listed_and_all_stop_together() {
     let folder = tempdir().unwrap();
-    let mut program = Debugged::start_file(&guest("threads"), folder);
+    let mut program = DebugSession::start_file(&guest("threads"), folder);
     program.send("vCont;c");
     let mut max_threads = 0;
     // The guest's threads come and go; some of these interrupts hit them.
@@ -166,12 +166,12 @@ fn threads_are_listed_and_all_stop_together() {
             break;
         }
         assert!(is_stop(&reply, 2), "{reply}");
-        let list = program.ask("qfThreadInfo");
+        let list = program.request("qfThreadInfo");
         let threads: Vec<&str> = list[1..].split(',').collect();
         max_threads = max_threads.max(threads.len());
         for thread in threads {
             let id = thread.rsplit('.').next().unwrap();
-            assert_eq!(program.ask(&format!("T{thread}")), "OK", "thread {id}");
+            assert_eq!(program.request(&format!("T{thread}")), "OK", "thread {id}");
         }
         program.send("vCont;c");
     }

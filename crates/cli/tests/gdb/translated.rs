@@ -33,8 +33,8 @@ const fn exit(status: u8) -> [u8; 12] {
     [0xbf, status, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05]
 }
 
-fn x86(parts: &[&[u8]]) -> Debugged {
-    Debugged::start_foreign(&parts.concat(), EM_X86_64, 0)
+fn x86(parts: &[&[u8]]) -> DebugSession {
+    DebugSession::start_foreign(&parts.concat(), EM_X86_64, 0)
 }
 
 /// mov eax, 100; here: sub eax, 1; jnz here.
@@ -42,9 +42,9 @@ const COUNT_DOWN: [u8; 10] = [0xb8, 100, 0, 0, 0, 0x83, 0xe8, 1, 0x75, 0xfb];
 const SUB: u64 = CODE + 5;
 const JNZ: u64 = CODE + 8;
 
-fn words(words: &[u32], machine: u16, flags: u32) -> Debugged {
+fn words(words: &[u32], machine: u16, flags: u32) -> DebugSession {
     let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Debugged::start_foreign(&code, machine, flags)
+    DebugSession::start_foreign(&code, machine, flags)
 }
 
 /// movz x0, 100; here: subs x0, x0, 1; b.ne here; exit_group(7).
@@ -60,7 +60,7 @@ fn x86_flags_are_correct_between_subtraction_and_branch() {
         (program.register(RIP), program.register(EFLAGS)),
         (CODE, 0x202 | 0x44 & program.register(EFLAGS))
     );
-    assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
+    assert_eq!(program.request(&format!("Z0,{JNZ:x},1")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
     // 99 has four one bits, so PF is set.
@@ -69,14 +69,14 @@ fn x86_flags_are_correct_between_subtraction_and_branch() {
     assert_eq!((program.register(RIP), program.register(RAX)), (SUB, 99));
     assert!(is_stop(&program.resume("c"), TRAP));
     assert_eq!((program.register(RIP), program.register(RAX), program.register(EFLAGS)), (JNZ, 98, 0x202));
-    assert_eq!(program.ask(&format!("P{EFLAGS:x}=42020000")), "OK", "ZF");
+    assert_eq!(program.request(&format!("P{EFLAGS:x}=42020000")), "OK", "ZF");
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!(program.register(RIP), JNZ + 2, "the branch is not taken");
     program.set_register(RIP, SUB);
     program.set_register(RAX, 1);
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!((program.register(RIP), program.register(RAX), program.register(EFLAGS)), (JNZ, 0, 0x246));
-    assert_eq!(program.ask(&format!("z0,{JNZ:x},1")), "OK");
+    assert_eq!(program.request(&format!("z0,{JNZ:x},1")), "OK");
     assert_eq!(program.resume("c"), "W07");
 }
 
@@ -95,7 +95,7 @@ fn unread_flags_are_available_and_a_self_jump_is_a_step() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stop(&program.interrupt(), 2));
     assert_eq!(program.register(RIP), CODE + 12);
-    assert_eq!(program.ask(&format!("Z0,{:x},1", CODE + 12)), "OK");
+    assert_eq!(program.request(&format!("Z0,{:x},1", CODE + 12)), "OK");
     for _ in 0..2 {
         assert!(is_stop(&program.resume("c"), TRAP));
         assert_eq!(program.register(RIP), CODE + 12);
@@ -119,7 +119,7 @@ fn a_rep_instruction_takes_one_step_per_iteration() {
 #[test]
 fn aarch64_registers_are_available() {
     let mut program = words(&ARM, EM_AARCH64, 0);
-    assert_eq!(program.ask(&format!("Z0,{:x},4", CODE + 8)), "OK");
+    assert_eq!(program.request(&format!("Z0,{:x},4", CODE + 8)), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
     assert_eq!((program.register(ARM_PC), program.register(X0)), (CODE + 8, 99));
     assert_eq!(program.register(CPSR), 0x2000_0000, "nothing was borrowed");
@@ -133,10 +133,10 @@ fn aarch64_registers_are_available() {
     }
     assert!(is_stop(&program.resume("c"), TRAP));
     program.set_register(X0, 1);
-    assert_eq!(program.ask(&format!("P{CPSR:x}=00000040")), "OK", "Z");
+    assert_eq!(program.request(&format!("P{CPSR:x}=00000040")), "OK", "Z");
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!(program.register(ARM_PC), CODE + 12, "the branch is not taken");
-    assert_eq!(program.ask(&format!("z0,{:x},4", CODE + 8)), "OK");
+    assert_eq!(program.request(&format!("z0,{:x},4", CODE + 8)), "OK");
     assert_eq!(program.resume("c"), "W07");
 }
 
@@ -148,7 +148,7 @@ fn mips64_steps_over_branches_with_delay_slots_and_unread_lo_is_available() {
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!((program.register(MIPS_PC), program.register(MIPS_A0 + 1)), (CODE + 4, 2));
     program.set_register(MIPS_A0, 1);
-    assert_eq!(program.ask(&format!("Z0,{:x},4", CODE + 16)), "OK");
+    assert_eq!(program.request(&format!("Z0,{:x},4", CODE + 16)), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
     assert_eq!((program.register(MIPS_PC), program.register(MIPS_A0 + 1)), (CODE + 16, 4));
     assert_eq!(program.resume("c"), "W07");
@@ -183,26 +183,26 @@ fn translated_programs_stop_at_source_addresses() {
     // mov qword [rsp - 8], 4; exit_group(4).
     let mut program = x86(&[&[0x48, 0xc7, 0x44, 0x24, 0xf8, 4, 0, 0, 0], &exit(4)]);
     let variable = program.register(RSP) - 8;
-    assert_eq!(program.ask(&format!("Z2,{variable:x},8")), "OK");
+    assert_eq!(program.request(&format!("Z2,{variable:x},8")), "OK");
     let reply = program.resume("c");
     assert!(
         is_stop(&reply, TRAP) && reply.contains("watch:") && reply.contains(&format!("{variable:x};")),
         "{reply}"
     );
     assert_eq!(program.register(RIP), CODE + 9);
-    assert_eq!(program.ask(&format!("z2,{variable:x},8")), "OK");
+    assert_eq!(program.request(&format!("z2,{variable:x},8")), "OK");
     assert_eq!(program.resume("c"), "W04");
 }
 
 #[test]
 fn a_debugger_can_patch_translated_code_and_detach() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
-    assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
+    assert_eq!(program.request(&format!("Z0,{JNZ:x},1")), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
     // Replace the branch and the exit status: the loop ends, and the program exits with 9.
-    assert_eq!(program.ask(&format!("M{JNZ:x},2:9090")), "OK");
-    assert_eq!(program.ask(&format!("M{:x},1:09", JNZ + 3)), "OK");
-    assert_eq!(program.ask("D"), "OK");
+    assert_eq!(program.request(&format!("M{JNZ:x},2:9090")), "OK");
+    assert_eq!(program.request(&format!("M{:x},1:09", JNZ + 3)), "OK");
+    assert_eq!(program.request("D"), "OK");
     assert_eq!(program.end().code(), Some(9));
 }
 
@@ -214,7 +214,7 @@ fn a_child_of_a_debugged_program_runs_across_its_breakpoints() {
     let wait = [0xbf, 0xff, 0xff, 0xff, 0xff, 0x48, 0x8d, 0x74, 0x24, 0xf8, 0x31, 0xd2, 0x45, 0x31, 0xd2];
     let end = [0xb8, 61, 0, 0, 0, 0x0f, 5, 0x8b, 0x7c, 0x24, 0xf8, 0xc1, 0xef, 8];
     let mut program = x86(&[&fork, &exit(3), &wait, &end, &exit(0)[5..]]);
-    assert_eq!(program.ask(&format!("Z0,{:x},1", CODE + 11)), "OK");
+    assert_eq!(program.request(&format!("Z0,{:x},1", CODE + 11)), "OK");
     assert_eq!(program.resume("c"), "W03");
 }
 
@@ -230,27 +230,30 @@ fn gdb_learns_and_sets_source_registers() {
         (words(&ARM, EM_AARCH64, 0), "aarch64", "aarch64.core", 33 * 8 + 4 + 32 * 16 + 8 + 8),
         (words(&MIPS, EM_MIPS, MIPS_FLAGS), "mips", "mips.cpu", 72 * 8),
         (
-            Debugged::start(&SPINNER),
+            DebugSession::start(&SPINNER),
             "loongarch64",
             "loongarch.base",
             35 * 8 + 32 * 8 + 8 + 4 + 32 * 48 + 4 * 8 + 8,
         ),
     ];
     for (mut program, architecture, feature, bytes) in programs {
-        let description = program.ask("qXfer:features:read:target.xml:0,ffb");
+        let description = program.request("qXfer:features:read:target.xml:0,ffb");
         assert!(
             description.contains(&format!("<architecture>{architecture}</architecture>")),
             "{description}"
         );
         assert!(description.contains(&format!("org.gnu.gdb.{feature}")), "{description}");
-        let all = program.ask("g");
+        let all = program.request("g");
         assert_eq!(all.len(), 2 * bytes, "{architecture}");
         // Change the second register.
         let changed = format!("{}8877665544332211{}", &all[..16], &all[32..]);
-        assert_eq!(program.ask(&format!("G{changed}")), "OK", "{architecture}");
-        assert_eq!((program.ask("g"), program.register(1)), (changed, 0x1122_3344_5566_7788));
-        assert!(program.ask(&format!("G{}", &all[..all.len() - 2])).starts_with('E'), "one byte is missing");
-        assert!(program.ask(&format!("p{:x}", 999)).starts_with('E'));
+        assert_eq!(program.request(&format!("G{changed}")), "OK", "{architecture}");
+        assert_eq!((program.request("g"), program.register(1)), (changed, 0x1122_3344_5566_7788));
+        assert!(
+            program.request(&format!("G{}", &all[..all.len() - 2])).starts_with('E'),
+            "one byte is missing"
+        );
+        assert!(program.request(&format!("p{:x}", 999)).starts_with('E'));
         program.send("k");
     }
 }

@@ -8,33 +8,33 @@ pub struct Subcommand(pub &'static str);
 
 impl Subcommand {
     /// The command with these arguments, not started.
-    pub fn command(&self, words: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-        command.arg(self.0).args(words).current_dir("/");
+        command.arg(self.0).args(arguments).current_dir("/");
         command
     }
 
     /// Runs the command.
-    pub fn output(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
     /// Standard output of a command that must succeed.
-    pub fn success(&self, words: &[&str]) -> String {
-        let output = self.output(words);
-        assert!(output.status.success(), "{words:?}: {}{}", text(&output.stderr), text(&output.stdout));
+    pub fn success(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stderr), text(&output.stdout));
         text(&output.stdout)
     }
 
     /// The same, parsed as JSON.
-    pub fn json(&self, words: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.success(words)).unwrap()
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.success(arguments)).unwrap()
     }
 
     /// Standard error of a command that must fail.
-    pub fn failure(&self, words: &[&str]) -> String {
-        let output = self.output(words);
-        assert!(!output.status.success(), "{words:?}: {}", text(&output.stdout));
+    pub fn failure(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", text(&output.stdout));
         text(&output.stderr)
     }
 }
