@@ -11,18 +11,18 @@ fn guest(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
 }
 
-fn command(options: &[&str], program: &str, given: &[&str]) -> Command {
+fn command(options: &[&str], program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-    command.arg("run").args(options).arg(guest(program)).args(given);
+    command.arg("run").args(options).arg(guest(program)).args(arguments);
     command
 }
 
-fn timed(options: &[&str], program: &str, given: &[&str]) -> (Output, Option<Value>) {
+fn timed(options: &[&str], program: &str, arguments: &[&str]) -> (Output, Option<Value>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("result.json");
     let mut all = vec!["--level", "timing", "--stats-out", file.to_str().unwrap()];
     all.extend(options);
-    let output = command(&all, program, given).output().unwrap();
+    let output = command(&all, program, arguments).output().unwrap();
     (output, std::fs::read(&file).ok().map(|text| serde_json::from_slice(&text).unwrap()))
 }
 
@@ -169,15 +169,15 @@ fn what_cannot_be_sampled_is_refused_with_advice() {
 
 #[test]
 fn keys_of_a_machine_are_set_on_the_command_line() {
-    let begun = ["--max-instructions", "3000000"];
-    let small = [&begun[..], &["--set", "caches.l2.size=64KiB"]].concat();
+    let options = ["--max-instructions", "3000000"];
+    let small = [&options[..], &["--set", "caches.l2.size=64KiB"]].concat();
     let (output, small) = timed(&small, "sort", &["30000"]);
     let small = small.unwrap_or_else(|| panic!("{}", errors(&output)));
-    let (_, usual) = timed(&begun, "sort", &["30000"]);
-    let usual = usual.unwrap();
+    let (_, unchanged) = timed(&options, "sort", &["30000"]);
+    let unchanged = unchanged.unwrap();
     let misses = |result: &Value| result["statistics"]["core0"]["l2"]["misses"]["value"].as_u64().unwrap();
-    assert!(misses(&small) > misses(&usual), "{} and {}", misses(&small), misses(&usual));
-    assert_ne!(small["manifest"]["machine"]["name"], usual["manifest"]["machine"]["name"]);
+    assert!(misses(&small) > misses(&unchanged), "{} and {}", misses(&small), misses(&unchanged));
+    assert_ne!(small["manifest"]["machine"]["name"], unchanged["manifest"]["machine"]["name"]);
     let (output, _) = timed(&["--set", "caches.l2.sise=64KiB"], "hello", &[]);
     assert!(errors(&output).contains("`size`"), "{}", errors(&output));
     let output = command(&["--set", "caches.l2.size=64KiB"], "hello", &[]).output().unwrap();

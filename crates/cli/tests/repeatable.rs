@@ -151,10 +151,14 @@ const PRINT_WORKING_DIRECTORY: [u32; 12] = [
 fn a_simulated_program_sees_constant_names_that_work() {
     let folder = tempdir().unwrap();
     let put = |name: &str, code: &[u32]| -> PathBuf { place(folder.path(), name, &executable(code, &[])) };
-    let run_simulated = |program: &Path, given: &[&str]| {
+    let run_simulated = |program: &Path, arguments: &[&str]| {
         let mut command = longma_run();
         finish(
-            command.args(["--level", "cache", "--quiet"]).arg(program).args(given).current_dir(folder.path()),
+            command
+                .args(["--level", "cache", "--quiet"])
+                .arg(program)
+                .args(arguments)
+                .current_dir(folder.path()),
         )
     };
     put("namer", &string_writer(8, 21));

@@ -125,11 +125,12 @@ fn factor_out_common_values(parameters: Vec<Column>, width: usize) -> (Vec<Strin
     if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
         return (Vec::new(), parameters);
     }
-    let is_usual = |column: &Column| {
-        let like = column.cells.iter().filter(|cell| **cell == column.cells[0]).count();
-        like * 2 > column.cells.len()
+    let is_mostly_first_value = |column: &Column| {
+        let same_as_first = column.cells.iter().filter(|cell| **cell == column.cells[0]).count();
+        same_as_first * 2 > column.cells.len()
     };
-    let (common_values, mut others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_usual);
+    let (common_values, mut others): (Vec<_>, Vec<_>) =
+        parameters.into_iter().partition(is_mostly_first_value);
     let rows = common_values.first().map_or(0, |column| column.cells.len());
     let different = |row: usize| {
         let columns = common_values.iter().filter(|column| column.cells[row] != column.cells[0]);

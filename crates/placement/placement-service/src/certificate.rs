@@ -17,7 +17,7 @@ pub(crate) struct CertificateInfo {
     names: Vec<String>,
     addresses: Vec<IpAddr>,
     /// Whether the file contains the whole chain, or the certificate is self-signed.
-    pub is_whole: bool,
+    pub has_whole_chain: bool,
     /// Problems that clients will have with it, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -45,7 +45,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| IpAddr::from(Ipv6Addr::from(b)))).ok()
 }
 
-fn warn_of_time(info: &mut CertificateInfo, certificate: &X509Certificate<'_>) {
+fn warn_about_validity(info: &mut CertificateInfo, certificate: &X509Certificate<'_>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
     if to.timestamp() < now {
@@ -87,11 +87,11 @@ pub(crate) fn inspect(chain: &[CertificateDer<'_>]) -> Result<CertificateInfo, S
             -x509 ... -addext subjectAltName=DNS:HOST`";
         info.warnings.push(why.into());
     }
-    warn_of_time(&mut info, &certificate);
+    warn_about_validity(&mut info, &certificate);
     let issuer = certificate.issuer().as_raw();
-    let is_whole = |der: &CertificateDer<'_>| {
+    let is_issuer = |der: &CertificateDer<'_>| {
         X509Certificate::from_der(der).is_ok_and(|(_, one)| one.subject().as_raw() == issuer)
     };
-    info.is_whole = chain.iter().any(is_whole);
+    info.has_whole_chain = chain.iter().any(is_issuer);
     Ok(info)
 }

@@ -206,7 +206,7 @@ fn access(
         return Access { url: format!("http://{at}"), address: None, token, certificate: None };
     };
     let mut trusted = None;
-    if info.is_whole {
+    if info.has_whole_chain {
         let file = options.tls.as_ref().map(|tls| &tls.0);
         trusted = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     } else {

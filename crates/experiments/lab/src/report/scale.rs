@@ -41,10 +41,10 @@ impl Scale {
     }
 
     /// Extends the scale by fractions of its length at both ends.
-    pub(super) fn padded(mut self, x_labels: f64, above: f64) -> Self {
+    pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
         let length = (self.to - self.from).min(f64::MAX);
         let finite = |end: f64| end.clamp(f64::MIN, f64::MAX);
-        (self.from, self.to) = (finite(self.from - length * x_labels), finite(self.to + length * above));
+        (self.from, self.to) = (finite(self.from - length * below), finite(self.to + length * above));
         self
     }
 

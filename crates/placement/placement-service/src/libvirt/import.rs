@@ -24,8 +24,8 @@ pub fn import(uri: &str, name: &str) -> Result<Imported, String> {
     let virsh = Virsh::new(uri);
     // The live XML tells whether it runs; the inactive one has no run-time addresses.
     let text = |more: &[&str]| {
-        let words = [&["dumpxml", "--domain", name][..], more].concat();
-        virsh.run(&words).map_err(|fault| fault.text())
+        let arguments = [&["dumpxml", "--domain", name][..], more].concat();
+        virsh.run(&arguments).map_err(|fault| fault.text())
     };
     of_xml(name, &text(&[])?, text(&["--inactive"])?)
 }

@@ -10,7 +10,7 @@ impl NodeWeigher for Device {
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
         let shape = &c.host.shape;
-        let here = |kind| {
+        let nearest_distance = |kind| {
             let nodes = shape.devices.iter().zip(&shape.device_nodes).zip(&*c.host.devices);
             nodes
                 .filter(|((d, _), used)| d.kind == kind && d.slots > u32::from(**used))
@@ -21,9 +21,10 @@ impl NodeWeigher for Device {
         if c.demand.devices.is_empty() {
             return if shape.device_nodes.contains(&Some(c.at as u8)) { 0.5 } else { 1.0 };
         }
-        let near =
-            |d: &crate::request::DeviceNeed| here(d.kind).map_or(0.5, |distance| 10.0 / distance as f32);
-        c.demand.devices.iter().map(near).sum::<f32>() / c.demand.devices.len() as f32
+        let closeness = |d: &crate::request::DeviceNeed| {
+            nearest_distance(d.kind).map_or(0.5, |distance| 10.0 / distance as f32)
+        };
+        c.demand.devices.iter().map(closeness).sum::<f32>() / c.demand.devices.len() as f32
     }
     fn weight(&self, weights: &Weights) -> f32 {
         weights.device
