@@ -14,6 +14,12 @@ pub fn retransmits(sample: &Sample, header: &Header) -> Option<f64> {
     Some(rate.retransmits? as f64 / gbit).filter(|rate| rate.is_finite())
 }
 
+/// Full packets of a Gbit of data.
+pub(super) fn packets_per_gbit(header: &Header) -> f64 {
+    let bytes = header.nic.mtu.unwrap_or(ETHERNET_BYTES).saturating_sub(HEADER_BYTES).max(1);
+    1e9 / 8.0 / bytes as f64
+}
+
 /// The lost fraction of the data, from 0 to 1. Without a count of lost datagrams, which includes every loss, it is that
 /// of retransmitted segments or of dropped packets, whichever is most: what is dropped is sent again, so they are not
 /// added up.
@@ -22,8 +28,7 @@ pub fn fraction(sample: &Sample, header: &Header) -> f64 {
     if let Some(lost) = rate.lost {
         return lost;
     }
-    let bytes = header.nic.mtu.unwrap_or(ETHERNET_BYTES).saturating_sub(HEADER_BYTES).max(1);
-    let packets_per_gbit = 1e9 / 8.0 / bytes as f64;
+    let packets_per_gbit = packets_per_gbit(header);
     let resent = retransmits(sample, header).map_or(0.0, |count| count / packets_per_gbit);
     let kernel = &sample.kernel;
     let at_backlog: f64 = kernel.backlog_drops.values().map(|drops| *drops as f64).sum();

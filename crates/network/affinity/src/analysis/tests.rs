@@ -318,3 +318,31 @@ fn runs_whose_flow_ran_elsewhere_are_excluded_and_named() {
     assert!(remark.contains("CPU 2 had 100 % of the packets"), "{remark}");
     assert!(!remark.contains("(2,1)"), "{remark}");
 }
+
+/// A load that computes, or that is busy for another reason, says nothing about its pair.
+#[test]
+fn a_busy_cpu_is_not_blamed_if_the_load_hardly_uses_the_network() {
+    let limit = |rate: f64, user: f64| {
+        let mut results = results(|_| rate, |_| (0.05, 0.97));
+        for sample in &mut results.samples {
+            sample.rate = Some(Rate { gbps: rate, ..Rate::default() });
+            let shares = sample.kernel.cpus.get_mut(&sample.pair.application).unwrap();
+            (shares.user, shares.system) = (user, shares.system - user);
+        }
+        of(&Analysis::of(&results), Class::SharedCache).bottleneck.clone()
+    };
+    assert_eq!(limit(10.0, 0.0).limit, Limit::ApplicationCpu);
+    let computes = limit(1.0, 0.95);
+    assert_eq!(computes.limit, Limit::Program, "{computes:?}");
+    // 0.1 Mb/s, and the kernel is busy.
+    let idle = limit(1e-4, 0.0);
+    assert_eq!(idle.limit, Limit::Unknown);
+    assert!(idle.evidence.contains("hardly uses the network, 0.1 Mb/s"), "{idle:?}");
+    // Small packets at a low rate are work for the network.
+    let mut small = results(|_| 1e-3, |_| (0.05, 0.97));
+    for sample in &mut small.samples {
+        sample.rate = Some(Rate { gbps: 1e-3, ..Rate::default() });
+        sample.kernel.packets = BTreeMap::from([(sample.pair.flow, 200_000)]);
+    }
+    assert_eq!(of(&Analysis::of(&small), Class::SharedCache).bottleneck.limit, Limit::ApplicationCpu);
+}
