@@ -15,10 +15,13 @@ use crate::watch::Watch;
 use longma_cpu_set::CpuSet;
 use longma_locks::IgnorePoison;
 use longma_topology::CpuLocation;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, Permissions};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -39,13 +42,55 @@ pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), path: &Path) -> io::Resu
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".affinity-").suffix(".part").permissions(Permissions::from_mode(FILE_MODE));
-    let file = builder.tempfile_in(folder)?;
-    of(host, pause).pack(&file)?;
-    file.as_file().sync_all()?;
-    file.persist_noclobber(path)?;
-    Ok(())
+    // A folder that cannot be written is reported before the wait.
+    drop(Nameless::create(folder)?);
+    let recording = of(host, pause);
+    let file = Nameless::create(folder)?;
+    recording.pack(file.file())?;
+    file.file().sync_all()?;
+    file.name(path)
+}
+
+/// A file that has no name until it is complete, so that a killed process leaves nothing behind.
+enum Nameless {
+    /// Without any name (open(2), `O_TMPFILE`).
+    Unnamed(File),
+    /// With a temporary name, on file systems without such files. It stays if the process is killed.
+    Temporary(tempfile::NamedTempFile),
+}
+
+impl Nameless {
+    fn create(folder: &Path) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::open(folder, flags, Mode::from_raw_mode(FILE_MODE)) {
+            Ok(file) => Ok(Self::Unnamed(file.into())),
+            // Kernels and file systems without O_TMPFILE take the path for that of a directory to be written.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let mut builder = tempfile::Builder::new();
+                builder.prefix(".affinity-").suffix(".part").permissions(Permissions::from_mode(FILE_MODE));
+                Ok(Self::Temporary(builder.tempfile_in(folder)?))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Self::Unnamed(file) => file,
+            Self::Temporary(file) => file.as_file(),
+        }
+    }
+
+    /// Gives it a name that must not exist.
+    fn name(self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Unnamed(file) => {
+                let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+                Ok(rustix::fs::linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+            }
+            Self::Temporary(file) => file.persist_noclobber(path).map(drop).map_err(|error| error.error),
+        }
+    }
 }
 
 /// Makes a recording.

@@ -320,3 +320,17 @@ fn facts_with_impossible_numbers_are_refused() {
         assert!(error.contains(words), "{words}: {error}");
     }
 }
+
+#[test]
+fn a_recording_has_no_name_until_it_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.tar");
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    let mut during = Vec::new();
+    record(&host(), &mut || during.push(entries()), &path).unwrap();
+    // A process that is killed while it observes or writes leaves nothing behind.
+    assert_eq!((during, entries()), (vec![0], 1));
+    assert!(Recording::open(&path).is_ok());
+    let again = record(&host(), &mut || {}, &path).unwrap_err();
+    assert_eq!((again.kind(), entries()), (io::ErrorKind::AlreadyExists, 1));
+}
