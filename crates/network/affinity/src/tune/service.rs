@@ -22,6 +22,18 @@ pub enum InstallError {
     /// A file of someone else is in its place.
     #[error("{} was not written by this command: move it away, or edit it by hand", display_path(.0))]
     Other(PathBuf),
+    /// The unit runs `tune` with other options.
+    #[error(
+        "{} runs `tune` with other options: {}; name all interfaces in one command, or remove the file first",
+        display_path(path),
+        longma_text::sanitize(options)
+    )]
+    Differs {
+        /// Path of the unit.
+        path: PathBuf,
+        /// Its command.
+        options: String,
+    },
     /// The file cannot be written.
     #[error("{}: {error}", display_path(path))]
     File {
@@ -32,10 +44,11 @@ pub enum InstallError {
     },
 }
 
-/// Writes the unit to `folder`, and returns its path. `options` are those of `tune`, without the journal.
+/// Writes the unit to `folder`, and returns its path. `options` are those of `tune`, without the journal. The same unit
+/// may be written again.
 ///
 /// # Errors
-/// If a word cannot be quoted, another file is in its place, or it cannot be written.
+/// If a word cannot be quoted, another file or a unit with other options is in its place, or it cannot be written.
 pub fn install(
     folder: &Path,
     program: &Path,
@@ -47,6 +60,10 @@ pub fn install(
     let failed = |error| InstallError::File { path: path.clone(), error };
     match std::fs::read_to_string(&path) {
         Ok(found) if !found.starts_with(MARK) => return Err(InstallError::Other(path)),
+        Ok(found) if found != text => {
+            let start = found.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap_or_default();
+            return Err(InstallError::Differs { path, options: start.into() });
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
@@ -121,9 +138,14 @@ mod tests {
     #[test]
     fn a_unit_replaces_only_its_own_kind() {
         let folder = tempfile::tempdir().unwrap();
-        let install = || install(folder.path(), Path::new("/l"), &[], Path::new("/j"));
+        let with = |options: &[String]| install(folder.path(), Path::new("/l"), options, Path::new("/j"));
+        let install = || with(&[]);
         let path = install().unwrap();
         assert_eq!(install().unwrap(), path);
+        // Another interface would silently end the tuning of the first.
+        let refused = with(&["--interface".into(), "eth1".into()]).unwrap_err().to_string();
+        assert!(refused.contains("other options: /l affinity tune --journal /j;"), "{refused}");
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("eth1"));
         std::fs::write(&path, "[Unit]").unwrap();
         assert!(matches!(install(), Err(InstallError::Other(_))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[Unit]");
