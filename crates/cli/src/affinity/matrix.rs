@@ -16,8 +16,9 @@ const NUMBERED: usize = 9;
 const BARE: usize = 4;
 
 /// Draws the matrix with numbers if the width allows, otherwise without; if even that is too wide, returns a message
-/// instead.
-pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
+/// instead. Circles and numbers are rates without what was lost.
+pub fn text(pairs: &[PairResult], width: usize) -> String {
+    let best = pairs.iter().map(PairResult::median_weighed_gbps).fold(0.0, f64::max);
     let cpus = |of: fn(&Pair) -> u32| pairs.iter().map(|result| of(&result.pair)).collect::<BTreeSet<u32>>();
     let (flows, applications) = (cpus(|pair| pair.flow), cpus(|pair| pair.application));
     let has_room = |column: usize| LABEL + applications.len() * column <= width;
@@ -46,12 +47,9 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         for application in &applications {
             let pair = Pair { flow: *flow, application: *application };
             let cell = pairs.iter().find(|result| result.pair == pair).map_or(String::new(), |result| {
-                let circle = circle(result.median_gbps, best);
-                if column == NUMBERED {
-                    format!("{circle} {:.2}", result.median_gbps)
-                } else {
-                    circle.to_string()
-                }
+                let gbps = result.median_weighed_gbps();
+                let circle = circle(gbps, best);
+                if column == NUMBERED { format!("{circle} {gbps:.2}") } else { circle.to_string() }
             });
             let _ = write!(line, "{cell:<column$}");
         }
@@ -59,7 +57,8 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         text.push('\n');
     }
     let legend = CIRCLES.map(|(from, circle)| format!("{circle} >= {:.0} %", from * 100.0));
-    text + &wrapped("", &format!("{} of the best", legend.join(", ")), width)
+    let lost = if pairs.iter().any(|pair| pair.loss > 0.0) { "; rates without what was lost" } else { "" };
+    text + &wrapped("", &format!("{} of the best{lost}", legend.join(", ")), width)
 }
 
 fn circle(value: f64, best: f64) -> char {
@@ -115,7 +114,7 @@ pub mod tests {
 
     fn drawn(cpus: u32, width: usize) -> String {
         let analysis = Analysis::of(&made_up(&pairs(cpus)));
-        text(&analysis.pairs, analysis.best().unwrap().median_gbps, width)
+        text(&analysis.pairs, width)
     }
 
     #[test]
@@ -133,6 +132,17 @@ pub mod tests {
     fn an_unmeasured_pair_is_left_blank() {
         let measured = [(Pair { flow: 0, application: 1 }, 5.0), (Pair { flow: 1, application: 0 }, 5.0)];
         let analysis = Analysis::of(&made_up(&measured));
-        assert!(text(&analysis.pairs, 5.0, 80).contains("CPU 0              ● 5.00"));
+        assert!(text(&analysis.pairs, 80).contains("CPU 0              ● 5.00"));
+    }
+
+    /// Of two pairs, the one that receives more loses most of it.
+    #[test]
+    fn circles_and_numbers_show_the_same_rates() {
+        let measured = [(Pair { flow: 0, application: 1 }, 10.0), (Pair { flow: 1, application: 1 }, 8.0)];
+        let mut pairs = Analysis::of(&made_up(&measured)).pairs;
+        (pairs[0].loss, pairs[0].weighed_gbps) = (0.6, vec![4.0]);
+        let drawn = text(&pairs, 80);
+        assert!(drawn.contains("◑ 4.00") && drawn.contains("● 8.00") && !drawn.contains("10.00"), "{drawn}");
+        assert!(drawn.contains("rates without what was lost"), "{drawn}");
     }
 }

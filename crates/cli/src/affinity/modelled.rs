@@ -194,7 +194,7 @@ fn text(
     let (best, mtu) = (measured.iter().map(|one| one.gbps).fold(0.0, f64::max), sweep.mtu(nic)?);
     let mut text = heading(sweep, nic, mtu, (measured.len(), took), width);
     text += &format!("\nThroughput by pair; best {best:.2} Gb/s\n");
-    text += &matrix::text(&throughputs(measured), best, width);
+    text += &matrix::text(&throughputs(measured), width);
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured, width);
     if sweep.seeds > 1 {
@@ -259,7 +259,7 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
         gbps: vec![one.gbps],
         median_gbps: one.gbps,
         loss: 0.0,
-        weighed_gbps: Vec::new(),
+        weighed_gbps: vec![one.gbps],
         bottleneck: Default::default(),
         costs: Costs::default(),
     };

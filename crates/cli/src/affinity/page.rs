@@ -48,7 +48,7 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
         return Err(format!("{} has no result to draw", display_path(file)).into());
     }
     let mut drawn: Vec<Drawn> =
-        vec![("throughput".into(), "throughput", "Gb/s", Box::new(|pair| Some(pair.median_gbps)))];
+        vec![("throughput".into(), "throughput", "Gb/s", Box::new(|pair| Some(pair.median_weighed_gbps())))];
     for (name, unit, value) in analysis.counted_costs() {
         drawn.push((name.replace([' ', '-'], "_"), name, unit, Box::new(move |pair| value(&pair.costs))));
     }
@@ -101,11 +101,8 @@ fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[
         let _ = write!(text, "[metrics.{key}]\nunit = {}\ntitle = {}\n\n", quoted(unit), quoted(name));
     }
     for (index, (key, name, _, _)) in drawn.iter().enumerate() {
-        let (kind, title) = if index == 0 {
-            ("circles", "Throughput".into())
-        } else {
-            ("heat", format!("Cost of a Gb/s: {name}"))
-        };
+        let (kind, title) =
+            if index == 0 { ("circles", "Throughput".into()) } else { ("heat", format!("Cost: {name}")) };
         let _ = write!(
             text,
             "[[plots]]\ntitle = {}\nkind = \"{kind}\"\nx = \"application\"\nby = \"flow\"\nmetrics = [\"{key}\"]\n\n",

@@ -116,7 +116,7 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
         percent(best.loss)
     );
     text.push_str(&format!("\n{}\n", wrapped("", &words, width)));
-    text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
+    text.push_str(&matrix::text(&analysis.pairs, width));
     text.push_str("\nClasses\n");
     text.push_str(&listed(&classes(&analysis.classes), width));
     text.push_str("\nBottlenecks\n");
