@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// Version of the file format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The first bytes of every file.
 const MAGIC: &str = "{\"affinity_model\"";
 /// Largest file that is read. A run takes about 700 bytes.
@@ -41,6 +41,8 @@ pub struct Header {
     machine: String,
     machine_sha256: String,
     frame_cycles: u32,
+    #[serde(default)]
+    softirq_share: u32,
     bytes: u64,
     mtu: u64,
     settings: BTreeMap<String, u64>,
@@ -79,6 +81,7 @@ impl Header {
             machine: sweep.machine.into(),
             machine_sha256: longma_lab::digest(text.as_bytes()),
             frame_cycles: sweep.frame_cycles,
+            softirq_share: sweep.softirq_share,
             bytes: sweep.bytes,
             mtu: sweep.mtu(nic)?,
             settings: sweep.settings.iter().map(|of| (of.name.to_string(), of.value)).collect(),
@@ -108,6 +111,9 @@ impl Header {
                 self.frame_cycles
             ));
         }
+        if self.softirq_share > 100 {
+            return Err(format!("softirq_share is {}: it must be at most 100", self.softirq_share));
+        }
         Ok(())
     }
 
@@ -123,6 +129,7 @@ impl Header {
             machine: &self.machine,
             pairs: Vec::new(),
             frame_cycles: self.frame_cycles,
+            softirq_share: self.softirq_share,
             bytes: self.bytes,
             seed: seeds.first().copied().unwrap_or(1),
             seeds: seeds.len() as u32,
@@ -135,8 +142,8 @@ impl Header {
     pub fn command(&self, file: &Path) -> String {
         let (machine, megabytes) = (sanitize(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
-            "longma affinity sweep --model {machine} --frame-cycles {} --megabytes {megabytes} --mtu {}",
-            self.frame_cycles, self.mtu
+            "longma affinity sweep --model {machine} --frame-cycles {} --softirq-share {} --megabytes {megabytes} --mtu {}",
+            self.frame_cycles, self.softirq_share, self.mtu
         );
         self.settings.iter().for_each(|(name, value)| command += &format!(" --with {name}={value}"));
         command + &format!(" --output {}", display_path(file))
@@ -149,6 +156,7 @@ impl Header {
             (self.version != other.version, "the version of the models"),
             (self.machine_sha256 != other.machine_sha256, "the machine"),
             (self.frame_cycles != other.frame_cycles, "--frame-cycles"),
+            (self.softirq_share != other.softirq_share, "--softirq-share"),
             (self.bytes != other.bytes, "--megabytes"),
             (self.mtu != other.mtu, "the MTU"),
             (self.settings != other.settings, "the --with settings"),
@@ -364,6 +372,7 @@ fn check(run: &Measured, places: &[CpuLocation], max_gbps: f64) -> Result<(), St
 
 #[cfg(test)]
 mod tests {
+    use super::super::SOFTIRQ_SHARE;
     use super::*;
     use longma_affinity::pairs::{Class, Pair};
 
@@ -375,6 +384,7 @@ mod tests {
             machine: "sandybridge-2x6",
             pairs: vec![],
             frame_cycles,
+            softirq_share: SOFTIRQ_SHARE,
             bytes: 4_000_000,
             seed: 1,
             seeds: 1,
@@ -432,6 +442,7 @@ mod tests {
             );
         }
         assert!(refused(&|header| header.frame_cycles = 100_001).contains("line 1: frame_cycles is 100001"));
+        assert!(refused(&|header| header.softirq_share = 101).contains("line 1: softirq_share is 101"));
         assert!(refused(&|header| header.mtu = 40).contains("made.jsonl, line 1: packets of 40 bytes"));
         let error = refused(&|header| header.machine = pipe.to_str().unwrap().into());
         assert!(error.contains("pipe is not a regular file"), "{error}");

@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, Sweep,
-    WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages,
+    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measured, Nic, Offload, SEGMENT_BYTES, Sweep,
+    WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages, working_cores,
 };
 
 /// Time limit. A pair takes some seconds.
@@ -75,7 +75,7 @@ pub(super) fn run_pair(
     let read = out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text));
     read.map_err(|error| failed(error.to_string()))?;
     let result: Value = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
-    Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
+    Ok(evaluate(&result, &sweep.settings, (pair, class, seed), (gbps, bytes)))
 }
 
 /// Checks a rate against the capacity of the link. A higher rate is a bug of the model.
@@ -112,41 +112,52 @@ fn command_line(
         pair_seed(seed, pair).to_string(),
         "--wire".into(),
     ]);
-    arguments.push(format!(
-        "{},tcp,bytes={},message=131072,mss={segment}",
-        nic.name,
-        2 * bytes + DRAIN_BYTES
-    ));
+    arguments.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + DRAIN_BYTES));
+    let (in_softirq, of_owner) = divided(sweep);
     let settings = [
         ("flow", u64::from(pair.flow)),
         ("application", pair.application.into()),
         ("begin", WARM_UP_BYTES),
         ("settle", DETAILED_WARM_UP_BYTES),
         ("bytes", bytes),
-        ("path", sweep.frame_cycles.into()),
+        ("path", of_owner),
         ("segment", segment),
         // User settings come later and may override this.
         ("near", 1),
     ];
     let window = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
     let offloads = sweep.settings.iter().map(|offload| (offload.name, offload.value));
+    let before = [("before", in_softirq + sweep.setting("before"))];
     arguments.extend(
         settings
             .into_iter()
             .chain(window)
             .chain(offloads)
+            .chain(before)
             .map(|(name, value)| format!("--env={name}={value}")),
     );
     arguments.extend(["--".into(), program.path(), nic.name.clone()]);
     Ok(arguments)
 }
 
+/// The cycles added to each frame in the softirq, and by the socket's owner.
+fn divided(sweep: &Sweep) -> (u64, u64) {
+    let all = u64::from(sweep.frame_cycles);
+    let in_softirq = all * u64::from(sweep.softirq_share.min(100)) / 100;
+    (in_softirq, all - in_softirq)
+}
+
 /// Evaluates the statistics of a run in which `bytes` were counted.
-fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
-    let all = &result["statistics"];
+fn evaluate(
+    result: &Value,
+    settings: &[Offload],
+    (pair, class, seed): (Pair, Class, u64),
+    (gbps, bytes): (f64, f64),
+) -> Measured {
+    let (all, cores) = (&result["statistics"], working_cores(pair, settings));
     let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
-    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit);
-    let stages = stages::cycles(result, pair).map(|cycles| cycles / 1e6 / gbit);
+    let costs = COSTS.map(|(_, _, unit, of)| of(all, &cores) / unit / gbit);
+    let stages = stages::cycles(result, &cores).map(|cycles| cycles / 1e6 / gbit);
     let busy = [pair.flow, pair.application].map(|core| {
         let (cycles, idle) =
             (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
@@ -166,6 +177,43 @@ fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, byte
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn words(frame_cycles: u32, softirq_share: u32, settings: &[&str]) -> Vec<String> {
+        let sweep = Sweep {
+            longma: std::path::Path::new("longma"),
+            machine: "sandybridge-2x6",
+            pairs: vec![],
+            frame_cycles,
+            softirq_share,
+            bytes: 4_000_000,
+            seed: 1,
+            seeds: 1,
+            mtu: None,
+            settings: settings.iter().map(|setting| setting.parse().unwrap()).collect(),
+        };
+        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
+        let file = || MemFile::new(&[]).unwrap();
+        command_line(&sweep, &nic, (Pair { flow: 1, application: 2 }, 1), (&file(), &file())).unwrap()
+    }
+
+    /// The last setting of a name holds.
+    fn value(words: &[String], name: &str) -> u64 {
+        let prefix = format!("--env={name}=");
+        words.iter().filter_map(|word| word.strip_prefix(&prefix)).last().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn added_cycles_are_divided_between_the_softirq_and_the_sockets_owner() {
+        for (share, settings, before, path) in [
+            (0, &[][..], 0, 3000),
+            (56, &[], 1680, 1320),
+            (100, &[], 3000, 0),
+            (100, &["before=50"], 3050, 0),
+        ] {
+            let words = words(3000, share, settings);
+            assert_eq!((value(&words, "before"), value(&words, "path")), (before, path), "{share}");
+        }
+    }
 
     #[test]
     fn a_rate_above_the_line_rate_is_a_model_error() {

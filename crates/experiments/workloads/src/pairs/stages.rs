@@ -4,7 +4,6 @@
 //! management and scheduling) profile receivers by these stages. The assignment of guest functions to stages is our
 //! own.
 
-use longma_affinity::pairs::Pair;
 use serde_json::Value;
 
 use super::{core_sum, count};
@@ -59,42 +58,43 @@ const FUNCTIONS: [(&str, usize); 33] = [
     ("copy_plain", 7),
 ];
 
-/// Cycles of a pair's cores by stage. The last entry is the remainder. `result` is the output of `longma run
-/// --stats-out`.
-pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
+/// Cycles of the cores that work for a flow by stage. The last entry is the remainder. `result` is the output of `longma
+/// run --stats-out`, whose functions count on all cores, so `cores` must be all that ran any.
+pub fn cycles(result: &Value, cores: &[u32]) -> [f64; STAGES.len()] {
     let all = &result["statistics"];
     let kernel = |works: &[&str]| {
         let names: Vec<String> = works.iter().map(|work| format!("kernel.{work}.cycles")).collect();
-        core_sum(all, pair, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        core_sum(all, cores, &names.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let mut sums = [0.0; STAGES.len()];
     sums[0] = kernel(&["interrupt", "softirq"]);
     sums[5] = kernel(&["wake_up", "wake_up_interrupt", "context_switch"]);
     // The kernel's remaining time is system calls, and a few timer ticks.
-    sums[6] = cause_cycles(all, pair, "system") - sums[0] - sums[5];
-    sums[1] = cause_cycles(all, pair, "device");
+    sums[6] = cause_cycles(all, cores, "system") - sums[0] - sums[5];
+    sums[1] = cause_cycles(all, cores, "device");
     for function in result["functions"].as_array().into_iter().flatten() {
         let stage = FUNCTIONS.iter().find(|(name, _)| function["function"] == *name).map(|(_, stage)| *stage);
         if let Some(stage) = stage {
             sums[stage] += function["cycles"].as_f64().unwrap_or(0.0);
         }
     }
-    let busy = core_sum(all, pair, &["cycles"]) - core_sum(all, pair, &["idle_cycles"]);
+    let busy = core_sum(all, cores, &["cycles"]) - core_sum(all, cores, &["idle_cycles"]);
     sums[STAGES.len() - 1] = busy - sums.iter().sum::<f64>();
     sums
 }
 
-/// Cycles of the pair's cores that their CPI stacks attribute to a cause.
-fn cause_cycles(all: &Value, pair: Pair, cause: &str) -> f64 {
-    let of = |core: u32| {
+/// Cycles of these cores that their CPI stacks attribute to a cause.
+fn cause_cycles(all: &Value, cores: &[u32], cause: &str) -> f64 {
+    let of = |core: &u32| {
         count(all, &format!("core{core}.cpi.{cause}")) * count(all, &format!("core{core}.instructions"))
     };
-    if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
+    cores.iter().map(of).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longma_affinity::pairs::Pair;
     use serde_json::json;
 
     #[test]
@@ -113,10 +113,27 @@ mod tests {
             "functions": [function("poll_frames", 40.0), function("memset", 50.0), function("take_data", 60.0),
                 function("copy_plain", 700.0), function("main", 80.0), function("strcmp", 5.0)],
         });
-        let found = cycles(&result, Pair { flow: 1, application: 2 });
+        let found = cycles(&result, &[1, 2]);
         assert_eq!(found[..8], [200.0, 60.0, 50.0, 60.0, 0.0, 40.0, 360.0, 700.0]);
         assert_eq!(found.iter().sum::<f64>(), 3000.0);
-        assert_eq!(cycles(&result, Pair { flow: 2, application: 2 }).iter().sum::<f64>(), 2000.0);
+        assert_eq!(cycles(&result, &[2]).iter().sum::<f64>(), 2000.0);
+    }
+
+    /// With `rps=3`, the protocol runs on a third core: its functions count, so its time must, too.
+    #[test]
+    fn no_stage_is_negative_if_a_third_core_runs_the_protocol() {
+        let value = |value: f64| json!({ "value": value });
+        let core = |busy: f64| json!({ "cycles": value(busy + 9.0), "idle_cycles": value(9.0) });
+        let function = |name: &str, cycles: f64| json!({ "function": name, "cycles": cycles });
+        let result = json!({
+            "statistics": { "core1": core(100.0), "core2": core(200.0), "core3": core(5000.0) },
+            "functions": [function("poll_frames", 90.0), function("take_data", 4000.0), function("copy_plain", 180.0)],
+        });
+        let settings = ["rps=3".parse().unwrap()];
+        let cores = crate::pairs::working_cores(Pair { flow: 1, application: 2 }, &settings);
+        let found = cycles(&result, &cores);
+        assert!(found.iter().all(|cycles| *cycles >= 0.0), "{found:?}");
+        assert_eq!(found.iter().sum::<f64>(), 5300.0);
     }
 
     /// A renamed or inlined function would silently count as the program.
