@@ -6,10 +6,11 @@
 mod commands;
 mod race;
 mod spread;
+mod zones;
 
 pub use commands::{Commands, commands};
 pub use race::{Race, Round};
-pub use spread::{Abilities, Queues, Spread, Target};
+pub use spread::{Abilities, Group, Queues, Spread, Target};
 
 use crate::analysis::{Analysis, PairResult, differ};
 use crate::interface::Nic;
@@ -24,9 +25,10 @@ pub struct Candidate {
     pub pair: Pair,
     /// Topological relation of its CPUs.
     pub class: Class,
-    /// Whether the flow's CPU is on the NIC's node; `None` if the node is unknown.
+    /// Whether the flow's CPU is on the NIC's node, or on that of one of the NICs below the interface; `None` if the node
+    /// is unknown.
     pub is_near: Option<bool>,
-    /// Whether the application's CPU is on the NIC's node; `None` if the node is unknown.
+    /// The same of the application's CPU.
     pub is_application_near: Option<bool>,
 }
 
@@ -45,22 +47,25 @@ pub struct Measured {
     pub choice: PairResult,
 }
 
-/// Ranks pairs by topology: close to the NIC first, then by class. CPU 0 comes last, because most other work runs on
-/// it.
+/// Ranks pairs by topology: close to the NIC first, then by class, then those on one node, as a cache may span several.
+/// CPU 0 comes last, because most other work runs on it.
 pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
+    let nodes = nic.nodes();
     let candidate = |pair: &Pair| {
         let pair = *pair;
-        let near = |cpu: u32| nic.node.map(|node| node_of(cpu) == Some(node));
+        let near =
+            |cpu: u32| (!nodes.is_empty()).then(|| node_of(cpu).is_some_and(|node| nodes.contains(&node)));
         let (is_near, is_application_near) = (near(pair.flow), near(pair.application));
         Some(Candidate { pair, class: classify(places, pair)?, is_near, is_application_near })
     };
     let mut all: Vec<Candidate> = pairs.iter().filter_map(candidate).collect();
     let rank = |class: Class| Class::ALL.iter().position(|of| *of == class);
-    all.sort_by_key(|candidate| {
+    all.sort_by_cached_key(|candidate| {
         let pair = candidate.pair;
         let uses_first = pair.flow == 0 || pair.application == 0;
-        (candidate.is_near == Some(false), rank(candidate.class), uses_first, pair)
+        let is_split = node_of(pair.flow) != node_of(pair.application);
+        (candidate.is_near == Some(false), rank(candidate.class), is_split, uses_first, pair)
     });
     all
 }

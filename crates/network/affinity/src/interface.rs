@@ -11,6 +11,7 @@ use crate::host::Host;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,12 @@ impl Nic {
     /// The interfaces whose queues take its packets: those below it, or itself.
     pub fn physical(&self) -> Vec<&Nic> {
         if self.lower.is_empty() { vec![self] } else { self.lower.iter().collect() }
+    }
+
+    /// The nodes of the interfaces whose queues take its packets, as far as they are known.
+    pub fn nodes(&self) -> BTreeSet<u32> {
+        let lower = self.lower.iter().filter_map(|nic| nic.node);
+        self.node.into_iter().chain(lower).collect()
     }
 
     /// Describes what it consists of; `None` for an interface that has its own queues.

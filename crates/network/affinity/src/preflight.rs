@@ -68,6 +68,14 @@ impl Findings {
     }
 }
 
+/// CPUs that are isolated from the scheduler (`isolcpus=`, isolated cpuset partitions).
+///
+/// Source: Linux Documentation/ABI/testing/sysfs-devices-system-cpu (isolated).
+pub fn isolated(host: &dyn Host) -> CpuSet {
+    let text = host.read("sys/devices/system/cpu/isolated");
+    text.ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
 /// Checks the host and, if given, one interface. `idle` is a pair of readings around an interval without load from this
 /// program; `None` for a recorded host.
 pub fn check(
@@ -169,6 +177,12 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     {
         let advice = "they are excluded from all pairs; nothing else changes";
         findings.bad("offline CPUs", Weight::Note, format!("CPUs {offline} are offline"), advice);
+    }
+    let isolated = isolated(host);
+    if !isolated.is_empty() {
+        let words = format!("CPUs {isolated} are isolated from the scheduler");
+        let advice = "advice from topology and `tune` leave them out; name them with --cpus to use them";
+        findings.bad("isolated CPUs", Weight::Note, words, advice);
     }
     let allowed = allowed(host);
     let outside: CpuSet = places
@@ -411,6 +425,15 @@ fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let name = &nic.name;
     match nic.node {
         Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
+        None if nic.nodes().len() > 1 => {
+            let of = |lower: &Nic| {
+                let node = lower.node.map_or("unknown".into(), |node| node.to_string());
+                format!("{} {node}", lower.name)
+            };
+            let each: Vec<String> = nic.lower.iter().map(of).collect();
+            let words = format!("the NICs of {name} are on different nodes: {}", each.join(", "));
+            findings.good("NUMA node", words);
+        }
         None if host.places().iter().any(|place| place.node > 0) => {
             let advice = "the sweep finds it: flows are fastest on the interface's own socket";
             findings.bad(

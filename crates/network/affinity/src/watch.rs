@@ -8,6 +8,7 @@ use crate::counters::{CpuShares, Reading};
 use crate::host::Host;
 use crate::interface::{self, Nic};
 use crate::owners::{SocketOwner, SocketOwners};
+use crate::preflight::isolated;
 use crate::rss_table::RssTable;
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
@@ -38,6 +39,9 @@ pub struct Observation {
     /// Topology of the online CPUs.
     #[serde(skip)]
     pub places: Vec<CpuLocation>,
+    /// CPUs that are isolated from the scheduler.
+    #[serde(default)]
+    pub isolated: CpuSet,
     /// Length of the interval in seconds.
     pub seconds: f64,
     /// How each CPU spent its time.
@@ -213,6 +217,7 @@ impl Watch {
         }
         self.threads(host, &busy, &online, &mut observation, &mut missing);
         (observation.places, observation.missing) = (places, missing);
+        observation.isolated = isolated(host);
         self.last = Some(now);
         observation
     }

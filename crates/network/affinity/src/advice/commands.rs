@@ -1,8 +1,8 @@
 //! The commands that apply a recommendation: for a shell, for a service, and for whenever the NIC appears.
 
-use super::spread::{Queues, Spread, Target};
+use super::spread::{Group, Queues, Spread, Target};
 use crate::interface::Nic;
-use crate::setting::Setting;
+use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use longma_text::quote_for_shell;
 use serde::Serialize;
@@ -25,32 +25,70 @@ pub struct Commands {
     pub keep: Vec<String>,
 }
 
+/// Shell functions of scripts that find interrupts by name.
+pub(super) const FUNCTIONS: &str = concat!(
+    r#"irq() { awk -v name="$1" '$NF == name { sub(":", "", $1); print $1; exit }' /proc/interrupts; }"#,
+    "\n",
+    r#"await() { for try in $(seq 60); do [ -n "$(irq "$1")" ] && return; sleep 1; done; }"#
+);
 /// Shell function that prints the number of the interrupt with a name.
 const IRQ: &str =
     r#"irq() { awk -v name="$1" '$NF == name { sub(":", "", $1); print $1; exit }' /proc/interrupts; }"#;
-/// Shell function that waits until an interrupt exists. Some drivers request theirs only when the interface comes up.
-const WAIT: &str = r#"await() { for try in $(seq 60); do [ -n "$(irq "$1")" ] && return; sleep 1; done; }"#;
 
 /// The commands that direct the queues of `nics` as `spread` says. Both name the same NICs in the same order.
 pub fn commands(nics: &[&Nic], spread: &Spread) -> Commands {
-    let cpus = &spread.applications;
     let each = || nics.iter().copied().zip(&spread.nics);
     // The driver may give the interrupts other numbers when the number of queues changes.
     let is_renumbered = spread.nics.iter().any(|queues| count_command(queues).is_some());
     let mut now: Vec<String> = is_renumbered.then(|| IRQ.into()).into_iter().collect();
     now.extend(each().flat_map(|(nic, queues)| settings(nic, queues, is_renumbered)));
-    now.push(format!("taskset -cp {cpus} PID          # a running application"));
-    now.push(format!("taskset -c {cpus} COMMAND       # or a new one"));
+    now.extend(bindings(spread));
     let name = nics.first().map_or("", |nic| nic.name.name());
     let script_path = format!("/usr/local/sbin/longma-affinity-{name}");
     Commands {
         now,
-        systemd: format!("[Service]\nCPUAffinity={cpus}\n"),
+        systemd: drop_in(spread),
         script: script(&each().collect::<Vec<_>>()),
         udev: nics.iter().map(|nic| udev(nic, &script_path)).collect(),
         script_path,
-        keep: bans(spread),
+        keep: bans(nics, spread),
     }
+}
+
+/// The commands that bind applications, for each group of queues.
+fn bindings(spread: &Spread) -> Vec<String> {
+    let cpus = &spread.applications;
+    let [_, _, ..] = &spread.groups[..] else {
+        return vec![
+            format!("taskset -cp {cpus} PID          # a running application"),
+            format!("taskset -c {cpus} COMMAND       # or a new one"),
+        ];
+    };
+    let of =
+        |group: &Group| format!("taskset -cp {} PID   # of flows by {}", group.applications, arrival(group));
+    spread.groups.iter().map(of).collect()
+}
+
+/// By which queues the flows of a group arrive.
+fn arrival(group: &Group) -> String {
+    let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
+    format!("the queues of {} on CPUs {}", names.join(", "), group.flows)
+}
+
+/// The drop-in of a service. One process takes flows by all queues; an instance for each group stays near its own.
+fn drop_in(spread: &Spread) -> String {
+    let mut text = format!("[Service]\nCPUAffinity={}\n", spread.applications);
+    if let [_, _, ..] = &spread.groups[..] {
+        for group in &spread.groups {
+            let _ = writeln!(
+                text,
+                "# An instance for flows by {}:\n# CPUAffinity={}",
+                arrival(group),
+                group.applications
+            );
+        }
+    }
+    text
 }
 
 /// The command that changes the number of queues, if it changes.
@@ -62,6 +100,11 @@ fn count_command(queues: &Queues) -> Option<String> {
 
 fn quoted(queues: &Queues) -> String {
     quote_for_shell(queues.interface.name())
+}
+
+/// The commands for the queues of a NIC, with interrupts by name.
+pub(super) fn settings_by_name(nic: &Nic, queues: &Queues) -> Vec<String> {
+    settings(nic, queues, true)
 }
 
 /// The commands for the queues of a NIC.
@@ -113,7 +156,7 @@ fn script(nics: &[(&Nic, &Queues)]) -> String {
         queues.used.iter().filter_map(name).collect()
     };
     if nics.iter().any(|(_, queues)| !names(queues).is_empty()) {
-        let _ = write!(text, "{IRQ}\n{WAIT}\n");
+        let _ = writeln!(text, "{FUNCTIONS}");
     }
     for (nic, queues) in nics {
         let first = names(queues).into_iter().next();
@@ -148,17 +191,42 @@ fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+' | ':')
 }
 
-fn bans(spread: &Spread) -> Vec<String> {
-    let number = |(target, _): &(Target, u32)| match target {
-        Target::Irq { number, .. } => Some(format!("--banirq={number}")),
+/// Keeps irqbalance from the interrupts: by device or by name, since numbers change.
+fn bans(nics: &[&Nic], spread: &Spread) -> Vec<String> {
+    let name = |(target, _): &(Target, u32)| match target {
+        Target::Irq { name, .. } => Some(name.clone()),
         Target::Rps { .. } => None,
     };
-    let bans: Vec<String> =
-        spread.nics.iter().flat_map(|queues| queues.used.iter().filter_map(number)).collect();
-    match bans.is_empty() {
-        true => Vec::new(),
-        false => vec![format!("exclude them from irqbalance: IRQBALANCE_ARGS=\"{}\"", bans.join(" "))],
+    let mut lines = Vec::new();
+    for (nic, queues) in nics.iter().zip(&spread.nics) {
+        let names: Vec<String> = queues.used.iter().filter_map(name).collect();
+        // The names of other buses' devices are not in the path that irqbalance reports.
+        let device = nic.device.as_ref().map(|device| device.name.as_str());
+        let device = device.filter(|name| name.contains(':') && name.chars().all(is_plain));
+        match device {
+            _ if names.is_empty() => {}
+            Some(device) => lines.push(format!("case \"$1\" in */{device}) echo ban=true;; esac")),
+            None => {
+                let names: Vec<String> = names.iter().map(|name| quote_for_shell(name)).collect();
+                lines.push(format!(
+                    "for name in {}; do [ \"$(irq \"$name\")\" != \"$2\" ] || echo ban=true; done",
+                    names.join(" ")
+                ));
+            }
+        }
     }
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let needs_names = lines.iter().any(|line| line.starts_with("for"));
+    let mut script = vec!["#!/bin/sh".into()];
+    script.extend(needs_names.then(|| IRQ.into()));
+    script.extend(lines);
+    let path = "/usr/local/sbin/longma-affinity-policy";
+    let mut keep =
+        vec![format!("irqbalance: IRQBALANCE_ARGS=\"--policyscript={path}\", an executable file with")];
+    keep.extend(script);
+    keep
 }
 
 #[cfg(test)]

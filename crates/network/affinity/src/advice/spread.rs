@@ -1,10 +1,12 @@
-//! Where the queues of one or several NICs go, and how many of them are used: one a core of the NIC's node, the other
-//! hardware threads of these cores last, and another node only if the NIC's has no CPU. Half of the cores are for
-//! applications, if the driver can reduce the number of queues or direct packets to some of them.
+//! Where the queues of one or several NICs go, and how many of them are used: one a core of each NIC's node, the other
+//! hardware threads of these cores last, and another node only if the NIC's has no CPU. Half of the cores that share a
+//! last-level cache are for the applications of the queues on the other half, if the driver can reduce the number of
+//! queues or direct packets to some of them.
 //!
 //! Source: Hanford et al. 2014 for a flow and its application on different cores of the NIC's socket; Linux
 //! Documentation/networking/scaling.rst ("one for each CPU in the system ... hyperthreading"), ethtool(8) (-L, -X).
 
+use super::zones::{Node, Zone};
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::interface::Nic;
@@ -14,6 +16,7 @@ use crate::setting::Interface;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What a driver can do about its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -68,26 +71,33 @@ pub struct Queues {
     pub used: Vec<(Target, u32)>,
 }
 
+/// Queues, and the applications of their flows, on CPUs of one node that share a last-level cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// The NUMA node.
+    pub node: u32,
+    /// The NICs whose queues are here.
+    pub interfaces: Vec<Interface>,
+    /// CPUs of the queues.
+    pub flows: CpuSet,
+    /// CPUs for the applications of the flows that arrive by these queues.
+    pub applications: CpuSet,
+}
+
 /// Where the queues of all NICs go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
     /// The queues of each NIC.
     pub nics: Vec<Queues>,
-    /// CPUs for the applications.
+    /// The queues by cache, with the CPUs of their applications.
+    pub groups: Vec<Group>,
+    /// CPUs for the applications of all groups.
     pub applications: CpuSet,
 }
 
-/// CPUs of a node, grouped for queues.
-struct Order {
-    /// One CPU of each core.
-    cores: Vec<u32>,
-    /// The other CPUs of these cores.
-    siblings: Vec<u32>,
-}
-
 impl Spread {
-    /// Places the queues of `nics` around a pair that was chosen for one flow. `allowed` are the CPUs of applications;
-    /// `None` allows all. With `software`, packets are steered by RPS even if there are interrupts.
+    /// Places the queues of `nics`, each on its own node, around a pair that was chosen for one flow. `allowed` are the
+    /// CPUs of applications; `None` allows all. With `software`, packets are steered by RPS even if there are interrupts.
     pub fn of(
         places: &[CpuLocation],
         nics: &[(&Nic, Abilities)],
@@ -98,29 +108,40 @@ impl Spread {
         if let [(nic, abilities)] = nics
             && let [_] = targets(nic, software)[..]
         {
-            // A single queue stays where it was measured.
-            let used = targets(nic, software).into_iter().map(|target| (target, pair.flow)).collect();
-            let queues = Queues { interface: nic.name.clone(), count: 1, abilities: *abilities, used };
-            return Self { nics: vec![queues], applications: CpuSet::one(pair.application) };
+            return Self::single(places, nic, *abilities, pair, software);
         }
-        let order = order(places, nics, pair);
         // Pairs on one core were faster than others, so applications share the cores of queues.
         let shares = matches!(classify(places, pair), Some(Class::SameCpu | Class::Siblings) | None);
-        let room = if shares { order.cores.len() } else { order.cores.len() / 2 };
-        let room_of_each = (room / nics.len().max(1)).max(1);
-        let mut all = order.cores.iter().chain(&order.siblings).copied().cycle();
+        let homes: Vec<u32> = nics.iter().map(|(nic, _)| home(places, nic, pair)).collect();
+        let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
         let mut placed = Vec::new();
-        for (nic, abilities) in nics {
+        for ((nic, abilities), home) in nics.iter().zip(&homes) {
+            let node = nodes.entry(*home).or_insert_with(|| Node::of(places, *home, pair, allowed, shares));
+            let room_of_each = (node.room / homes.iter().filter(|other| *other == home).count()).max(1);
             let targets = targets(nic, software);
             let count = targets.len();
             let can_reduce = !software && (abilities.is_combined.is_some() || abilities.has_table);
             let used = if can_reduce { count.min(room_of_each) } else { count };
-            let used = targets.into_iter().take(used).zip(&mut all).collect();
+            let used = targets.into_iter().take(used).zip(&mut node.slots).collect();
             placed.push(Queues { interface: nic.name.clone(), count, abilities: *abilities, used });
         }
-        let taken: CpuSet = placed.iter().flat_map(|nic| nic.used.iter().map(|(_, cpu)| *cpu)).collect();
-        let applications = applications(places, &order, &taken, pair, allowed, shares);
-        Self { nics: placed, applications }
+        let groups = groups(places, &nodes, &placed, pair, allowed, shares);
+        let applications = groups.iter().flat_map(|group| group.applications.iter()).collect();
+        Self { nics: placed, groups, applications }
+    }
+
+    /// A single queue stays where it was measured.
+    fn single(places: &[CpuLocation], nic: &Nic, abilities: Abilities, pair: Pair, software: bool) -> Self {
+        let used = targets(nic, software).into_iter().map(|target| (target, pair.flow)).collect();
+        let queues = Queues { interface: nic.name.clone(), count: 1, abilities, used };
+        let applications = CpuSet::one(pair.application);
+        let group = Group {
+            node: node_of(places, pair.flow).unwrap_or(0),
+            interfaces: vec![nic.name.clone()],
+            flows: CpuSet::one(pair.flow),
+            applications: applications.clone(),
+        };
+        Self { nics: vec![queues], groups: vec![group], applications }
     }
 
     /// CPUs of the queues.
@@ -150,53 +171,66 @@ fn targets(nic: &Nic, software: bool) -> Vec<Target> {
     nic.rx_queues.iter().map(|queue| Target::Rps { queue: *queue }).collect()
 }
 
-/// The CPUs of the NICs' node: the flow's core first, then the other cores, then that of CPU 0, on which most other work
-/// runs, and the application's last.
-fn order(places: &[CpuLocation], nics: &[(&Nic, Abilities)], pair: Pair) -> Order {
-    let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
-    let has_cpus = |node: &u32| places.iter().any(|place| place.node == *node);
-    let node = nics.iter().find_map(|(nic, _)| nic.node).filter(has_cpus).or_else(|| node_of(pair.flow));
-    let mut near: Vec<&CpuLocation> = places.iter().filter(|place| Some(place.node) == node).collect();
-    let is_core_of = |place: &CpuLocation, cpu: u32| place.cpu == cpu || place.core.contains(&cpu);
-    near.sort_by_key(|place| {
-        let is_application = is_core_of(place, pair.application) && !is_core_of(place, pair.flow);
-        let rank = match (is_core_of(place, pair.flow), is_application, is_core_of(place, 0)) {
-            (true, ..) => 0,
-            (_, true, _) => 3,
-            (.., true) => 2,
-            _ => 1,
-        };
-        // Of the flow's core, its own CPU first.
-        (rank, place.cpu != pair.flow, place.cpu)
-    });
-    let mut order = Order { cores: Vec::new(), siblings: Vec::new() };
-    for place in near {
-        let is_sibling = order.cores.iter().any(|cpu| is_core_of(place, *cpu));
-        if is_sibling { order.siblings.push(place.cpu) } else { order.cores.push(place.cpu) }
-    }
-    order
+fn node_of(places: &[CpuLocation], cpu: u32) -> Option<u32> {
+    places.iter().find(|place| place.cpu == cpu).map(|place| place.node)
 }
 
-/// CPUs of the same node for applications: cores without queues, or CPUs without queues, or all, as far as allowed.
-fn applications(
+/// The node for a NIC's queues: its own, or that of the pair if it is unknown or has no CPU.
+fn home(places: &[CpuLocation], nic: &Nic, pair: Pair) -> u32 {
+    let has_cpus = |node: &u32| places.iter().any(|place| place.node == *node);
+    nic.node.filter(has_cpus).or_else(|| node_of(places, pair.flow)).unwrap_or(0)
+}
+
+/// The groups of all nodes that have queues, with the CPUs of their applications.
+fn groups(
     places: &[CpuLocation],
-    order: &Order,
-    taken: &CpuSet,
+    nodes: &BTreeMap<u32, Node>,
+    placed: &[Queues],
     pair: Pair,
     allowed: Option<&CpuSet>,
     shares: bool,
-) -> CpuSet {
-    let near = || order.cores.iter().chain(&order.siblings).copied();
+) -> Vec<Group> {
+    let taken: CpuSet = placed.iter().flat_map(|nic| nic.used.iter().map(|(_, cpu)| *cpu)).collect();
+    let mut groups = Vec::new();
+    for (number, node) in nodes {
+        for zone in &node.zones {
+            let flows: CpuSet = zone.cpus().filter(|cpu| taken.contains(*cpu)).collect();
+            if flows.is_empty() {
+                continue;
+            }
+            let is_here = |nic: &&Queues| nic.used.iter().any(|(_, cpu)| flows.contains(*cpu));
+            let interfaces = placed.iter().filter(is_here).map(|nic| nic.interface.clone()).collect();
+            let own = || applications(places, zone.cpus(), &taken, allowed, shares);
+            let of_node =
+                || applications(places, node.zones.iter().flat_map(Zone::cpus), &taken, allowed, shares);
+            let applications = own().or_else(of_node).unwrap_or_else(|| CpuSet::one(pair.application));
+            groups.push(Group { node: *number, interfaces, flows, applications });
+        }
+    }
+    // The pair's first.
+    groups.sort_by_key(|group| !group.flows.contains(pair.flow));
+    groups
+}
+
+/// The CPUs among `near` for applications: cores without queues, or CPUs without queues, or all, as far as allowed.
+fn applications(
+    places: &[CpuLocation],
+    near: impl Iterator<Item = u32>,
+    taken: &CpuSet,
+    allowed: Option<&CpuSet>,
+    shares: bool,
+) -> Option<CpuSet> {
+    let near: Vec<u32> = near.filter(|cpu| allowed.is_none_or(|set| set.contains(*cpu))).collect();
     let core_of =
         |cpu: u32| places.iter().find(|place| place.cpu == cpu).map_or(&[][..], |place| &place.core);
-    let is_apart = |cpu: &u32| !taken.contains(*cpu) && !core_of(*cpu).iter().any(|of| taken.contains(*of));
-    let is_allowed = |cpu: &u32| allowed.is_none_or(|set| set.contains(*cpu));
+    let is_free = |cpu: &u32| !shares && !taken.contains(*cpu);
+    let is_apart = |cpu: &u32| is_free(cpu) && !core_of(*cpu).iter().any(|of| taken.contains(*of));
     let sets: [CpuSet; 3] = [
-        near().filter(|cpu| !shares && is_apart(cpu)).filter(is_allowed).collect(),
-        near().filter(|cpu| !shares && !taken.contains(*cpu)).filter(is_allowed).collect(),
-        near().filter(is_allowed).collect(),
+        near.iter().copied().filter(is_apart).collect(),
+        near.iter().copied().filter(is_free).collect(),
+        near.iter().copied().collect(),
     ];
-    sets.into_iter().find(|set| !set.is_empty()).unwrap_or_else(|| CpuSet::one(pair.application))
+    sets.into_iter().find(|set| !set.is_empty())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A model with dense indices, so that the planner finds a CPU's core, group and node, and the links of a queue or
-//! thread, without searching. A group is the CPUs that share a last-level cache, or a socket if no cache is known.
+//! thread, without searching. A group is the CPUs of a node that share a last-level cache, or a socket if no cache is
+//! known. With sub-NUMA clustering, a cache spans several nodes.
 
 use super::model::Model;
 use crate::pairs::Class;
@@ -135,7 +136,7 @@ impl<'a> Layout<'a> {
         let mut index = vec![None; most];
         let (mut cores, mut groups, mut sockets) = (Numbers::new(), Numbers::new(), Numbers::new());
         let mut kinds: Vec<_> =
-            places.iter().map(|place| (place.socket, place.last_cache.as_ref())).collect();
+            places.iter().map(|place| (place.socket, place.node, place.last_cache.as_ref())).collect();
         kinds.sort();
         for kind in kinds {
             groups.of(kind);
@@ -146,7 +147,7 @@ impl<'a> Layout<'a> {
             // A CPU without a reported core is a core of its own.
             let first = place.core.iter().min().copied().unwrap_or(place.cpu);
             core.push(cores.of((place.socket, first)));
-            group.push(groups.of((place.socket, place.last_cache.as_ref())));
+            group.push(groups.of((place.socket, place.node, place.last_cache.as_ref())));
             socket.push(sockets.of(place.socket));
         }
         let mut of_core = vec![Vec::new(); cores.0.len()];

@@ -265,10 +265,12 @@ impl Tuner {
     /// Builds the model of an observation and its current placement.
     fn model(&mut self, observation: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
         let online: CpuSet = observation.places.iter().map(|place| place.cpu).collect();
-        let usable: CpuSet = online
-            .iter()
-            .filter(|cpu| self.exclusions.cpus.as_ref().is_none_or(|only| only.contains(*cpu)))
-            .collect();
+        // Isolated CPUs are used only if they are named.
+        let is_usable = |cpu: &u32| match &self.exclusions.cpus {
+            Some(only) => only.contains(*cpu),
+            None => !observation.isolated.contains(*cpu),
+        };
+        let usable: CpuSet = online.iter().filter(is_usable).collect();
         let mut model = Model { places: observation.places.clone(), ..Model::default() };
         let mut placing = Placing { queues: Vec::new(), threads: Vec::new() };
         for queue in &observation.queues {

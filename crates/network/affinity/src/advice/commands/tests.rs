@@ -93,7 +93,29 @@ fn one_queue_is_directed_as_the_sweep_did() {
     assert_eq!(commands.now[0], "echo 1 > /proc/irq/40/smp_affinity_list");
     assert!(commands.now[1].contains("echo 0 > $queue/rps_cpus"), "{:?}", commands.now);
     assert_eq!(commands.systemd, "[Service]\nCPUAffinity=2\n");
-    assert_eq!(commands.keep, ["exclude them from irqbalance: IRQBALANCE_ARGS=\"--banirq=40\""]);
+}
+
+/// irqbalance runs the script for each interrupt, with the path of its device and its number.
+#[test]
+fn irqbalance_is_kept_from_a_device_and_not_from_numbers_that_change() {
+    let banned = |nic: &Nic, path: &str, number: &str| {
+        let keep = of(nic, Abilities::default()).keep;
+        assert!(keep[0].contains("--policyscript=") && !keep.concat().contains("banirq"), "{keep:?}");
+        let folder = renumbered(2);
+        let script = keep[1..].join("\n");
+        let script = script.replace("/proc/", &format!("{}/proc/", folder.path().display()));
+        let words = ["20", "sh", "-c", &script, "policy", path, number];
+        let output = Command::new("timeout").args(words).output().unwrap();
+        assert!(output.stderr.is_empty(), "{output:?}");
+        output.stdout == b"ban=true\n"
+    };
+    let pci = "/sys/devices/pci0000:40/0000:40:01.1/";
+    assert!(banned(&nic(2), &format!("{pci}0000:41:00.0"), "70"));
+    assert!(!banned(&nic(2), &format!("{pci}0000:41:00.1"), "70"));
+    // The path of a virtio device's interrupt is that of the PCI device above it.
+    let virtio = Nic { device: Some(Device { name: "virtio2".into(), port: None }), ..nic(2) };
+    assert!(banned(&virtio, "/sys/devices/pci0000:00/0000:00:03.0", "71"));
+    assert!(!banned(&virtio, "/sys/devices/pci0000:00/0000:00:03.0", "41"));
 }
 
 #[test]

@@ -101,3 +101,78 @@ fn software_steering_uses_the_receive_queues_and_never_reduces_them() {
     let used: Vec<Target> = spread.nics[0].used.iter().map(|(target, _)| target.clone()).collect();
     assert_eq!(used, [Target::Rps { queue: 0 }, Target::Rps { queue: 1 }]);
 }
+
+/// The groups of a spread: interfaces, CPUs of queues, CPUs of applications.
+fn groups(spread: &Spread) -> Vec<(String, String, String)> {
+    let words = |group: &Group| {
+        let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
+        (names.join(" "), group.flows.to_string(), group.applications.to_string())
+    };
+    spread.groups.iter().map(words).collect()
+}
+
+fn named(name: &str, nic: Nic) -> Nic {
+    Nic { name: name.parse().unwrap(), ..nic }
+}
+
+#[test]
+fn each_nic_of_a_bond_has_cpus_of_its_own_node() {
+    let places = topology(2, 1, 8, 1);
+    let (one, other) = (named("eth0", nic(Some(0), 16)), named("eth1", nic(Some(1), 16)));
+    let spread = Spread::of(&places, &[(&one, ALL), (&other, ALL)], pair(1, 2), None, false);
+    let expected = [("eth0", "1,3-5", "0,2,6-7"), ("eth1", "8-11", "12-15")];
+    let expected = expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into()));
+    assert_eq!(groups(&spread), expected);
+    // A slave whose node is unknown has the pair's.
+    let unknown = named("eth1", nic(None, 16));
+    let spread = Spread::of(&places, &[(&one, ALL), (&unknown, ALL)], pair(1, 2), None, false);
+    assert_eq!(cpus(&spread), [1, 3, 4, 5]);
+    assert_eq!(groups(&spread).len(), 1);
+}
+
+#[test]
+fn queues_and_their_applications_share_a_cache_on_hosts_with_many() {
+    // Four caches of four cores on each of two sockets.
+    let places = topology(2, 4, 4, 1);
+    let spread = Spread::of(&places, &[(&nic(Some(0), 3), ALL)], pair(5, 6), None, false);
+    assert_eq!(cpus(&spread), [5, 4, 1]);
+    let expected = [("eth0", "4-5", "6-7"), ("eth0", "1", "0,2-3")];
+    assert_eq!(groups(&spread), expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into())));
+    // Without a choice of their number, queues leave every cache the same room.
+    let spread = Spread::of(&places, &[(&nic(Some(0), 12), Abilities::default())], pair(5, 6), None, false);
+    for group in &spread.groups {
+        assert_eq!((group.flows.len(), group.applications.len()), (3, 1), "{group:?}");
+        let first = group.flows.iter().next().unwrap() / 4;
+        assert!(group.flows.iter().chain(group.applications.iter()).all(|cpu| cpu / 4 == first), "{group:?}");
+    }
+}
+
+#[test]
+fn a_cache_in_which_no_application_may_run_has_no_queues() {
+    let places = topology(1, 4, 4, 1);
+    let allowed: CpuSet = "8-11".parse().unwrap();
+    let spread = Spread::of(&places, &[(&nic(Some(0), 16), ALL)], pair(8, 9), Some(&allowed), false);
+    assert_eq!(groups(&spread), [("eth0".into(), "8,10".into(), "9,11".into())]);
+}
+
+/// With sub-NUMA clustering, the CPUs of both nodes of a socket share its cache.
+#[test]
+fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
+    let mut places = topology(2, 1, 8, 1);
+    places.iter_mut().for_each(|place| place.node = place.cpu / 4);
+    let all: Vec<u32> = (0..16).collect();
+    let found = crate::advice::candidates(&places, &nic(Some(1), 8), &crate::pairs::all_pairs(&all));
+    // Without the rule, application 1 of node 0 would come first.
+    assert_eq!(found[0].pair, pair(4, 5));
+    assert!(found[..12].iter().all(|of| of.is_near == Some(true) && of.is_application_near == Some(true)));
+    let spread = Spread::of(&places, &[(&nic(Some(1), 8), ALL)], pair(4, 5), None, false);
+    assert_eq!(groups(&spread), [("eth0".into(), "4,6".into(), "5,7".into())]);
+}
+
+/// Some hypervisors report a cache for each CPU.
+#[test]
+fn caches_of_one_core_count_as_one() {
+    let places = topology(1, 8, 1, 1);
+    let spread = Spread::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 2), None, false);
+    assert_eq!(groups(&spread), [("eth0".into(), "1,3-5".into(), "0,2,6-7".into())]);
+}

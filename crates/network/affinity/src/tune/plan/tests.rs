@@ -178,6 +178,17 @@ fn a_flow_and_its_application_on_the_other_socket_come_to_the_nic() {
     assert_eq!((model.measure(&then), then.threads[0].clone()), (costs::FAR, CpuSet::one(9)));
 }
 
+/// With sub-NUMA clustering, the CPUs of both nodes of a socket share its cache.
+#[test]
+fn a_thread_stays_on_the_nics_node_where_a_cache_spans_two() {
+    let mut places = topology(1, 1, 8, 1);
+    places.iter_mut().for_each(|place| place.node = place.cpu / 4);
+    let (model, from) = one_flow(places, Some(1), Some(0), 1);
+    let then = after(&from, &plan(&model, &from));
+    let cpus: Vec<u32> = then.threads[0].iter().chain(then.queues[0]).collect();
+    assert!(cpus.iter().all(|cpu| *cpu >= 4), "{then:?}");
+}
+
 #[test]
 fn well_placed_objects_stay_and_two_cpus_suffice() {
     let (model, from) = one_flow(topology(2, 1, 6, 1), Some(0), Some(2), 3);

@@ -1,0 +1,113 @@
+//! The CPUs of a NUMA node in the order in which queues take them, divided by last-level cache. With sub-NUMA clustering
+//! a cache spans several nodes; only the CPUs of one node count.
+//!
+//! Source: Linux Documentation/ABI/testing/sysfs-devices-system-cpu (cache/index*/shared_cpu_list).
+
+use crate::pairs::Pair;
+use longma_cpu_set::CpuSet;
+use longma_topology::CpuLocation;
+use std::iter::Cycle;
+use std::vec::IntoIter;
+
+/// CPUs of one node that share a last-level cache.
+pub(super) struct Zone {
+    /// One CPU of each core.
+    cores: Vec<u32>,
+    /// The other CPUs of these cores.
+    siblings: Vec<u32>,
+}
+
+/// A node.
+pub(super) struct Node {
+    /// Its CPUs by cache. Without a reported cache, all CPUs count as sharing one.
+    pub zones: Vec<Zone>,
+    /// Number of cores for queues, so that applications have as many.
+    pub room: usize,
+    /// CPUs for queues in order, repeated without end.
+    pub slots: Cycle<IntoIter<u32>>,
+}
+
+impl Zone {
+    /// All CPUs.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.cores.iter().chain(&self.siblings).copied()
+    }
+
+    /// Number of cores for queues. With `shares`, applications use the same ones. A zone in which no application may run
+    /// has none.
+    fn room(&self, allowed: Option<&CpuSet>, shares: bool) -> usize {
+        let is_allowed = |cpu: u32| allowed.is_none_or(|set| set.contains(cpu));
+        match (self.cpus().any(is_allowed), shares) {
+            (false, _) => 0,
+            (true, true) => self.cores.len(),
+            (true, false) => self.cores.len() / 2,
+        }
+    }
+}
+
+impl Node {
+    /// Orders the CPUs of `node` for the queues around a pair. `allowed` are the CPUs of applications.
+    pub fn of(places: &[CpuLocation], node: u32, pair: Pair, allowed: Option<&CpuSet>, shares: bool) -> Self {
+        let zones = zones(places, node, pair);
+        let mut rooms: Vec<usize> = zones.iter().map(|zone| zone.room(allowed, shares)).collect();
+        if rooms.iter().all(|room| *room == 0) {
+            rooms = zones.iter().map(|zone| zone.room(None, shares)).collect();
+        }
+        let with_rooms = || zones.iter().zip(&rooms);
+        let first = with_rooms().flat_map(|(zone, room)| zone.cores.iter().take(*room));
+        // More queues than that share the caches evenly.
+        let rest: Vec<&[u32]> = with_rooms().map(|(zone, room)| &zone.cores[*room..]).collect();
+        let siblings: Vec<&[u32]> = zones.iter().map(|zone| &zone.siblings[..]).collect();
+        let slots: Vec<u32> = first.copied().chain(in_turn(&rest)).chain(in_turn(&siblings)).collect();
+        Self { room: rooms.iter().sum(), slots: slots.into_iter().cycle(), zones }
+    }
+}
+
+/// The first of each list, then the second of each, and so on.
+fn in_turn(lists: &[&[u32]]) -> Vec<u32> {
+    let most = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+    (0..most).flat_map(|at| lists.iter().filter_map(move |list| list.get(at).copied())).collect()
+}
+
+/// The zones of a node. Within each: the flow's core first, then the other cores, then that of CPU 0, on which most other
+/// work runs, and the application's last.
+fn zones(places: &[CpuLocation], node: u32, pair: Pair) -> Vec<Zone> {
+    let mut near: Vec<&CpuLocation> = places.iter().filter(|place| place.node == node).collect();
+    let is_core_of = |place: &CpuLocation, cpu: u32| place.cpu == cpu || place.core.contains(&cpu);
+    near.sort_by_key(|place| {
+        let is_application = is_core_of(place, pair.application) && !is_core_of(place, pair.flow);
+        let rank = match (is_core_of(place, pair.flow), is_application, is_core_of(place, 0)) {
+            (true, ..) => 0,
+            (_, true, _) => 3,
+            (.., true) => 2,
+            _ => 1,
+        };
+        // Of the flow's core, its own CPU first.
+        (rank, place.cpu != pair.flow, place.cpu)
+    });
+    let mut found: Vec<(Option<&Vec<u32>>, Zone)> = Vec::new();
+    for place in near {
+        let cache = place.last_cache.as_ref();
+        let at = found.iter().position(|(of, _)| *of == cache).unwrap_or_else(|| {
+            found.push((cache, Zone { cores: Vec::new(), siblings: Vec::new() }));
+            found.len() - 1
+        });
+        let zone = &mut found[at].1;
+        let is_sibling = zone.cores.iter().any(|cpu| is_core_of(place, *cpu));
+        if is_sibling { zone.siblings.push(place.cpu) } else { zone.cores.push(place.cpu) }
+    }
+    joined(found.into_iter().map(|(_, zone)| zone).collect())
+}
+
+/// Joins the zones of one core, as hypervisors report them: a queue and its application would not fit.
+fn joined(zones: Vec<Zone>) -> Vec<Zone> {
+    let (single, mut whole): (Vec<Zone>, Vec<Zone>) =
+        zones.into_iter().partition(|zone| zone.cores.len() < 2);
+    if single.is_empty() {
+        return whole;
+    }
+    let cores = single.iter().flat_map(|zone| zone.cores.iter().copied()).collect();
+    let siblings = single.iter().flat_map(|zone| zone.siblings.iter().copied()).collect();
+    whole.push(Zone { cores, siblings });
+    whole
+}
