@@ -6,16 +6,19 @@ use super::option_scope::{self, Method};
 use super::record::TreeOption;
 use super::sweep::{LoadOptions, Testbed, measure, processor};
 use super::terminal::{self, print, print_json};
-use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, report, width};
+use super::{INTERRUPTED, JournalOption, Outcome, chosen, interruption, report, width};
+use clap::ValueEnum;
 use longma_affinity::advice::{
-    Abilities, Candidate, Commands, Measured, Race, Spread, candidates, commands, measured,
+    Abilities, Candidate, Commands, Group, Measured, Package, Packaged, Race, Spread, candidates, commands,
+    measured,
 };
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::netns_testbed;
 use longma_affinity::pairs::{Pair, all_pairs, pairs_of};
-use longma_affinity::preflight::allowed;
+use longma_affinity::preflight::{allowed, isolated};
+use longma_affinity::setting::Interface;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use longma_affinity::vary::{Variant, variants, words as in_words};
@@ -25,6 +28,8 @@ use longma_topology::CpuLocation;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -52,9 +57,38 @@ pub struct Arguments {
     tree: TreeOption,
     #[command(flatten)]
     journal: JournalOption,
-    /// Output format.
+    /// Output format. `tuned`, `systemd` and `ansible` print files for these programs.
     #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    format: AdviceFormat,
+    /// Write the files of the format to this folder instead, which must exist, without their own folders.
+    #[arg(long, value_name = "FOLDER")]
+    to: Option<PathBuf>,
+}
+
+/// Output format of advice.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AdviceFormat {
+    /// Text with commands.
+    Table,
+    /// JSON.
+    Json,
+    /// A profile of tuned.
+    Tuned,
+    /// A systemd service.
+    Systemd,
+    /// Ansible tasks that install the service.
+    Ansible,
+}
+
+impl AdviceFormat {
+    fn package(self) -> Option<Package> {
+        match self {
+            Self::Table | Self::Json => None,
+            Self::Tuned => Some(Package::Tuned),
+            Self::Systemd => Some(Package::Systemd),
+            Self::Ansible => Some(Package::Ansible),
+        }
+    }
 }
 
 impl Arguments {
@@ -70,7 +104,10 @@ impl Arguments {
         };
         let measured = &[Method::Lab, Method::Connect, Method::Command];
         // With JSON output, --candidates also limits the topology ranking, so it always applies.
-        let is_list = self.format == Format::Json;
+        let is_list = self.format == AdviceFormat::Json;
+        if self.to.is_some() && self.format.package().is_none() {
+            return Err("--to needs --format tuned, systemd or ansible".into());
+        }
         let more = [
             ("--candidates", self.candidates.is_some() && !is_list, &measured[..]),
             ("--repeats", self.repeats.is_some(), measured),
@@ -126,7 +163,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .ok_or("there is no CPU to choose")?;
     let spread = advice.spread(host, pair);
     let commands = commands(&advice.nic.physical(), &spread);
-    if arguments.format == Format::Json {
+    if let Some(package) = arguments.format.package() {
+        return packaged(&package.files(&advice.nic.physical(), &spread), arguments.to.as_deref());
+    }
+    if arguments.format == AdviceFormat::Json {
         return print_json(&json!({
             "pair": pair, "variant": advice.variant, "measured": advice.measured, "queues": spread, "commands": commands,
             "elsewhere": advice.other_machine,
@@ -134,6 +174,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }));
     }
     print(&text(&advice, &spread, &commands))
+}
+
+/// Prints the files, each after a line with its path, or writes them to a folder.
+fn packaged(files: &[Packaged], folder: Option<&Path>) -> Outcome {
+    let Some(folder) = folder else {
+        let file = |file: &Packaged| format!("# ==> {} <==\n{}\n", file.path, file.text);
+        return print(&files.iter().map(file).collect::<String>());
+    };
+    for file in files {
+        let name = Path::new(&file.path).file_name().unwrap_or_default();
+        let path = folder.join(name);
+        let mode = if file.is_program { 0o755 } else { 0o644 };
+        let failed = |error| format!("cannot write {}: {error}", display_path(&path));
+        longma_lab::write_whole(&path, file.text.as_bytes()).map_err(failed)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
+        print(&format!("{} is written; it belongs to {}\n", display_path(&path), file.path))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn advice(arguments: &Arguments, host: &dyn Host) -> Result<Option<Advice>, Box<dyn Error>> {
@@ -260,7 +318,10 @@ fn advice_from_results(results: &Results) -> Result<Advice, String> {
 fn advice_from_topology(arguments: &Arguments, host: &dyn Host) -> Result<Advice, Box<dyn Error>> {
     let name = chosen(host, arguments.what.interface.as_ref())?;
     let nic = interface::read(host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
-    let (places, allowed) = (host.places(), allowed(host));
+    let (mut places, allowed, isolated) = (host.places(), allowed(host), isolated(host));
+    if places.iter().any(|place| !isolated.contains(place.cpu)) {
+        places.retain(|place| !isolated.contains(place.cpu));
+    }
     let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
     let flows: Vec<u32> = places.iter().map(|place| place.cpu).collect();
     let applications: Vec<u32> = flows.iter().copied().filter(usable).collect();
@@ -285,6 +346,18 @@ fn queues(spread: &Spread) -> String {
         return String::new();
     }
     let of = if used < all { format!("{used} of the {all} queues") } else { format!("the {all} queues") };
+    if spread.groups.len() > 1 {
+        let group = |group: &Group| {
+            let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
+            let (names, node) = (names.join(", "), group.node);
+            format!("{names} on CPUs {} with {} (node {node})", group.flows, group.applications)
+        };
+        let groups: Vec<String> = spread.groups.iter().map(group).collect();
+        return format!(
+            "With more flows: {of}; applications share a cache and a node with their flows' queues: {}. ",
+            groups.join("; ")
+        );
+    }
     format!(
         "With more flows: {of} on CPUs {}, applications on CPUs {}. ",
         spread.flows(),
@@ -344,6 +417,9 @@ fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
         }
     } else if let Some(first) = advice.ranking.first() {
         let near = match first.is_near {
+            Some(true) if advice.nic.nodes().len() > 1 => {
+                "the flow's CPU is on the NUMA node of one of its NICs"
+            }
             Some(true) => "the flow's CPU is on the NIC's NUMA node",
             Some(false) => "no CPU of the NIC's NUMA node can be used",
             None => "the NUMA node of the NIC is unknown",

@@ -4,11 +4,13 @@
 //! Source: Hanford et al. 2014: the best pairs are different cores of the NIC's socket.
 
 mod commands;
+mod packaged;
 mod race;
 mod spread;
 mod zones;
 
 pub use commands::{Commands, commands};
+pub use packaged::{Package, Packaged};
 pub use race::{Race, Round};
 pub use spread::{Abilities, Group, Queues, Spread, Target};
 
