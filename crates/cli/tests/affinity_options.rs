@@ -26,7 +26,7 @@ const SWEEPS: [(char, &[&str], &[&str]); 4] = [
 ];
 
 /// Every option of `sweep`, its value, and the kinds that accept it.
-const OF_SWEEP: [(&str, &str, &str); 24] = [
+const OF_SWEEP: [(&str, &str, &str); 25] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "co"),
     ("--connect", "x", "c"),
@@ -45,6 +45,7 @@ const OF_SWEEP: [(&str, &str, &str); 24] = [
     ("--seconds", "2", "lco"),
     ("--seed", "1", "lcom"),
     ("--frame-cycles", "0", "m"),
+    ("--softirq-share", "0", "m"),
     ("--seeds", "1", "m"),
     ("--with", "gro=1", "m"),
     ("--megabytes", "8", "m"),
@@ -62,7 +63,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
 ];
 
 /// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
-const OF_ADVICE: [(&str, &str, &str); 18] = [
+const OF_ADVICE: [(&str, &str, &str); 19] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),
     ("--connect", "x", "ct"),
@@ -80,6 +81,7 @@ const OF_ADVICE: [(&str, &str, &str); 18] = [
     ("--journal", "/nowhere/j", "lco"),
     ("--tree", "/nowhere/r.tar", "t"),
     ("--format", "json", "lcort"),
+    ("--format", "systemd", "lcort"),
     ("--candidates=3", "--format=json", "lcort"),
 ];
 

@@ -3,6 +3,7 @@
 
 mod advise;
 mod check;
+mod history;
 mod matrix;
 mod modelled;
 mod option_scope;
@@ -59,6 +60,8 @@ enum AffinityCommand {
     Tune(tune::Arguments),
     /// Print the decisions of `tune` and their reasons.
     Why(why::Arguments),
+    /// Print what `tune` changed, by run and setting.
+    History(history::Arguments),
     /// Restore settings that a killed sweep or `tune` left changed.
     Restore(restore::Arguments),
     /// Write what `check`, `advise` and `tune --dry-run` read of this host to a file, for their option --tree elsewhere.
@@ -175,6 +178,7 @@ pub fn run(args: Args) -> Outcome {
         AffinityCommand::Advise(arguments) => advise::run(&arguments),
         AffinityCommand::Tune(arguments) => tune::run(&arguments),
         AffinityCommand::Why(arguments) => why::run(&arguments),
+        AffinityCommand::History(arguments) => history::run(&arguments),
         AffinityCommand::Restore(arguments) => restore::run(&arguments),
         AffinityCommand::Record(arguments) => record::run(&arguments),
         AffinityCommand::Show(arguments) => show::run(&arguments),
@@ -203,9 +207,22 @@ fn cpus(list: &str) -> Result<CpuSet, String> {
     if cpus.is_empty() { Err("name at least one CPU".into()) } else { Ok(cpus) }
 }
 
+/// A length of time in whole seconds, such as `90`, `90s` or `2min`. The lengths of runs are whole because iperf3 takes
+/// no others.
 fn seconds(text: &str, most: u32) -> Result<u32, String> {
-    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
-    seconds.ok_or_else(|| format!("give a whole number of seconds from 1 to {most}"))
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let of_unit = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "min" => Some(60),
+        "h" => Some(3600),
+        _ => None,
+    };
+    let number = digits.parse::<u32>().ok();
+    let seconds =
+        of_unit.and_then(|unit| number?.checked_mul(unit)).filter(|seconds| (1..=most).contains(seconds));
+    seconds.ok_or_else(|| {
+        format!("give a whole number of seconds from 1 to {most}, such as 5 or 5s; min and h are units, too")
+    })
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
@@ -216,7 +233,7 @@ fn pair(text: &str) -> Result<Pair, String> {
     Ok(Pair { flow, application })
 }
 
-/// The named interface, or the only one that is up and has a device.
+/// The named interface, or the only one that is up and has a device, or the only one that is up.
 fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, String> {
     own_sys(host)?;
     if let Some(name) = named {
@@ -227,12 +244,16 @@ fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, Strin
         longma_affinity::interface::read(host, name)
             .is_some_and(|nic| nic.driver.is_some() && nic.state == "up")
     };
+    let is_up =
+        |name: &&Interface| longma_affinity::interface::read(host, name).is_some_and(|nic| nic.state == "up");
     let listed = |names: &[&Interface]| names.iter().map(|name| name.name()).collect::<Vec<_>>().join(", ");
     match &all.iter().filter(has_device).collect::<Vec<_>>()[..] {
         [only] => Ok((*only).clone()),
+        // In a container, the only interface is virtual.
+        [] if all.iter().filter(is_up).count() == 1 => Ok(all.iter().find(is_up).unwrap_or(&all[0]).clone()),
         [] if all.is_empty() => Err("there is no network interface except the loopback".into()),
         [] => Err(format!(
-            "no interface is up and has a device: name one with --interface NAME; there are {}",
+            "no interface that is up has a device: name one with --interface NAME; there are {}",
             listed(&all.iter().collect::<Vec<_>>())
         )),
         several => Err(format!(
@@ -251,4 +272,38 @@ fn own_sys(host: &dyn Host) -> Result<(), String> {
 /// Width of the terminal in columns; 80 if standard output is not a terminal.
 fn width() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::fake::FakeHost;
+
+    #[test]
+    fn lengths_of_time_have_units() {
+        let cases = [("5", Some(5)), ("5s", Some(5)), ("2min", Some(120)), ("1h", Some(3600)), ("0", None)];
+        for (text, expected) in cases {
+            assert_eq!(seconds(text, 3600).ok(), expected, "{text}");
+        }
+        for wrong in ["", "s", "0.5", "2h", "5 s", "99999999999", "4294967295h", "5ms", "-1", "+5x"] {
+            assert!(seconds(wrong, 3600).is_err_and(|why| why.contains("such as 5 or 5s")), "{wrong}");
+        }
+    }
+
+    /// As in a container.
+    #[test]
+    fn the_only_interface_that_is_up_is_chosen_even_without_a_device() {
+        let host = FakeHost::with(&[
+            ("sys/class/net/lo/operstate", "unknown"),
+            ("sys/class/net/va/operstate", "up"),
+            ("sys/class/net/vb/operstate", "down"),
+        ]);
+        assert_eq!(chosen(&host, None).unwrap().name(), "va");
+        host.put("sys/class/net/vb/operstate", "up");
+        assert!(
+            chosen(&host, None).unwrap_err().contains("name one with --interface NAME; there are va, vb")
+        );
+        host.put("sys/class/net/vb/device/driver", "-> ../drivers/ixgbe");
+        assert_eq!(chosen(&host, None).unwrap().name(), "vb");
+    }
 }

@@ -13,11 +13,13 @@ use longma_affinity::journal::{Journal, Restored};
 use longma_affinity::recording::{Recording, dry_run};
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
+use longma_affinity::tune::metrics::{Exporter, Metrics};
 use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause, service};
-use longma_affinity::watch::Watch;
+use longma_affinity::watch::{Observation, Watch};
 use longma_cpu_set::CpuSet;
 use longma_text::display_path;
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +57,13 @@ pub struct Arguments {
     /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = |text: &str| super::seconds(text, 31_536_000))]
     seconds: Option<u32>,
+    /// Serve figures for Prometheus at http://ADDRESS/metrics [default address: 127.0.0.1:9871].
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "127.0.0.1:9871", conflicts_with = "tree")]
+    metrics_listen: Option<SocketAddr>,
+    /// Write figures for Prometheus's textfile collector to this file after each observation.
+    #[arg(long, value_name = "FILE", conflicts_with = "tree")]
+    metrics_file: Option<PathBuf>,
     #[command(flatten)]
     tree: TreeOption,
     #[command(flatten)]
@@ -121,7 +130,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let log = arguments.state.open()?;
-    let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, max_connections: 0 };
+    let exporter = arguments.metrics_listen.map(listen).transpose()?;
+    let mut session = Session {
+        arguments,
+        log,
+        begin: Instant::now(),
+        looks: 0,
+        max_connections: 0,
+        metrics: Metrics::default(),
+        exporter,
+    };
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
     let restored = journal.map(Journal::restore).transpose()?;
     let words = format!("{}; {}", back(restored.as_ref()), session.used());
@@ -132,6 +150,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Serves figures on `address`.
+fn listen(address: SocketAddr) -> Result<Exporter, String> {
+    let exporter = Exporter::listen(address)
+        .map_err(|error| format!("--metrics-listen {address}: {error}; choose another address"))?;
+    terminal::warn(&format!("metrics: http://{}/metrics", exporter.address()));
+    Ok(exporter)
 }
 
 /// Installs the unit, once the options are known to be right for this host.
@@ -197,6 +223,8 @@ struct Session<'a> {
     looks: u64,
     /// The largest number of connections in one observation.
     max_connections: usize,
+    metrics: Metrics,
+    exporter: Option<Exporter>,
 }
 
 impl Session<'_> {
@@ -227,10 +255,24 @@ impl Session<'_> {
             for decision in tuner.step(&observation, journal.as_deref_mut(), self.begin.elapsed())? {
                 self.report(&decision)?;
             }
+            self.export(&observation);
             let cost = Duration::from_secs_f64((cpu_seconds() - before).max(0.0));
             next = if tuner.is_waiting() { CONFIRM_INTERVAL } else { pause(cost) };
         }
         Ok(())
+    }
+
+    /// Shows the figures of an observation. A file that cannot be written does not end the daemon.
+    fn export(&mut self, observation: &Observation) {
+        self.metrics.observe(observation, cpu_seconds());
+        if let Some(exporter) = &self.exporter {
+            exporter.show(&self.metrics);
+        }
+        if let Some(path) = &self.arguments.metrics_file
+            && let Err(error) = self.metrics.write(path)
+        {
+            terminal::warn(&format!("--metrics-file {}: {error}", display_path(path)));
+        }
     }
 
     /// Sleeps; returns false if asked to stop.
@@ -261,6 +303,7 @@ impl Session<'_> {
     /// Prints a decision and writes it to the log. A failed write to the log, for example on a full disk, does not end
     /// the daemon.
     fn report(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
+        self.metrics.count(decision);
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
             terminal::warn(&format!("the log of decisions {}: {error}", display_path(&path)));

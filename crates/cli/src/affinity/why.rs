@@ -63,7 +63,7 @@ pub fn line(decision: &Decision, width: usize) -> String {
 }
 
 /// Formats a time in UTC, to the second.
-fn time(at: f64) -> String {
+pub fn time(at: f64) -> String {
     let seconds = if at.is_finite() && at >= 0.0 { at as u64 } else { 0 };
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);

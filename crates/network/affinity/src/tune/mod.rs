@@ -4,8 +4,10 @@
 //! Source: Hanford et al. 2014, "future work". Like bpftune, it reports what it changes and why, and leaves a setting
 //! alone when another program changes it.
 
+pub mod history;
 mod layout;
 pub mod log;
+pub mod metrics;
 pub mod model;
 mod placement;
 pub mod plan;

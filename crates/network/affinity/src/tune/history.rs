@@ -1,0 +1,129 @@
+//! What the tuner changed, from its log of decisions: for each setting its changes in order, and whether they were undone.
+
+use super::log::{Act, Decision};
+use serde::Serialize;
+
+/// A change of a setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Time in seconds since 1970.
+    pub at: f64,
+    /// CPU list before.
+    pub from: String,
+    /// CPU list after.
+    pub to: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// The changes of a setting during one run of the tuner.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changed {
+    /// An interrupt, a queue or a thread.
+    pub subject: String,
+    /// Its changes, oldest first; at least one.
+    pub changes: Vec<Change>,
+}
+
+/// A run of the tuner.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Run {
+    /// When it began, in seconds since 1970; `None` if the log no longer has its beginning.
+    pub begun: Option<f64>,
+    /// When it ended and restored all settings; `None` if it still runs or was killed.
+    pub ended: Option<f64>,
+    /// How it ended, with what was restored.
+    pub end: Option<String>,
+    /// What it changed, in the order of the first changes.
+    pub changed: Vec<Changed>,
+}
+
+/// The runs in a log, oldest first. Runs without a change are included, dry runs are not.
+pub fn runs(decisions: &[Decision]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut is_open = false;
+    for decision in decisions {
+        match decision.act {
+            Act::Begun => {
+                is_open = !decision.why.contains(", dry run");
+                if is_open {
+                    runs.push(Run { begun: Some(decision.at), ..Run::default() });
+                }
+            }
+            Act::Moved => {
+                // The log is rotated, so a run's beginning may be gone.
+                if !is_open {
+                    runs.push(Run::default());
+                    is_open = true;
+                }
+                if let Some(run) = runs.last_mut() {
+                    run.add(decision);
+                }
+            }
+            Act::Ended if is_open => {
+                if let Some(run) = runs.last_mut() {
+                    (run.ended, run.end) = (Some(decision.at), Some(decision.why.clone()));
+                }
+                is_open = false;
+            }
+            Act::Ended | Act::WouldMove | Act::LeftAlone | Act::Missing => {}
+        }
+    }
+    runs
+}
+
+impl Run {
+    fn add(&mut self, decision: &Decision) {
+        let words = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".into());
+        let change = Change {
+            at: decision.at,
+            from: words(&decision.from),
+            to: words(&decision.to),
+            why: decision.why.clone(),
+        };
+        match self.changed.iter_mut().find(|of| of.subject == decision.subject) {
+            Some(of) => of.changes.push(change),
+            None => self.changed.push(Changed { subject: decision.subject.clone(), changes: vec![change] }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(at: f64, act: Act, subject: &str, cpus: Option<(&str, &str)>) -> Decision {
+        let (from, to) = cpus.map(|(from, to)| (from.into(), to.into())).unzip();
+        Decision { at, act, subject: subject.into(), from, to, why: format!("because of {subject}") }
+    }
+
+    #[test]
+    fn changes_are_grouped_by_run_and_setting_and_dry_runs_are_left_out() {
+        let moved = |at, subject, from, to| decision(at, Act::Moved, subject, Some((from, to)));
+        let mut dry = decision(20.0, Act::Begun, "longma", None);
+        dry.why = "watching eth0, dry run; left alone: flows below 100 Mb/s".into();
+        let log = [
+            // The beginning of the first run was rotated away.
+            moved(1.0, "interrupt 40", "0", "2"),
+            decision(2.0, Act::Ended, "longma", None),
+            decision(10.0, Act::Begun, "longma", None),
+            moved(11.0, "interrupt 40", "0", "3"),
+            moved(12.0, "iperf3 (7)", "0-7", "1-3"),
+            decision(12.5, Act::LeftAlone, "interrupt 41", None),
+            moved(13.0, "interrupt 40", "3", "2"),
+            dry,
+            decision(21.0, Act::WouldMove, "interrupt 40", Some(("2", "5"))),
+            decision(22.0, Act::Ended, "longma", None),
+        ];
+        let runs = runs(&log);
+        assert_eq!(runs.len(), 2);
+        assert_eq!((runs[0].begun, runs[0].ended, runs[0].changed.len()), (None, Some(2.0), 1));
+        assert_eq!((runs[1].begun, runs[1].ended), (Some(10.0), None), "it was killed");
+        let subjects: Vec<&str> = runs[1].changed.iter().map(|of| of.subject.as_str()).collect();
+        assert_eq!(subjects, ["interrupt 40", "iperf3 (7)"]);
+        let steps: Vec<(&str, &str)> =
+            runs[1].changed[0].changes.iter().map(|of| (of.from.as_str(), of.to.as_str())).collect();
+        assert_eq!(steps, [("0", "3"), ("3", "2")]);
+        assert_eq!(super::runs(&[]), []);
+    }
+}

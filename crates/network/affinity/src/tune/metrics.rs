@@ -1,0 +1,280 @@
+//! Figures of the running tuner for Prometheus, in its text format: as a file for the node exporter's textfile collector,
+//! or by HTTP.
+//!
+//! Source: prometheus.io, exposition formats (text format 0.0.4), textfile collector (files are replaced whole).
+
+use super::log::{Act, Decision};
+use crate::setting::Setting;
+use crate::watch::Observation;
+use longma_locks::IgnorePoison;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Media type of the text format.
+const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Maximum size of a request in bytes.
+const MAX_REQUEST: usize = 8 << 10;
+/// How long a client may take to send its request and to receive the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The figures.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    observations: u64,
+    cpu_seconds: f64,
+    connections: usize,
+    flows: usize,
+    bytes_per_second: f64,
+    decisions: BTreeMap<&'static str, u64>,
+    /// CPU and interrupts per second of each queue, by interface and number or name.
+    queues: Vec<(String, String, Option<u32>, Option<f64>)>,
+}
+
+impl Metrics {
+    /// Takes the figures of an observation. `cpu_seconds` is the processor time that the tuner has used.
+    pub fn observe(&mut self, observation: &Observation, cpu_seconds: f64) {
+        self.observations += 1;
+        self.cpu_seconds = cpu_seconds;
+        (self.connections, self.flows) = (observation.connections, observation.flows.len());
+        // The sum of nothing is -0.
+        self.bytes_per_second =
+            0.0 + observation.flows.iter().filter_map(|flow| flow.known_bytes()).sum::<f64>();
+        let of = |queue: &crate::watch::Queue| {
+            let label = match (&queue.setting, queue.number) {
+                (Setting::Irq(number), None) => format!("irq {number}"),
+                (_, Some(number)) => number.to_string(),
+                _ => queue.name.clone(),
+            };
+            (queue.interface.to_string(), label, queue.cpu, queue.interrupts)
+        };
+        self.queues = observation.queues.iter().map(of).collect();
+    }
+
+    /// Counts a decision.
+    pub fn count(&mut self, decision: &Decision) {
+        *self.decisions.entry(decision.act.word()).or_default() += 1;
+    }
+
+    /// The text format.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let head = |name: &str, kind: &str, help: &str| {
+            format!("# HELP longma_affinity_{name} {help}\n# TYPE longma_affinity_{name} {kind}\n")
+        };
+        let mut single = |name: &str, kind: &str, help: &str, value: f64| {
+            let _ = writeln!(text, "{}longma_affinity_{name} {value}", head(name, kind, help));
+        };
+        single("observations_total", "counter", "Observations of the host.", self.observations as f64);
+        single("cpu_seconds_total", "counter", "Processor time that the tuner used.", self.cpu_seconds);
+        single("connections", "gauge", "Established TCP connections.", self.connections as f64);
+        single("flows", "gauge", "Connections that are followed.", self.flows as f64);
+        single("flow_bytes_per_second", "gauge", "Bytes of the followed connections.", self.bytes_per_second);
+        text += &head("decisions_total", "counter", "Decisions by kind.");
+        for act in [Act::Moved, Act::WouldMove, Act::LeftAlone, Act::Missing] {
+            let count = self.decisions.get(act.word()).copied().unwrap_or(0);
+            let _ = writeln!(text, "longma_affinity_decisions_total{{act=\"{}\"}} {count}", act.word());
+        }
+        type Figure = fn(&(String, String, Option<u32>, Option<f64>)) -> Option<f64>;
+        let figures: [(&str, &str, Figure); 2] = [
+            ("queue_cpu", "CPU that takes the queue's packets.", |queue| queue.2.map(f64::from)),
+            ("queue_interrupts_per_second", "Interrupts of the queue.", |queue| queue.3),
+        ];
+        for (name, help, figure) in figures {
+            text += &head(name, "gauge", help);
+            for queue in &self.queues {
+                let Some(value) = figure(queue) else { continue };
+                let (interface, number) = (escaped(&queue.0), escaped(&queue.1));
+                let _ = writeln!(
+                    text,
+                    "longma_affinity_{name}{{interface=\"{interface}\",queue=\"{number}\"}} {value}"
+                );
+            }
+        }
+        text
+    }
+
+    /// Replaces the file at `path` with the text. A reader sees the old or the new one.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut builder = tempfile::Builder::new();
+        // The collector reads only names that end with `.prom`.
+        builder.prefix(".longma-").suffix(".part");
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+        let mut file = builder.tempfile_in(folder)?;
+        file.write_all(self.text().as_bytes())?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// A label's value: backslashes, quotes and ends of lines are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Answers requests for the figures.
+pub struct Exporter {
+    text: Arc<Mutex<String>>,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    /// Listens on `address`. A thread serves one client at a time, and ends with the process.
+    ///
+    /// # Errors
+    /// The error of the operating system: the address is in use.
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let text = Arc::new(Mutex::new(Metrics::default().text()));
+        let shared = text.clone();
+        std::thread::Builder::new().name("metrics".into()).spawn(move || {
+            for client in listener.incoming() {
+                match client {
+                    // A client that breaks off loses only its own answer.
+                    Ok(client) => drop(answer(client, &shared)),
+                    // Without free descriptors, accepting fails at once.
+                    Err(_) => std::thread::sleep(PATIENCE),
+                }
+            }
+        })?;
+        Ok(Self { text, address })
+    }
+
+    /// The address, with the port that the system chose if it was 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Replaces the figures.
+    pub fn show(&self, metrics: &Metrics) {
+        *self.text.lock().ignore_poison() = metrics.text();
+    }
+}
+
+/// Reads a request and answers it. A client has [`PATIENCE`] for all of its request.
+fn answer(mut client: TcpStream, text: &Mutex<String>) -> io::Result<()> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() || request.len() > MAX_REQUEST {
+            return respond(
+                &mut client,
+                "400 Bad Request",
+                "a request has at most 8 KiB and takes 2 s\n",
+                true,
+            );
+        }
+        client.set_read_timeout(Some(left))?;
+        match client.read(&mut part)? {
+            0 => return Ok(()),
+            length => request.extend_from_slice(&part[..length]),
+        }
+    }
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    match (method, path) {
+        (b"GET" | b"HEAD", b"/metrics") => {
+            let text = text.lock().ignore_poison().clone();
+            respond(&mut client, "200 OK", &text, method == b"GET")
+        }
+        (b"GET" | b"HEAD", _) => respond(&mut client, "404 Not Found", "see /metrics\n", method == b"GET"),
+        _ => respond(&mut client, "405 Method Not Allowed", "GET /metrics\n", true),
+    }
+}
+
+fn respond(client: &mut TcpStream, status: &str, body: &str, has_body: bool) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    client.write_all(head.as_bytes())?;
+    if has_body { client.write_all(body.as_bytes()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        // The server may end the connection while the rest of a long request arrives.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn metrics() -> Metrics {
+        let mut metrics = Metrics::default();
+        metrics.count(&Decision::new(Act::Moved, "interrupt 40", "near"));
+        metrics.queues = vec![("e\"0\\".into(), "3".into(), Some(5), None)];
+        metrics
+    }
+
+    /// Each line is a comment, or a name with labels and a number; each figure has a type before it.
+    #[test]
+    fn the_text_follows_the_exposition_format() {
+        let text = metrics().text();
+        assert!(text.contains("longma_affinity_decisions_total{act=\"moved\"} 1\n"), "{text}");
+        assert!(
+            text.contains("longma_affinity_queue_cpu{interface=\"e\\\"0\\\\\",queue=\"3\"} 5\n"),
+            "{text}"
+        );
+        let mut typed = String::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                typed = rest.split(' ').next().unwrap().into();
+            } else if !line.starts_with("# HELP ") {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                assert_eq!(name.split('{').next().unwrap(), typed);
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+            }
+        }
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn clients_get_the_newest_figures_and_wrong_requests_an_answer() {
+        let exporter = Exporter::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        exporter.show(&metrics());
+        let of = |request: &[u8]| asked(exporter.address(), request);
+        let answer = of(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains(TYPE), "{head}");
+        assert_eq!(body, metrics().text());
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+        assert!(of(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(of(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(of(b"\xff\xfe\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(of(&[b'x'; 3 * MAX_REQUEST]).is_empty() || !of(&[b'x'; 3 * MAX_REQUEST]).contains("200"));
+        // One that says nothing delays others, but does not block them.
+        let _silent = TcpStream::connect(exporter.address()).unwrap();
+        assert!(of(b"HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn the_file_is_replaced_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("longma.prom");
+        Metrics::default().write(&path).unwrap();
+        metrics().write(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), metrics().text());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(metrics().write(&folder.path().join("missing/longma.prom")).is_err());
+    }
+}
