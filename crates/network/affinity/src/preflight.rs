@@ -425,15 +425,6 @@ fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let name = &nic.name;
     match nic.node {
         Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
-        None if nic.nodes().len() > 1 => {
-            let of = |lower: &Nic| {
-                let node = lower.node.map_or("unknown".into(), |node| node.to_string());
-                format!("{} {node}", lower.name)
-            };
-            let each: Vec<String> = nic.lower.iter().map(of).collect();
-            let words = format!("the NICs of {name} are on different nodes: {}", each.join(", "));
-            findings.good("NUMA node", words);
-        }
         None if host.places().iter().any(|place| place.node > 0) => {
             let advice = "the sweep finds it: flows are fastest on the interface's own socket";
             findings.bad(

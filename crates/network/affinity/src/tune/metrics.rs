@@ -212,9 +212,9 @@ mod tests {
     fn asked(address: SocketAddr, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(request).unwrap();
+        // The server may end the connection before the rest of a long request arrives.
+        let _ = stream.write_all(request);
         let mut answer = Vec::new();
-        // The server may end the connection while the rest of a long request arrives.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8(answer).unwrap()
     }
@@ -261,7 +261,7 @@ mod tests {
         assert!(of(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(of(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
         assert!(of(b"\xff\xfe\r\n\r\n").starts_with("HTTP/1.1 405"));
-        assert!(of(&[b'x'; 3 * MAX_REQUEST]).is_empty() || !of(&[b'x'; 3 * MAX_REQUEST]).contains("200"));
+        assert!(!of(&[b'x'; 3 * MAX_REQUEST]).contains("200 OK"));
         // One that says nothing delays others, but does not block them.
         let _silent = TcpStream::connect(exporter.address()).unwrap();
         assert!(of(b"HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));

@@ -36,7 +36,7 @@ fn put(root: &Path, path: &str, text: &str) {
 
 /// Whether a program is there and accepts the words; `None` without the program.
 fn accepts(program: &str, words: &[&str]) -> Option<bool> {
-    let output = Command::new("timeout").args([&["60", program], words].concat()).output().unwrap();
+    let output = Command::new("timeout").args([&["60", program][..], words].concat()).output().unwrap();
     // timeout(1): 127 if the command is not found.
     if output.status.code() == Some(127) {
         eprintln!("not checked: there is no {program}");
