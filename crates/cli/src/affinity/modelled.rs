@@ -271,8 +271,9 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
 type Quantity = fn(&Measured) -> f64;
 
 /// Error of a modelled mean, as a fraction: throughputs and cycles of classes change by so much with the share of the
-/// extra work that is charged to the softirq. Source: the table of conventions in docs/src/results/affinity.md.
-const MODEL_ERROR: f64 = 0.1;
+/// extra work that is charged to the softirq, with packets of 9000 bytes. Source: the table of conventions in
+/// docs/src/results/affinity.md.
+const MODEL_ERROR: f64 = 0.25;
 
 /// Whether the means of two samples differ by more than the model's error.
 fn exceeds_the_error(one: &[f64], other: &[f64]) -> bool {
@@ -544,7 +545,7 @@ mod tests {
             significant_differences(&all.collect::<Vec<_>>())
         };
         let words = "throughput of shared-cache and other-socket";
-        let (near, far) = (summary(37.0), summary(30.0));
+        let (near, far) = (summary(31.0), summary(20.0));
         assert!(near.split_once("No such").unwrap().1.contains(words), "{near}");
         assert!(far.split_once("No such").unwrap().0.contains(words), "{far}");
     }
