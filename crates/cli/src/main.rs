@@ -3,7 +3,6 @@
 mod affinity;
 mod binfmt;
 mod boot;
-mod compare;
 mod doctor;
 mod experiment;
 mod guest;
@@ -41,7 +40,7 @@ enum Command {
     /// List and copy the built-in guest programs; `longma run guests:NAME` runs one.
     Guest(guest::Args),
     /// Compare the results of two simulated runs.
-    Compare(compare::Arguments),
+    Compare(longma_run_results::compare::Arguments),
     /// Run experiments, and compare their results with published values.
     Experiment(experiment::Args),
     /// Compute how much each mechanism of an experiment contributes to its result.
@@ -101,7 +100,7 @@ fn run_command() -> ExitCode {
         Command::Machine(args) => machine::run(args),
         Command::Guest(args) => guest::run(args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
+        Command::Compare(arguments) => longma_run_results::compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
         Command::Zoned(args) => longma_zoned_command::run(args),

@@ -3,6 +3,7 @@
 use longma_core::{Executed, SharedCode};
 
 use crate::cores::Cores;
+use crate::source_lines::SourceLines;
 use crate::symbols::Symbols;
 use crate::translated::{Translation, listing::ListedUnit};
 
@@ -44,6 +45,11 @@ impl Report<'_> {
     /// The translated code that these blocks executed.
     pub fn listing(&self, executed: &[Executed]) -> Vec<ListedUnit> {
         self.translated.map_or_else(Vec::new, |translated| translated.listing(self.cores, executed))
+    }
+
+    /// The source lines of all mapped files, whose functions are `symbols`.
+    pub fn source_lines(&self, symbols: &Symbols) -> SourceLines {
+        SourceLines::of(self.cores.process(), symbols)
     }
 
     /// The functions of all mapped files.

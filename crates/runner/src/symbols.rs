@@ -37,6 +37,8 @@ struct Mapped {
     /// The difference between guest addresses and addresses in the file.
     bias: u64,
     object: Arc<Functions>,
+    /// The guest path of the file; `None` for memory of no file.
+    path: Option<String>,
 }
 
 /// The functions of a file, with addresses as in the file.
@@ -107,10 +109,17 @@ impl Symbols {
                     .clone();
                 let holds = |address, offset| lies_at(&mapping.origin.name, address, offset);
                 let bias = object.bias(range.start, mapping.offset, holds);
-                Mapped { range: range.clone(), bias, object }
+                let path = mapping.origin.is_file.then(|| mapping.origin.name.clone());
+                Mapped { range: range.clone(), bias, object, path }
             })
             .collect();
         Self { mapped }
+    }
+
+    /// The mappings of files: the guest addresses, their difference to addresses in the file, and the guest path.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (Range<u64>, u64, &str)> {
+        let files = self.mapped.iter().filter_map(|mapped| Some((mapped, mapped.path.as_deref()?)));
+        files.map(|(mapped, path)| (mapped.range.clone(), mapped.bias, path))
     }
 
     /// The function or range that contains `address`.
@@ -178,7 +187,8 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
     Functions { name, ..parse(&bytes).unwrap_or_default() }
 }
 
-fn read_whole(file: File) -> Option<Vec<u8>> {
+/// The bytes of a file that is not too large to be searched.
+pub(crate) fn read_whole(file: File) -> Option<Vec<u8>> {
     let size = file.metadata().ok()?.len();
     let mut bytes = Vec::new();
     (size <= MAX_FILE_BYTES).then(|| file.take(size).read_to_end(&mut bytes).ok()).flatten()?;
@@ -220,7 +230,7 @@ fn symbol_table(file: &object::File) -> Vec<Function> {
         .chain(file.dynamic_symbols())
         .filter_map(|symbol| {
             let section = text(&symbol)?;
-            let name = symbol.name().ok().filter(|name| !name.is_empty() && !name.starts_with(".L"))?;
+            let name = symbol.name().ok().filter(|name| is_function(name))?;
             let start = symbol.address();
             let end = match symbol.size() {
                 0 => section.address().saturating_add(section.size()),
@@ -229,6 +239,13 @@ fn symbol_table(file: &object::File) -> Vec<Function> {
             Some(Function { range: start..end, name: name.to_owned() })
         })
         .collect()
+}
+
+/// Whether a symbol of code names a function: neither a label of the compiler nor one of Arm's mapping symbols `$x` and
+/// `$d`, which say where code and data begin (ELF for the Arm 64-bit Architecture, section 5.5.5).
+fn is_function(name: &str) -> bool {
+    let mapping = name.strip_prefix('$').and_then(|rest| rest.split('.').next());
+    !name.is_empty() && !name.starts_with(".L") && !matches!(mapping, Some("x" | "d"))
 }
 
 /// Sorts functions by start, removes duplicates, and truncates each one at the start of the next.
@@ -301,6 +318,15 @@ mod tests {
         assert_eq!(ordered(given), [function(0x100..0x300, "first"), function(0x300..0x900, "last")]);
     }
 
+    #[test]
+    fn functions_of_arm_programs_are_not_named_after_mapping_symbols() {
+        let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/aarch64/sort");
+        let functions = parse(&std::fs::read(guest).unwrap()).unwrap().functions;
+        assert!(functions.iter().any(|function| function.name == "quicksort"));
+        assert!(functions.iter().all(|function| !function.name.starts_with('$')));
+        assert!(is_function("$") && is_function("$xyz") && !is_function("$d.12") && !is_function(""));
+    }
+
     fn segment(offset: u64, bytes: u64, address: u64, is_code: bool) -> Segment {
         Segment { offset, bytes, address, is_code }
     }
@@ -343,8 +369,9 @@ mod tests {
             is_fixed: false,
         };
         let bias = object.bias(0x50_0000, 0, |_, _| true);
-        let symbols =
-            Symbols { mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object) }] };
+        let symbols = Symbols {
+            mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object), path: None }],
+        };
         let main = CodeLocation { function: "main".into(), object: "program".into(), start: 0x50_0100 };
         assert_eq!(symbols.find(0x50_0100), main);
         assert_eq!(symbols.find(0x50_01fc), main);

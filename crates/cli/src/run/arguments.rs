@@ -125,6 +125,32 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) stats_out: Option<PathBuf>,
 
+    /// Write a page about the run to this file, as HTML: the machine with the use of its parts, where the cycles went, the
+    /// hottest code, misses, bandwidth.
+    ///
+    /// The page loads nothing and needs no script. Counting single instructions makes the run slower; its results are the
+    /// same.
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+
+    /// In the page of --report, also show what changed against this result, a file of --stats-out.
+    #[arg(long, value_name = "FILE", requires = "report")]
+    pub(super) report_against: Option<PathBuf>,
+
+    /// Print the assembly of the three hottest functions, or of FUNCTION, with the cost of each instruction: cycles, misses,
+    /// mispredictions, what it waited for.
+    ///
+    /// With --format json, the printed result has them as `annotation`.
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with = "sample"
+    )]
+    pub(super) annotate: Option<String>,
+
     /// Write a trace for Perfetto (ui.perfetto.dev): threads on cores, markers, IPC, bandwidth.
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,

@@ -14,6 +14,7 @@ mod placement;
 mod plan;
 mod report;
 mod restart;
+mod results;
 mod sandbox;
 mod simulated;
 mod summary;

@@ -179,6 +179,8 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
         ("--max-instructions", arguments.max_instructions.is_some()),
         ("--max-time", arguments.max_time.is_some()),
         ("--stats-out", arguments.stats_out.is_some()),
+        ("--report", arguments.report.is_some()),
+        ("--annotate", arguments.annotate.is_some()),
         ("--trace", arguments.trace.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),

@@ -68,6 +68,7 @@ fn refused(arguments: &Arguments) -> Option<&'static str> {
         ("--strace-out", arguments.strace_out.is_some()),
         ("--profile-out", arguments.profile_out.is_some()),
         ("--stats-out", arguments.stats_out.is_some()),
+        ("--report", arguments.report.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--restore", arguments.restore.is_some()),
         ("--gdb", arguments.gdb.is_some()),

@@ -32,7 +32,9 @@ use super::{
     arguments::{Arguments, CoreModel, Format, Level},
     descriptors::Messages,
     failure::{Failure, OWN_FAILURE},
-    placement, summary, wires,
+    placement,
+    results::Views,
+    summary, wires,
 };
 
 /// Umask of programs in simulated time, independent of the user's: the common default.
@@ -62,6 +64,7 @@ pub struct Outcome {
     manifest: Manifest,
     machine: Arc<Machine>,
     stats_out: Option<PathBuf>,
+    views: Views,
     /// The file of `--checkpoint`, and whether a save was requested.
     checkpoint: Option<(PathBuf, Arc<AtomicBool>)>,
     quiet: bool,
@@ -92,6 +95,7 @@ pub struct SimulatedRun {
     /// The file of `--trace`.
     trace: Option<PathBuf>,
     stats_out: Option<PathBuf>,
+    views: Views,
     quiet: bool,
     format: Format,
 }
@@ -122,6 +126,7 @@ impl SimulatedRun {
             checkpoint: arguments.checkpoint.clone(),
             trace: arguments.trace.clone(),
             stats_out: arguments.stats_out.clone(),
+            views: Views::of(arguments)?,
             quiet: arguments.quiet,
             format: arguments.format,
         })
@@ -140,7 +145,7 @@ impl SimulatedRun {
         let saver = Saver::new();
         let stop = EarlyStop::new(saver.clone());
         let is_asked = Arc::new(AtomicBool::new(false));
-        let simulation = modelled(TimingSimulationConfig {
+        let mut simulation = modelled(TimingSimulationConfig {
             machine: self.machine.clone(),
             host: 0,
             level: self.level,
@@ -162,9 +167,10 @@ impl SimulatedRun {
         })?;
         let manifest = self.manifest(process, &simulation)?;
         let scheduler = scheduler(&self.machine, self.allowed, checkpoint, report)?;
-        if let Some(path) = &self.stats_out {
+        for path in self.stats_out.iter().chain(self.views.file()) {
             writable(path)?;
         }
+        self.views.request(&mut simulation);
         let memory_bytes = simulation.memory_bytes();
         let simulation = simulation.shared();
         let simulated = SimulatedProcess::new(SimulatedProcessConfig {
@@ -179,6 +185,7 @@ impl SimulatedRun {
             manifest,
             machine: self.machine,
             stats_out: self.stats_out.map(|path| std::path::absolute(&path).unwrap_or(path)),
+            views: self.views,
             checkpoint: self.checkpoint.map(|path| (path, is_asked)),
             quiet: self.quiet,
             format: self.format,
@@ -380,6 +387,16 @@ fn remove_made(path: &Path) {
     let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
 
+/// Writes a file. Does not leave an incomplete new one.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let is_new = !path.exists();
+    fs::write(path, text).inspect_err(|_| {
+        if is_new {
+            remove_made(path);
+        }
+    })
+}
+
 /// A requested result does not exist or could not be written. Contains the exit status.
 #[derive(Debug)]
 pub struct NotWritten(pub u8);
@@ -438,10 +455,28 @@ impl Outcome {
                 return Err(NotWritten(OWN_FAILURE));
             }
         };
+        let annotation = self.views.annotation(&simulation, report);
         match (self.quiet, self.format) {
             (true, _) => {}
             (false, Format::Table) => messages.line(&summary::text(&result)),
-            (false, Format::Json) => messages.line(&result.to_json().to_string()),
+            (false, Format::Json) => {
+                messages.line(&self.views.object(&result, annotation.as_ref()).to_string())
+            }
+        }
+        if self.format == Format::Table
+            && let Some(text) = self.views.text(&result, annotation.as_ref())
+        {
+            messages.line(&text);
+        }
+        if let Some(path) = self.views.file()
+            && let Err(error) =
+                write_whole(path, &self.views.page(&result, &self.machine, annotation.as_ref()))
+        {
+            messages.line(&format!(
+                "longma: cannot write the report to {}: {error}; {HOST_FAULT_WORDS}",
+                path.display()
+            ));
+            written = Err(NotWritten(HOST_FAULT_STATUS));
         }
         if let Some(path) = &self.stats_out
             && let Err(error) = self.write(path, &result.to_json().to_string())
@@ -458,13 +493,7 @@ impl Outcome {
     /// Writes the result and, in the same directory, the machine with all defaults. The machine is skipped for paths in
     /// /proc and /dev.
     fn write(&self, path: &Path, result: &str) -> io::Result<()> {
-        let is_new = !path.exists();
-        fs::write(path, format!("{result}\n")).inspect_err(|_| {
-            // Do not leave an incomplete result.
-            if is_new {
-                remove_made(path);
-            }
-        })?;
+        write_whole(path, &format!("{result}\n"))?;
         if path.starts_with("/proc") || path.starts_with("/dev") {
             return Ok(());
         }

@@ -1,13 +1,13 @@
 //! The summary of a simulated run. `--stats-out` writes all statistics.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::fmt::Write;
 
+use longma_run_results::caches::caches;
 use longma_runner::{
     Ending,
     simulation::{Estimate, FunctionTime, INTERVAL, RunResult, SamplingReport, Traffic},
     timing::Cause,
 };
-use longma_sim::Value;
 
 use super::report::grouped;
 
@@ -120,45 +120,6 @@ fn stack(result: &RunResult, to: &mut String) {
     }
 }
 
-/// Accesses to one kind of cache, summed over all cores, and their misses.
-#[derive(Clone, Copy, Default)]
-struct CacheAccesses {
-    all: u64,
-    missed: u64,
-    missed_by_kind: [u64; 3],
-}
-
-/// The kinds of accesses that have separate columns, as named in the statistics.
-const KINDS: [&str; 3] = ["load", "store", "fetch"];
-
-/// Accesses by cache name; the private caches of all cores are summed.
-fn caches(result: &RunResult) -> BTreeMap<&str, CacheAccesses> {
-    let mut caches: BTreeMap<&str, CacheAccesses> = BTreeMap::new();
-    for (name, statistic) in result.statistics.iter() {
-        let Value::Counter(count) = &statistic.value else { continue };
-        let Some((part, figure)) = name.rsplit_once('.') else { continue };
-        // The shared caches of nodes or clusters are named `l3-0`, `l3-1`, ...
-        let cache = part.rsplit('.').next().unwrap_or(part).split('-').next().unwrap_or(part);
-        let is_cache = cache.starts_with('l') && cache[1..].starts_with(|c: char| c.is_ascii_digit());
-        if !is_cache {
-            continue;
-        }
-        let accesses = caches.entry(cache).or_default();
-        for (index, kind) in KINDS.iter().enumerate() {
-            match figure.strip_prefix(kind) {
-                Some("s" | "es") => accesses.all += count.value(),
-                Some("_misses") => {
-                    accesses.missed += count.value();
-                    accesses.missed_by_kind[index] += count.value();
-                }
-                _ => {}
-            }
-        }
-    }
-    caches.retain(|_, accesses| accesses.all > 0);
-    caches
-}
-
 fn memory(result: &RunResult, to: &mut String) {
     let thousands = result.summary.instructions.max(1) as f64 / 1000.0;
     line!(
@@ -173,7 +134,7 @@ fn memory(result: &RunResult, to: &mut String) {
         "by stores",
         "by fetches",
     );
-    for (name, cache) in caches(result) {
+    for (name, cache) in caches(&result.statistics) {
         let [loads, stores, fetches] = cache.missed_by_kind.map(grouped);
         line!(
             to,

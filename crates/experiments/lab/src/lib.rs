@@ -22,7 +22,7 @@ mod pairwise;
 mod point;
 mod points;
 mod rehearse;
-mod report;
+pub mod report;
 mod setting;
 mod store;
 mod table;

@@ -7,8 +7,8 @@ use longma_topology::parts;
 use longma_trace::{Blocks, Trace};
 
 use crate::{
-    announce, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
-    program::Program,
+    announce, front_end::FetchOptions, instruction_counts::InstructionLog, model_error::ModelError,
+    operations::Kind, parameters::Parameters, program::Program,
 };
 
 /// The counting model of a core.
@@ -23,6 +23,8 @@ pub(crate) struct Counting {
     pub instructions: u64,
     /// Idle cycles. Accesses that miss in the first-level caches are in the counts of the blocks.
     pub idle: u64,
+    /// The counts of single instructions, if they are requested.
+    pub log: Option<InstructionLog>,
 }
 
 impl Counting {
@@ -42,6 +44,7 @@ impl Counting {
             cycle: 0,
             instructions: 0,
             idle: 0,
+            log: None,
         })
     }
 
@@ -54,6 +57,10 @@ impl Counting {
             let block = &entry.block;
             let executed = record.executed.min(block.operations.len() as u16);
             let start = block.start;
+            let mut log = self.log.as_mut().map(|log| log.block(record.block, block.operations.len()));
+            if let Some(log) = &mut log {
+                log[..usize::from(executed)].iter_mut().for_each(|counts| counts.runs += 1);
+            }
             let end = start.wrapping_add(4 * u64::from(executed));
             let mut line = start & !(self.line_bytes - 1);
             while line < end {
@@ -61,6 +68,10 @@ impl Counting {
                     self.last_line = line;
                     let answer = port.fetch(line.max(start), Cycle(self.cycle));
                     entry.counts.fetch_misses += u32::from(answer.source != Source::Level1);
+                    if let Some(log) = log.as_mut().filter(|_| answer.source != Source::Level1) {
+                        let first = (line.max(start).wrapping_sub(start) / 4) as usize;
+                        log[first].fetch_misses = log[first].fetch_misses.saturating_add(1);
+                    }
                 }
                 line = line.wrapping_add(self.line_bytes);
             }
@@ -78,6 +89,10 @@ impl Counting {
                 };
                 if source != Source::Level1 {
                     entry.counts.misses[source as usize] += 1;
+                    if let Some(log) = &mut log {
+                        let misses = &mut log[usize::from(access.instruction)].misses[source as usize];
+                        *misses = misses.saturating_add(1);
+                    }
                 }
             }
             self.cycle += u64::from(executed);

@@ -13,12 +13,13 @@ use longma_trace::{BlockNumber, Blocks, Record, Trace};
 use crate::{
     announce,
     branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
+    instruction_counts::Reached,
     model_error::ModelError,
     operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
     parameters::{self, Parameters},
     pipeline::{PipelineLog, Stages},
     program::{BlockCounts, Entry, Program},
-    stack::Cause,
+    stack::{Cause, CpiStack},
     timeline::Timeline,
     wrong_path::WrongPath,
 };
@@ -138,6 +139,9 @@ pub(crate) trait BackEnd {
     /// Number of slots of the last stage since time zero.
     fn position(&self) -> u64;
 
+    /// The slots lost so far, by cause.
+    fn lost(&self) -> &CpiStack;
+
     /// Delays dispatch until the front end delivers the next instruction.
     fn wait_for_fetch(&mut self);
 
@@ -209,11 +213,37 @@ pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock, port: &mut im
 #[inline]
 pub(crate) fn execute(
     back: &mut impl BackEnd,
+    entry: &mut Entry,
+    record: &Record<'_>,
+    port: &mut impl MemoryPort,
+) {
+    if back.log().observes() {
+        execute_observed(back, entry, record, port);
+    } else {
+        execute_record::<false>(back, entry, record, port);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn execute_observed(
+    back: &mut impl BackEnd,
+    entry: &mut Entry,
+    record: &Record<'_>,
+    port: &mut impl MemoryPort,
+) {
+    execute_record::<true>(back, entry, record, port);
+}
+
+#[inline(always)]
+fn execute_record<const IS_OBSERVED: bool>(
+    back: &mut impl BackEnd,
     Entry { block, counts, .. }: &mut Entry,
     record: &Record<'_>,
     port: &mut impl MemoryPort,
 ) {
     let slots_before = back.position();
+    let mut reached = IS_OBSERVED.then(|| Reached::now(slots_before, back.lost(), counts));
     let executed = usize::from(record.executed).min(block.operations.len());
     let mut addresses = record.addresses.iter();
     let (mut index, mut pc, mut resolved) = (0, block.start, 0);
@@ -227,8 +257,8 @@ pub(crate) fn execute(
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
             let address = operation.unit.begin(address);
             resolved = back.step(operation, AccessSite { pc, address }, counts, port);
-            if back.log().is_open() {
-                log(back, block, index + nth, resolved);
+            if let Some(reached) = &mut reached {
+                observe(back, (record.block, block), index + nth, (reached, counts), resolved);
             }
             pc = pc.wrapping_add(4);
         }
@@ -242,7 +272,26 @@ pub(crate) fn execute(
     counts.slots += back.position() - slots_before;
 }
 
+/// Records instruction `index` of a block, which has just executed. `reached` are the counts before it and the block's
+/// counts after it.
 #[cold]
+fn observe(
+    back: &mut impl BackEnd,
+    (number, block): (BlockNumber, &DecodedBlock),
+    index: usize,
+    (reached, counts): (&mut Reached, &BlockCounts),
+    resolved: u64,
+) {
+    if back.log().is_open() {
+        log(back, block, index, resolved);
+    }
+    let now = Reached::now(back.position(), back.lost(), counts);
+    let before = std::mem::replace(reached, now);
+    if let Some(log) = &mut back.log().counts {
+        now.add_since(&before, &mut log.block(number, block.operations.len())[index]);
+    }
+}
+
 fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u64) {
     let [dispatch, issue, retire] = back.stages(resolved);
     let fetch = back.front().cycle();

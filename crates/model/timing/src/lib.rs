@@ -9,6 +9,7 @@ mod counting;
 mod front_end;
 mod functional_warming;
 mod in_order;
+mod instruction_counts;
 mod measured;
 mod memory_order;
 mod model;
@@ -29,6 +30,7 @@ mod value;
 mod wrong_path;
 
 pub use front_end::{BranchCounts, FetchOptions};
+pub use instruction_counts::{InstructionCounts, Stall};
 pub use model::{ModelKind, TimingModel};
 pub use model_error::ModelError;
 pub use program::BlockCounts;

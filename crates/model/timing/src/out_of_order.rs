@@ -13,6 +13,7 @@ use crate::{
     accesses::{Accesses, DataAccess},
     calendar::Calendar,
     front_end::{AccessSite, BackEnd, FetchOptions, FrontEnd, TRAP_CYCLES},
+    instruction_counts::InstructionLog,
     memory_order::MemoryOrder,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -21,7 +22,7 @@ use crate::{
     program::{BlockCounts, Program},
     queues::Entries,
     registers,
-    stack::Cause,
+    stack::{Cause, CpiStack},
     stores::Origin,
     timeline::Timeline,
     value::Value,
@@ -311,6 +312,7 @@ impl OutOfOrder {
     /// Resets the counts. Predictors stay trained, and time continues.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
+        self.log.counts.iter_mut().for_each(InstructionLog::clear);
         self.retired.clear_counts();
         self.front.clear_counts();
         self.accesses.forwarded = 0;
@@ -356,6 +358,10 @@ impl BackEnd for OutOfOrder {
 
     fn position(&self) -> u64 {
         self.retired.position()
+    }
+
+    fn lost(&self) -> &CpiStack {
+        self.retired.lost()
     }
 
     #[inline]

@@ -1,11 +1,13 @@
-//! A log of the pipeline stages of individual instructions, for the Konata viewer. Holds only the first instructions of
-//! a run.
+//! What is recorded of individual instructions: the pipeline stages of the first ones of a run, for the Konata viewer, and
+//! counts of all.
 //!
 //! Source: the Kanata log format, version 4 (shioyadan/Konata, docs/kanata-log-format.md).
 
 use std::fmt::Write;
 
 use longma_loongarch::Instruction;
+
+use crate::instruction_counts::InstructionLog;
 
 /// The cycle in which an instruction entered each stage.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Stages {
 pub(crate) struct PipelineLog {
     limit: usize,
     rows: Vec<Stages>,
+    /// The counts of single instructions, if they are requested.
+    pub counts: Option<InstructionLog>,
 }
 
 impl PipelineLog {
@@ -33,7 +37,13 @@ impl PipelineLog {
         self.rows.clear();
     }
 
-    /// Returns whether the next instruction is recorded.
+    /// Returns whether anything is recorded of single instructions.
+    #[inline]
+    pub fn observes(&self) -> bool {
+        self.is_open() | self.counts.is_some()
+    }
+
+    /// Returns whether the stages of the next instruction are recorded.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.rows.len() < self.limit

@@ -40,7 +40,7 @@ impl Snapshots {
 
 impl TimingSimulation {
     /// The instructions counted so far; of a sampled run, those executed.
-    fn counted_instructions(&self) -> u64 {
+    pub(super) fn counted_instructions(&self) -> u64 {
         match &self.sampler {
             Some(sampler) => sampler.executed,
             None => self.cores.iter().map(|core| core.model.instructions()).sum(),
@@ -65,6 +65,7 @@ impl TimingSimulation {
             stop.request(StopReason::MaxTime);
         }
         self.write_snapshot(time);
+        self.keep_interval(time);
     }
 
     /// Why the run ended before its program, if it did.

@@ -2,9 +2,11 @@
 //! system. Source: the split into functional execution and timing with a trace between them is ZSim's (Sanchez and
 //! Kozyrakis, ISCA 2013).
 
+mod annotation;
 mod check;
 mod config;
 mod functions;
+mod intervals;
 mod kernel_execution;
 mod limits;
 mod quantum;
@@ -35,9 +37,11 @@ use crate::{
     kernel_model::{Costs, Kernel},
     schedule::{DeviceClock, KernelWork, ThreadSlot, TimingBackend},
 };
+pub use annotation::{AnnotatedFunction, AnnotatedInstruction, AnnotatedSelection, Annotation, Cost};
 pub use check::refusals;
 pub use config::{Level, Save, SimulationError, TimingSimulationConfig, WARMED_INSTRUCTIONS, Warm};
 pub use functions::FunctionTime;
+use intervals::Intervals;
 use kernel_execution::KernelCounts;
 pub use limits::{Limits, Snapshots};
 pub use longma_memory::{Traffic, placement::Policy};
@@ -110,6 +114,8 @@ pub struct TimingSimulation {
     threads: usize,
     /// The latest time that any core has reached.
     end: Time,
+    /// Summaries of the run so far, if they are requested.
+    intervals: Option<Intervals>,
 }
 
 impl fmt::Debug for TimingSimulation {
@@ -188,6 +194,7 @@ impl TimingSimulation {
             regions: u32::from(start > Time::ZERO),
             threads: 0,
             end: start,
+            intervals: None,
         };
         if let Some(sampler) = &mut sampler {
             simulation.begin_sampling(sampler);
@@ -416,6 +423,7 @@ impl TimingSimulation {
             traffic: self.memory.traffic(),
             statistics,
             functions: functions::by_function(blocks, start_of, &report.symbols()),
+            intervals: self.intervals(),
             sampling: None,
             stopped: self.stopped(),
         })

@@ -138,6 +138,9 @@ pub struct RunResult {
     pub statistics: Statistics,
     /// The cost of each function.
     pub functions: Vec<FunctionTime>,
+    /// Summaries of the run from its beginning to regular numbers of instructions, if they were requested. They are not
+    /// part of the JSON object.
+    pub intervals: Vec<Summary>,
     /// How the other figures were estimated, if the run was sampled.
     pub sampling: Option<SamplingReport>,
     /// Why the run ended before its program, if it did.

@@ -6,21 +6,25 @@ use super::{escape, put};
 use std::fmt::Write as _;
 
 /// Number of distinct series colours; further series reuse them.
-pub(super) const COLOURS: usize = 8;
+pub const COLOURS: usize = 8;
 /// Average width of a character in the charts.
-pub(super) const LETTER: f64 = 6.6;
+pub const LETTER: f64 = 6.6;
 
 /// Plot area of a drawing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub(super) left: f64,
-    pub(super) right: f64,
-    pub(super) top: f64,
-    pub(super) bottom: f64,
+pub struct Frame {
+    /// Position of its left edge.
+    pub left: f64,
+    /// Position of its right edge.
+    pub right: f64,
+    /// Position of its top edge.
+    pub top: f64,
+    /// Position of its bottom edge.
+    pub bottom: f64,
 }
 
 /// A drawing of the given size. `label` describes it for screen readers.
-pub(super) fn svg(width: f64, height: f64, label: &str, content: &str) -> String {
+pub fn svg(width: f64, height: f64, label: &str, content: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"width:{width:.0}px\" role=\"img\" aria-label=\"{}\">\n{content}</svg>\n",
         escape(label)
@@ -28,12 +32,12 @@ pub(super) fn svg(width: f64, height: f64, label: &str, content: &str) -> String
 }
 
 /// Text at a position with a CSS class.
-pub(super) fn text(out: &mut String, class: &str, x: f64, y: f64, label: &str) {
+pub fn text(out: &mut String, class: &str, x: f64, y: f64, label: &str) {
     put!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n", escape(label));
 }
 
 /// Horizontal grid lines with labels on the left.
-pub(super) fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
+pub fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     for (y, label) in ticks {
         put!(
             out,
@@ -46,7 +50,7 @@ pub(super) fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
 }
 
 /// Labels below the frame, rotated if they would overlap.
-pub(super) fn x_labels(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
+pub fn x_labels(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     let rotated = is_crowded(ticks);
     for (x, label) in ticks {
         let y = frame.bottom + 16.0;
@@ -64,13 +68,13 @@ pub(super) fn x_labels(out: &mut String, frame: Frame, ticks: &[(f64, String)]) 
 }
 
 /// Returns whether labels below a frame would overlap.
-pub(super) fn is_crowded(ticks: &[(f64, String)]) -> bool {
+pub fn is_crowded(ticks: &[(f64, String)]) -> bool {
     let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0 + 4.0;
     ticks.windows(2).any(|pair| pair[0].0 + half(&pair[0].1) > pair[1].0 - half(&pair[1].1))
 }
 
 /// How far the label `label` below a frame reaches to the left and to the right of its tick.
-pub(super) fn extent(ticks: &[(f64, String)], label: &str) -> (f64, f64) {
+pub fn extent(ticks: &[(f64, String)], label: &str) -> (f64, f64) {
     if is_crowded(ticks) {
         // The cosine of 35 degrees; a turned label ends 4 to the right of its tick.
         (clip(label).chars().count() as f64 * LETTER * 0.82 - 4.0, 4.0)
@@ -81,13 +85,13 @@ pub(super) fn extent(ticks: &[(f64, String)], label: &str) -> (f64, f64) {
 }
 
 /// Height needed for the labels below the frame.
-pub(super) fn label_height(ticks: &[(f64, String)]) -> f64 {
+pub fn label_height(ticks: &[(f64, String)]) -> f64 {
     let longest = ticks.iter().map(|(_, label)| clip(label).chars().count()).max().unwrap_or(0);
     if is_crowded(ticks) { 26.0 + longest as f64 * LETTER * 0.6 } else { 26.0 }
 }
 
 /// Truncates a label.
-pub(super) fn clip(label: &str) -> String {
+pub fn clip(label: &str) -> String {
     const MAX_LABEL_CHARS: usize = 24;
     if label.chars().count() <= MAX_LABEL_CHARS {
         label.into()
@@ -97,6 +101,6 @@ pub(super) fn clip(label: &str) -> String {
 }
 
 /// The tooltip attribute of a mark.
-pub(super) fn tip(label: &str) -> String {
+pub fn tip(label: &str) -> String {
     format!("data-tip=\"{}\"", escape(label).replace('\n', "&#10;"))
 }

@@ -5,11 +5,11 @@
 //! distinguish.
 
 mod chart;
-mod draw;
+pub mod draw;
 mod figure;
 mod machine;
 mod matrix;
-mod scale;
+pub mod scale;
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
@@ -38,6 +38,33 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
         write_chapter(chapter, &mut body);
     }
     let links: String = chapters.iter().map(|c| link(c)).collect();
+    document(&Document {
+        title: "results compared with published values",
+        version: &format!("models {version}"),
+        style: "",
+        links: ("experiments", &links),
+        body: &body,
+    })
+}
+
+/// What differs between pages.
+pub struct Document<'a> {
+    /// What the page shows.
+    pub title: &'a str,
+    /// The version shown at its top.
+    pub version: &'a str,
+    /// Style rules in addition to those of all pages.
+    pub style: &'a str,
+    /// What the links at the side lead to, and the links as HTML.
+    pub links: (&'a str, &'a str),
+    /// The contents as HTML.
+    pub body: &'a str,
+}
+
+/// A self-contained page: it loads nothing, and needs no script to be read.
+pub fn document(page: &Document<'_>) -> String {
+    let Document { style: own_style, links: (label, links), body, .. } = page;
+    let (title, version, label) = (escape(page.title), escape(page.version), escape(label));
     let (style, script) = (include_str!("page.css"), include_str!("page.js"));
     format!(
         r#"<!doctype html>
@@ -45,15 +72,15 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Longma: results compared with published values</title>
+<title>Longma: {title}</title>
 <style>
-{style}</style>
+{style}{own_style}</style>
 </head>
 <body>
-<header class="top"><b>Longma</b><span>results compared with published values</span><span class="version">models {version}</span>
+<header class="top"><b>Longma</b><span>{title}</span><span class="version">{version}</span>
 <button id="theme" type="button" title="light or dark">◐</button></header>
 <div class="columns">
-<nav aria-label="experiments">{links}</nav>
+<nav aria-label="{label}">{links}</nav>
 <main>
 {body}</main>
 </div>
@@ -62,13 +89,12 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
 {script}</script>
 </body>
 </html>
-"#,
-        version = escape(version),
+"#
     )
 }
 
 /// Escapes text for HTML.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -5,7 +5,7 @@ use crate::setting::Setting;
 
 /// An axis with its limits in values and on the page.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
+pub struct Scale {
     from: f64,
     to: f64,
     page: (f64, f64),
@@ -15,7 +15,7 @@ pub(super) struct Scale {
 impl Scale {
     /// Creates a scale for `values` between two positions on the page. It is logarithmic if `log` is set and a value is
     /// positive. With `from_zero`, a linear scale includes 0.
-    pub(super) fn of(
+    pub fn of(
         values: impl Iterator<Item = f64> + Clone,
         page: (f64, f64),
         log: bool,
@@ -41,7 +41,7 @@ impl Scale {
     }
 
     /// Extends the scale by fractions of its length at both ends.
-    pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
+    pub fn padded(mut self, below: f64, above: f64) -> Self {
         let length = (self.to - self.from).min(f64::MAX);
         let finite = |end: f64| end.clamp(f64::MIN, f64::MAX);
         (self.from, self.to) = (finite(self.from - length * below), finite(self.to + length * above));
@@ -49,7 +49,7 @@ impl Scale {
     }
 
     /// Position of `value` on the page, clamped to the ends of the axis.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub fn place(&self, value: f64) -> f64 {
         let inner = if !self.log {
             value
         } else if value > 0.0 {
@@ -63,7 +63,7 @@ impl Scale {
     }
 
     /// About `about` tick values with their labels.
-    pub(super) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
+    pub fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         let values = if self.log { self.log_ticks(about) } else { self.linear_ticks(about) };
         values.into_iter().map(|value| (value, short(value))).collect()
     }

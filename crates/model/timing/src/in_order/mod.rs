@@ -18,13 +18,14 @@ use longma_trace::Record;
 use crate::{
     accesses::DataAccess,
     front_end::{self, AccessSite, BackEnd, Entered, FetchOptions, FrontEnd, TRAP_CYCLES},
+    instruction_counts::InstructionLog,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::PipelineLog,
     program::{BlockCounts, Entry, Program},
     registers,
-    stack::Cause,
+    stack::{Cause, CpiStack},
     timeline::Timeline,
     units::Units,
     value::Value,
@@ -245,6 +246,7 @@ impl InOrder {
     /// Resets the counts. Predictors stay trained, and time continues.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
+        self.log.counts.iter_mut().for_each(InstructionLog::clear);
         self.issued.clear_counts();
         self.front.clear_counts();
         self.accesses.under_way.forwarded = 0;
@@ -298,13 +300,17 @@ impl BackEnd for InOrder {
         self.issued.position()
     }
 
+    fn lost(&self) -> &CpiStack {
+        self.issued.lost()
+    }
+
     #[inline]
     fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered {
         let entered = front_end::begin(self, &entry.block, port);
         let block = &entry.block;
         let is_whole = usize::from(record.executed) == block.operations.len()
             && record.addresses.len() == block.accesses.len();
-        let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.is_open();
+        let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.observes();
         let cycle = self.issued.cycle();
         if may_repeat
             && self.memory_floor.max(self.alone.ready) <= cycle

@@ -3,7 +3,7 @@
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::{Cycle, Statistics};
-use longma_timing::{Cause, ModelKind, TimingModel};
+use longma_timing::{Cause, InstructionCounts, ModelKind, Stall, TimingModel};
 use proptest::prelude::*;
 
 use crate::{program::*, reference::memory::Cached};
@@ -119,6 +119,40 @@ proptest! {
             prop_assert_eq!(slots.div_ceil(stack.width()), cycles);
             let instructions: u64 = model.blocks().map(|(_, counts)| counts.instructions).sum();
             prop_assert_eq!(instructions, model.instructions());
+        }
+    }
+
+    #[test]
+    fn counts_of_instructions_add_up_to_those_of_blocks_and_change_no_result(shape in shape()) {
+        let program = program_of(&shape);
+        for kind in [ModelKind::Counting, ModelKind::InOrder, ModelKind::OutOfOrder] {
+            let (mut plain, mut counted) = (model(kind, &[]), model(kind, &[]));
+            counted.count_instructions();
+            for model in [&mut plain, &mut counted] {
+                model.drain(&program.trace, &program.blocks, &mut Scattered);
+            }
+            prop_assert_eq!(text_of(&plain), text_of(&counted));
+            prop_assert_eq!(plain.instructions_of_blocks().count(), 0, "nothing is kept unless it is requested");
+            let lost: u64 = counted.stack().map_or(0, |stack| {
+                let lost = Cause::ALL.into_iter().filter(|cause| Stall::of(*cause).is_some());
+                lost.map(|cause| stack.slots(cause)).sum()
+            });
+            let mut stalls = 0;
+            for ((block, counts), (other, instructions)) in counted.blocks().zip(counted.instructions_of_blocks()) {
+                prop_assert_eq!(block, other);
+                let sum = |of: fn(&InstructionCounts) -> u64| instructions.iter().map(of).sum::<u64>();
+                prop_assert_eq!(sum(|counts| counts.runs), counts.instructions);
+                prop_assert_eq!(sum(|counts| counts.slots), counts.slots);
+                prop_assert_eq!(sum(|counts| counts.fetch_misses.into()), u64::from(counts.fetch_misses));
+                for (source, misses) in counts.misses.iter().enumerate() {
+                    let sum: u32 = instructions.iter().map(|counts| counts.misses[source]).sum();
+                    prop_assert_eq!(sum, *misses);
+                }
+                stalls += sum(|counts| counts.stalls.iter().sum());
+            }
+            prop_assert_eq!(stalls, lost, "{:?}: every lost slot is charged to an instruction", kind);
+            counted.reset();
+            prop_assert_eq!(counted.instructions_of_blocks().count(), 0);
         }
     }
 

@@ -92,6 +92,7 @@ impl TimingSimulation {
                 .collect(),
             statistics,
             functions: self.sampled_functions(sampler, factor, report),
+            intervals: Vec::new(),
             sampling: Some(sampling),
             stopped: self.stopped(),
         })

@@ -7,8 +7,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::ValueEnum;
 
-use difference::{Difference, differences};
-use reading::Figures;
+pub use difference::{Difference, StackChange, changed_inputs, differences, stack_changes};
+pub use reading::{Figure, Figures};
 
 /// Arguments of `longma compare`.
 #[derive(clap::Args)]

@@ -1,6 +1,6 @@
 //! Computes and formats the differences between two results.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ const HEADLINE: &str = "run.";
 /// One figure in both results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
+    /// Its hierarchical name.
     pub name: String,
     /// Value in the first result, if present.
     pub before: Option<Figure>,
@@ -39,7 +40,8 @@ impl Difference {
         }
     }
 
-    fn unit(&self) -> &str {
+    /// The unit of the figure.
+    pub fn unit(&self) -> &str {
         self.after.as_ref().or(self.before.as_ref()).map_or("", |figure| &figure.unit)
     }
 
@@ -72,17 +74,98 @@ pub fn differences(before: &Figures, after: &Figures) -> Vec<Difference> {
     all
 }
 
-/// Manifest entries that differ: `(key, before, after)`.
-fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, String)> {
+/// What differs in the inputs: manifest entries, and the keys of the machine if both are known. `(key, before, after)`.
+pub fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, String)> {
     let mut keys: Vec<&String> = before.manifest.keys().chain(after.manifest.keys()).collect();
     keys.sort();
     keys.dedup();
     let text =
         |figures: &Figures, key: &str| figures.manifest.get(key).cloned().unwrap_or_else(|| "-".into());
-    keys.into_iter()
+    let mut changed: Vec<_> = keys
+        .into_iter()
         .map(|key| (key.clone(), text(before, key), text(after, key)))
         .filter(|(_, before, after)| before != after)
-        .collect()
+        .collect();
+    if let (Some(first), Some(second)) = (&before.machine, &after.machine) {
+        let keys = longma_topology::differences(first, second);
+        if !keys.is_empty() {
+            // The keys say what the digests only say to be different.
+            changed.retain(|(key, ..)| key != "machine");
+            if first.name != second.name {
+                changed.push(("machine".into(), first.name.clone(), second.name.clone()));
+            }
+        }
+        let value = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+        changed.extend(keys.into_iter().map(|key| (key.key, value(key.first), value(key.second))));
+    }
+    changed
+}
+
+/// The cycles an instruction that a cause took, in two results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackChange {
+    /// The cause, or `CPI` for the sum without idle cycles.
+    pub cause: String,
+    /// Cycles an instruction of all cores in the first result.
+    pub before: f64,
+    /// Cycles an instruction of all cores in the second result.
+    pub after: f64,
+}
+
+/// The cycles an instruction of all cores by cause; empty at level `cache`.
+fn stack(figures: &Figures) -> BTreeMap<&str, f64> {
+    let value = |name: &str| figures.figures.get(name).and_then(|figure| figure.value);
+    let mut cycles: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut all = 0.0;
+    for (name, figure) in &figures.figures {
+        let Some((core, rest)) = name.split_once('.').filter(|(core, _)| is_core(core)) else { continue };
+        let Some(instructions) = value(&format!("{core}.instructions")) else { continue };
+        if rest == "instructions" {
+            all += instructions;
+        } else if let Some(cause) = rest.strip_prefix("cpi.") {
+            *cycles.entry(cause).or_default() += figure.value.unwrap_or(0.0) * instructions;
+        }
+    }
+    cycles.values_mut().for_each(|cycles| *cycles /= f64::max(all, 1.0));
+    cycles
+}
+
+fn is_core(name: &str) -> bool {
+    name.strip_prefix("core")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Changes that are shown, in cycles an instruction.
+const MIN_CPI: f64 = 0.0005;
+
+/// The CPI of two results and what it consists of, the largest changes first; empty unless both have a CPI stack.
+pub fn stack_changes(before: &Figures, after: &Figures) -> Vec<StackChange> {
+    let (first, second) = (stack(before), stack(after));
+    if first.is_empty() || second.is_empty() {
+        return Vec::new();
+    }
+    let busy = |stack: &BTreeMap<&str, f64>| {
+        stack.iter().filter(|(cause, _)| **cause != "idle").map(|(_, cycles)| cycles).sum::<f64>()
+    };
+    let mut causes: Vec<&str> = first.keys().chain(second.keys()).copied().collect();
+    causes.sort_unstable();
+    causes.dedup();
+    let of = |stack: &BTreeMap<&str, f64>, cause: &str| stack.get(cause).copied().unwrap_or(0.0);
+    let mut changes: Vec<StackChange> = causes
+        .into_iter()
+        .map(|cause| StackChange {
+            cause: cause.into(),
+            before: of(&first, cause),
+            after: of(&second, cause),
+        })
+        .filter(|change| (change.after - change.before).abs() >= MIN_CPI)
+        .collect();
+    changes.sort_by(|a, b| {
+        let size = |change: &StackChange| (change.after - change.before).abs();
+        size(b).total_cmp(&size(a)).then_with(|| a.cause.cmp(&b.cause))
+    });
+    changes.insert(0, StackChange { cause: "CPI".into(), before: busy(&first), after: busy(&second) });
+    changes
 }
 
 /// The differences as a table. `total` is the number of figures before filtering.
@@ -90,6 +173,16 @@ pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: us
     let mut text = String::new();
     for (key, before, after) in changed_inputs(before, after) {
         let _ = writeln!(text, "{key}: {before} -> {after}");
+    }
+    let changes = stack_changes(before, after);
+    if !changes.is_empty() {
+        let _ = writeln!(text, "{:<16}{:>9}{:>9}{:>9}", "cycles/instr.", "before", "after", "change");
+    }
+    for StackChange { cause, before, after } in &changes {
+        let _ = writeln!(text, "{cause:<16}{before:>9.4}{after:>9.4}{:>+9.4}", after - before);
+    }
+    if !changes.is_empty() {
+        text.push('\n');
     }
     let width = shown.iter().map(|d| d.name.len()).max().unwrap_or(0).max(6);
     let _ = writeln!(text, "{:width$}  {:>16}  {:>16}  {:>9}  unit", "figure", "before", "after", "change");
@@ -146,7 +239,11 @@ pub fn object(before: &Figures, after: &Figures, shown: &[&Difference]) -> Value
             })
         })
         .collect();
-    json!({ "inputs": inputs, "figures": figures })
+    let cpi: Vec<Value> = stack_changes(before, after)
+        .iter()
+        .map(|change| json!({ "cause": change.cause, "before": change.before, "after": change.after }))
+        .collect();
+    json!({ "inputs": inputs, "cpi": cpi, "figures": figures })
 }
 
 #[cfg(test)]
@@ -158,6 +255,7 @@ mod tests {
         Figures {
             figures: of.iter().map(|(name, value)| (name.to_string(), figure(*value))).collect(),
             manifest: [("machine".to_string(), machine.to_string())].into(),
+            machine: None,
         }
     }
 

@@ -2,8 +2,15 @@
 //! so that results of other versions can be read too.
 //! Source: the book's chapter on simulated runs (results).
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    path::Path,
+};
 
+use longma_sim::ManifestMachine;
+use longma_topology::Machine;
 use serde_json::{Map, Value};
 
 /// The value and unit of one figure.
@@ -16,29 +23,58 @@ pub struct Figure {
 }
 
 /// The figures and the manifest of a result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Figures {
     /// Figures by hierarchical name, for example `core0.cycles`.
     pub figures: BTreeMap<String, Figure>,
     /// The manifest: what was run and how, one line per key.
     pub manifest: BTreeMap<String, String>,
+    /// The machine, if it is known.
+    pub machine: Option<Machine>,
 }
 
+const REMEDY: &str = "give a file that `longma run --stats-out FILE` wrote";
+/// Larger results are refused.
+const MAX_RESULT_BYTES: u64 = 1 << 30;
+
 impl Figures {
-    /// Reads a result file.
+    /// Reads a result file, and the machine that `longma run --stats-out` wrote next to it, if it is still there.
     ///
     /// # Errors
     /// What is wrong with the file, and what to do.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text =
-            fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        Self::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
+        let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
+        let mut text = String::new();
+        let read =
+            fs::File::open(path).and_then(|file| file.take(MAX_RESULT_BYTES).read_to_string(&mut text));
+        if read.map_err(failed)? as u64 == MAX_RESULT_BYTES {
+            return Err(format!("{}: is larger than 1 GiB; {REMEDY}", path.display()));
+        }
+        let parsed = Self::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let machine = path.with_extension("machine.toml");
+        let machine = machine.is_file().then(|| Machine::open(&machine.to_string_lossy()).ok()).flatten();
+        // Another run may have replaced it.
+        let machine = machine.filter(|machine| parsed.names(machine));
+        Ok(Self { machine, ..parsed })
+    }
+
+    /// Whether the result is of this machine, by the digest of its file.
+    fn names(&self, machine: &Machine) -> bool {
+        let digest = ManifestMachine::new(&machine.name, &machine.to_toml()).sha256;
+        self.manifest.get("machine").is_some_and(|stated| stated.contains(&digest))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        const REMEDY: &str = "give a file that `longma run --stats-out FILE` wrote";
         let value: Value =
             serde_json::from_str(text).map_err(|error| format!("is not JSON ({error}); {REMEDY}"))?;
+        Self::of(&value, None)
+    }
+
+    /// The figures of a result, with its machine if that is known.
+    ///
+    /// # Errors
+    /// What is wrong with the result, and what to do.
+    pub fn of(value: &Value, machine: Option<Machine>) -> Result<Self, String> {
         let statistics = value
             .get("statistics")
             .and_then(Value::as_object)
@@ -49,7 +85,7 @@ impl Figures {
         if let Some(Value::Object(entries)) = value.get("manifest") {
             manifest.extend(entries.iter().map(|(key, value)| (key.clone(), to_line(value))));
         }
-        Ok(Self { figures, manifest })
+        Ok(Self { figures, manifest, machine })
     }
 }
 

@@ -1,0 +1,267 @@
+//! The cost of single instructions of the program: cycles, stalls, misses and mispredictions, with assembly text and source
+//! lines. Costs of translated code are those of the program's own instructions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longma_core::Executed;
+use longma_memory::Source;
+use longma_timing::{InstructionCounts, Stall};
+use serde::Serialize;
+
+use super::TimingSimulation;
+use crate::{
+    Report,
+    source_lines::{SourceLine, SourceLines},
+    symbols::CodeLocation,
+};
+
+/// The cost of an instruction, a source line or a function.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Executions of the instruction; for lines and functions, of all their instructions.
+    pub runs: u64,
+    /// Cycles from the retirement of the previous instruction to that of this one; 0 at level `cache`.
+    pub cycles: f64,
+    /// Cycles of these in which nothing retired, by [`Stall`].
+    pub stalls: [f64; Stall::ALL.len()],
+    /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory,
+    /// another node.
+    pub misses: [u64; Source::ALL.len() - 1],
+    /// Instruction lines fetched from beyond the first-level cache.
+    pub fetch_misses: u64,
+    /// Mispredicted branches.
+    pub mispredicts: u64,
+}
+
+/// An instruction with its cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnnotatedInstruction {
+    /// The guest address.
+    pub address: u64,
+    /// The assembly text, in the program's own instruction set.
+    pub text: String,
+    /// Its cost.
+    pub cost: Cost,
+    /// The source line, if the program has DWARF information.
+    pub line: Option<SourceLine>,
+}
+
+/// A function with the cost of each of its executed instructions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnnotatedFunction {
+    /// The function.
+    pub place: CodeLocation,
+    /// Its cost.
+    pub cost: Cost,
+    /// Its executed instructions, by address.
+    pub instructions: Vec<AnnotatedInstruction>,
+}
+
+/// The costs of a run by instruction and by source line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Annotation {
+    /// The selected functions, hottest first.
+    pub functions: Vec<AnnotatedFunction>,
+    /// The hottest source lines of the program, hottest first.
+    pub lines: Vec<(SourceLine, Cost)>,
+    /// The cost of all instructions.
+    pub total: Cost,
+}
+
+/// Which functions are annotated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnnotatedSelection {
+    /// The hottest, at most this many.
+    Hottest(usize),
+    /// Those with this name.
+    Named(String),
+}
+
+impl Cost {
+    /// What makes one instruction or function hotter than another: cycles, and at level `cache` executions.
+    fn heat(&self) -> (f64, u64) {
+        (self.cycles, self.runs)
+    }
+
+    fn hotter_first(a: &Self, b: &Self) -> std::cmp::Ordering {
+        let ((cycles, runs), (others_cycles, others_runs)) = (b.heat(), a.heat());
+        cycles.total_cmp(&others_cycles).then(runs.cmp(&others_runs))
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.add_costs(other);
+    }
+
+    /// Adds everything but the executions.
+    fn add_costs(&mut self, other: &Self) {
+        self.cycles += other.cycles;
+        self.stalls.iter_mut().zip(other.stalls).for_each(|(sum, more)| *sum += more);
+        self.misses.iter_mut().zip(other.misses).for_each(|(sum, more)| *sum += more);
+        self.fetch_misses += other.fetch_misses;
+        self.mispredicts += other.mispredicts;
+    }
+
+    /// The data accesses of all levels beyond the first.
+    pub fn all_misses(&self) -> u64 {
+        self.misses.iter().sum()
+    }
+
+    /// The largest stall, if there is one of at least a tenth of the cycles.
+    pub fn main_stall(&self) -> Option<Stall> {
+        let most = Stall::ALL
+            .into_iter()
+            .max_by(|a, b| self.stalls[*a as usize].total_cmp(&self.stalls[*b as usize]))?;
+        let cycles = self.stalls[most as usize];
+        (cycles > 0.0 && cycles >= self.cycles / 10.0).then_some(most)
+    }
+
+    fn of(counts: &InstructionCounts, width: f64) -> Self {
+        let mut misses = [0; _];
+        misses.iter_mut().zip(&counts.misses[1..]).for_each(|(sum, count)| *sum = u64::from(*count));
+        Self {
+            runs: counts.runs,
+            cycles: counts.slots as f64 / width,
+            stalls: counts.stalls.map(|slots| slots as f64 / width),
+            misses,
+            fetch_misses: counts.fetch_misses.into(),
+            mispredicts: 0,
+        }
+    }
+}
+
+impl TimingSimulation {
+    /// Keeps the cost of every single instruction from now on, for [`annotation`](Self::annotation). This changes no result,
+    /// but makes the simulation slower.
+    pub fn count_instructions(&mut self) {
+        self.cores.iter_mut().for_each(|core| core.model.count_instructions());
+    }
+
+    /// The costs of the run by instruction, with at most `lines` source lines. All zero without
+    /// [`count_instructions`](Self::count_instructions).
+    pub fn annotation(
+        &self,
+        report: &Report<'_>,
+        selection: &AnnotatedSelection,
+        lines: usize,
+    ) -> Annotation {
+        let symbols = report.symbols();
+        let instructions = self.instructions(report);
+        let mut total = Cost::default();
+        let mut functions: HashMap<CodeLocation, Cost> = HashMap::new();
+        let mut places: Vec<(u64, CodeLocation)> = Vec::new();
+        for (&address, (_, cost)) in &instructions {
+            total.add(cost);
+            let place = symbols.find(address);
+            functions.entry(place.clone()).or_default().add(cost);
+            places.push((address, place));
+        }
+        let mut source = report.source_lines(&symbols);
+        let lines = hottest_lines(&instructions, &mut source, lines);
+        let selected = select(functions, selection);
+        let mut of_function: HashMap<CodeLocation, Vec<AnnotatedInstruction>> =
+            selected.iter().map(|(place, _)| (place.clone(), Vec::new())).collect();
+        for (address, place) in places {
+            let Some(list) = of_function.get_mut(&place) else { continue };
+            let (text, cost) = &instructions[&address];
+            let (text, cost, line) = (text.clone(), cost.clone(), source.find(address));
+            list.push(AnnotatedInstruction { address, text, cost, line });
+        }
+        let functions = selected.into_iter().map(|(place, cost)| {
+            let instructions = of_function.remove(&place).unwrap_or_default();
+            AnnotatedFunction { place, cost, instructions }
+        });
+        Annotation { functions: functions.collect(), lines, total }
+    }
+
+    /// The text and cost of each executed instruction of the program, by its address.
+    fn instructions(&self, report: &Report<'_>) -> BTreeMap<u64, (String, Cost)> {
+        let mut found: BTreeMap<u64, (String, Cost)> = BTreeMap::new();
+        for core in &self.cores {
+            let width = core.model.stack().map_or(1, |stack| stack.width()) as f64;
+            for (number, counts) in core.model.instructions_of_blocks() {
+                let block = report.code().traced_block(number);
+                for (index, (instruction, counts)) in block.instructions.iter().zip(counts).enumerate() {
+                    if counts.runs == 0 {
+                        continue;
+                    }
+                    let address = block.start.wrapping_add(4 * index as u64);
+                    let entry = found.entry(address);
+                    let entry =
+                        entry.or_insert_with(|| (instruction.at(address).to_string(), Cost::default()));
+                    entry.1.add(&Cost::of(counts, width));
+                }
+            }
+            for (number, counts) in core.model.blocks().filter(|(_, counts)| counts.mispredicts > 0) {
+                let block = report.code().traced_block(number);
+                let last = block.start.wrapping_add(4 * block.instructions.len().saturating_sub(1) as u64);
+                if let Some((_, cost)) = found.get_mut(&last) {
+                    cost.mispredicts += u64::from(counts.mispredicts);
+                }
+            }
+        }
+        if report.is_translated() { at_source(found, report) } else { found }
+    }
+}
+
+/// Charges the costs of translated code to the instructions that it was translated from.
+fn at_source(
+    mut translated: BTreeMap<u64, (String, Cost)>,
+    report: &Report<'_>,
+) -> BTreeMap<u64, (String, Cost)> {
+    let executed: Vec<Executed> = translated
+        .iter()
+        .map(|(&start, (_, cost))| Executed { start, instructions: 1, runs: cost.runs })
+        .collect();
+    let mut found: BTreeMap<u64, (String, Cost)> = BTreeMap::new();
+    for line in report.listing(&executed).into_iter().flat_map(|unit| unit.lines) {
+        let costs: Vec<Cost> = line
+            .words
+            .iter()
+            .filter_map(|word| translated.remove(&word.address))
+            .map(|(_, cost)| cost)
+            .collect();
+        if line.runs == 0 && costs.is_empty() {
+            continue;
+        }
+        let (_, cost) = found.entry(line.pc).or_insert_with(|| (line.text.clone(), Cost::default()));
+        cost.runs += line.runs;
+        costs.iter().for_each(|more| cost.add_costs(more));
+    }
+    // What is in no unit, if anything, keeps its own address.
+    found.extend(translated);
+    found
+}
+
+fn hottest_lines(
+    instructions: &BTreeMap<u64, (String, Cost)>,
+    source: &mut SourceLines,
+    most: usize,
+) -> Vec<(SourceLine, Cost)> {
+    if !source.any() {
+        return Vec::new();
+    }
+    let mut lines: HashMap<SourceLine, Cost> = HashMap::new();
+    for (&address, (_, cost)) in instructions {
+        if let Some(line) = source.find(address) {
+            lines.entry(line).or_default().add(cost);
+        }
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_by(|a, b| Cost::hotter_first(&a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
+    lines.truncate(most);
+    lines
+}
+
+fn select(
+    functions: HashMap<CodeLocation, Cost>,
+    selection: &AnnotatedSelection,
+) -> Vec<(CodeLocation, Cost)> {
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by(|a, b| Cost::hotter_first(&a.1, &b.1).then_with(|| a.0.start.cmp(&b.0.start)));
+    match selection {
+        AnnotatedSelection::Hottest(most) => functions.truncate(*most),
+        AnnotatedSelection::Named(name) => functions.retain(|(place, _)| place.function == *name),
+    }
+    functions
+}

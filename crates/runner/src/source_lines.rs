@@ -1,0 +1,128 @@
+//! Source lines of guest addresses, from the DWARF information of the files that the process has mapped.
+//! Source: DWARF 5, section 6.2 (line numbers); gimli and addr2line parse it.
+
+use std::{collections::HashMap, ops::Range, path::Path, rc::Rc, sync::Arc};
+
+use addr2line::Context;
+use longma_linux::Process;
+use object::{Object, ObjectSection};
+
+use crate::symbols::{Symbols, read_whole};
+
+/// Files with more bytes of DWARF contribute no lines.
+const MAX_DWARF_BYTES: u64 = 256 << 20;
+
+type Reader = gimli::EndianArcSlice<gimli::LittleEndian>;
+type Lines = Option<Rc<Context<Reader>>>;
+
+/// A line of a program's source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// The file's path as the compiler recorded it.
+    pub file: Arc<str>,
+    /// The line, counted from 1.
+    pub line: u32,
+}
+
+/// The source lines of a process.
+#[derive(Default)]
+pub struct SourceLines {
+    /// Sorted and without overlap: guest addresses, the difference to addresses in the file, the file's lines.
+    mapped: Vec<(Range<u64>, u64, Lines)>,
+    /// Paths that occurred.
+    files: HashMap<String, Arc<str>>,
+}
+
+impl SourceLines {
+    /// The lines of all executable mappings of `process`, which `symbols` describes. A file without DWARF information, with
+    /// compressed or with more than 256 MiB of it, or with damaged information, has none.
+    pub(crate) fn of(process: &Process, symbols: &Symbols) -> Self {
+        let mut read: HashMap<&str, Lines> = HashMap::new();
+        let mapped = symbols.files().map(|(range, bias, path)| {
+            let lines = read.entry(path).or_insert_with(|| {
+                let file = process.open_guest_path(Path::new(path)).ok()?;
+                parse(&read_whole(file)?)
+            });
+            (range, bias, lines.clone())
+        });
+        Self { mapped: mapped.collect(), files: HashMap::new() }
+    }
+
+    /// Whether any file has lines.
+    pub fn any(&self) -> bool {
+        self.mapped.iter().any(|(_, _, lines)| lines.is_some())
+    }
+
+    /// The line that the instruction at a guest address was compiled from.
+    pub fn find(&mut self, address: u64) -> Option<SourceLine> {
+        let next = self.mapped.partition_point(|(range, _, _)| range.end <= address);
+        let (_, bias, lines) = self.mapped.get(next).filter(|(range, _, _)| range.contains(&address))?;
+        let found = lines.as_ref()?.find_location(address.wrapping_sub(*bias)).ok()??;
+        let (path, line) = (found.file?, found.line.filter(|line| *line > 0)?);
+        let file = match self.files.get(path) {
+            Some(file) => file.clone(),
+            None => self.files.entry(path.into()).or_insert_with(|| path.into()).clone(),
+        };
+        Some(SourceLine { file, line })
+    }
+}
+
+/// The lines of an ELF file; `None` if it has none.
+fn parse(bytes: &[u8]) -> Lines {
+    let file = object::File::parse(bytes).ok()?;
+    let debug =
+        file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+    let total = debug.map(|section| section.size()).fold(0, u64::saturating_add);
+    if total == 0 || total > MAX_DWARF_BYTES {
+        return None;
+    }
+    let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+        let section = file.section_by_name(id.name());
+        let bytes = section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default();
+        Ok(Reader::new(Arc::from(&*bytes), gimli::LittleEndian))
+    };
+    let dwarf = gimli::Dwarf::load(load).ok()?;
+    Context::from_dwarf(dwarf).ok().map(Rc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The standard library inside every test program has line numbers.
+    #[test]
+    fn the_lines_of_a_program_with_dwarf_are_found() {
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let lines = parse(&bytes).expect("the test program has DWARF information");
+        let file = object::File::parse(&*bytes).unwrap();
+        let functions = object::Object::symbols(&file).filter(|symbol| {
+            let name = object::ObjectSymbol::name(symbol).unwrap_or_default();
+            object::ObjectSymbol::kind(symbol) == object::SymbolKind::Text && name.contains("alloc")
+        });
+        let found = functions.filter_map(|function| {
+            lines.find_location(object::ObjectSymbol::address(&function)).ok().flatten()?.file
+        });
+        assert!(found.into_iter().any(|file| file.ends_with(".rs")));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_file_without_dwarf_and_a_damaged_file_have_no_lines(
+            changes in prop::collection::vec((0usize..20000, any::<u8>()), 0..40),
+        ) {
+            let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");
+            let mut bytes = std::fs::read(guest).unwrap();
+            for (at, value) in changes {
+                let at = at % bytes.len();
+                bytes[at] = value;
+            }
+            let _ = parse(&bytes).map(|lines| lines.find_location(0x1_0000).is_ok());
+        }
+    }
+}
