@@ -187,7 +187,7 @@ fn packaged(files: &[Packaged], folder: Option<&Path>) -> Outcome {
         let path = folder.join(name);
         let mode = if file.is_program { 0o755 } else { 0o644 };
         let failed = |error| format!("cannot write {}: {error}", display_path(&path));
-        longma_lab::write_whole(&path, file.text.as_bytes()).map_err(failed)?;
+        longma_lab::write_atomically(&path, file.text.as_bytes()).map_err(failed)?;
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
         print(&format!("{} is written; it belongs to {}\n", display_path(&path), file.path))?;
     }

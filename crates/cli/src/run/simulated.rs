@@ -473,7 +473,7 @@ impl Outcome {
                 write_whole(path, &self.views.page(&result, &self.machine, annotation.as_ref()))
         {
             messages.line(&format!(
-                "longma: cannot write the report to {}: {error}; {HOST_FAULT_WORDS}",
+                "longma: cannot write the report to {}: {error}; {HOST_FAULT_MESSAGE}",
                 path.display()
             ));
             written = Err(NotWritten(HOST_FAULT_STATUS));

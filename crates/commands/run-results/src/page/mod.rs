@@ -53,12 +53,15 @@ macro_rules! put {
 }
 use put;
 
+/// Writes the content of a chapter; nothing if the run has none for it.
+type WriteChapter = fn(&RunPage<'_>, &mut String);
+
 /// The page as HTML.
 pub fn page(run: &RunPage<'_>) -> String {
     let mut body = String::new();
     head(run, &mut body);
     let mut links = vec![("run", "The run")];
-    let parts: [(&str, &str, fn(&RunPage<'_>, &mut String)); 6] = [
+    let parts: [(&str, &str, WriteChapter); 6] = [
         ("changes", "What changed", changes::write),
         ("machine", "Machine", machine::write),
         ("cycles", "Where the cycles went", stack::write),

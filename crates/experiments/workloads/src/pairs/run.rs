@@ -199,7 +199,7 @@ mod tests {
     /// The last setting of a name holds.
     fn value(words: &[String], name: &str) -> u64 {
         let prefix = format!("--env={name}=");
-        words.iter().filter_map(|word| word.strip_prefix(&prefix)).last().unwrap().parse().unwrap()
+        words.iter().filter_map(|word| word.strip_prefix(&prefix)).next_back().unwrap().parse().unwrap()
     }
 
     #[test]

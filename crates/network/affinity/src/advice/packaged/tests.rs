@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn files(package: Package, name: &str) -> Vec<Packaged> {
-    let irq = |queue| Irq {
+    let irq = |queue: u32| Irq {
         number: 40 + queue,
         name: format!("eth0-TxRx-{queue}"),
         cpus: Some("0-7".parse().unwrap()),
