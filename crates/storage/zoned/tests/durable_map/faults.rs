@@ -121,6 +121,34 @@ fn a_failed_write_or_flush_stops_writing_and_reopening_recovers_everything() {
 }
 
 #[test]
+fn after_a_failed_write_a_checkpoint_leaves_every_record_readable() {
+    let mut stopped = 0;
+    for after in (0..600).step_by(3) {
+        let (device, mut model) = filled((128, 2, 12));
+        let store = open(Arc::clone(&device), busy(20_000, 8_000));
+        device.inject(Fault::WriteError { after: device.changes() + after });
+        let mut rng = Rng::new(after);
+        for _ in 0..200 {
+            let mut attempted = model.clone();
+            if store.apply(&batch(&mut rng, Records::Fixed, 900, 24, 20, &mut attempted)).is_err() {
+                stopped += 1;
+                break;
+            }
+            model = attempted;
+        }
+        // The reads evict what can be evicted.
+        for round in 0..3 {
+            for (key, value) in &model {
+                let found = store.get(key).unwrap_or_else(|error| panic!("fault after {after}: {error}"));
+                assert_eq!(found.as_ref(), Some(value), "fault after {after}, round {round}");
+            }
+        }
+        assert_same(&store.snapshot(), &model, &format!("fault after {after}"));
+    }
+    assert!(stopped > 100, "{stopped}");
+}
+
+#[test]
 fn a_full_device_reports_it_keeps_everything_and_accepts_deletions() {
     for (records, zones) in [(Records::Fixed, (32, 1, 8)), (Records::Large, (64, 1, 12))] {
         let device = FaultyDevice::new(geometry(zones.0, zones.1, zones.2)).unwrap();

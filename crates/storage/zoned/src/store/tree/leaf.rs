@@ -283,6 +283,14 @@ impl LeafSlot {
         }
     }
 
+    /// Called when a checkpoint could not write the leaf: restores the addresses that it had before. The caller must have
+    /// held the clock hand since, so that the leaf is still in memory or can be rebuilt.
+    pub fn take_back(&self, before: LeafAddresses) {
+        self.home.store(before.leaf, Ordering::Release);
+        self.log.store(before.log, Ordering::Release);
+        self.checksum.store(before.checksum, Ordering::Release);
+    }
+
     /// Returns a private copy of the slot with the leaf in memory. `generation` is that of the last checkpoint that has
     /// begun. The addresses of the original cannot change during the copy, because only checkpoints change them and the
     /// caller is the writer, which runs the checkpoints.

@@ -12,7 +12,7 @@ use crate::store::journal::parts::Position;
 use crate::store::space::allocation::{SequentialZone, Slot, Space, Stream};
 use crate::store::superblock::{SpaceTable, Superblock, ZoneEntry};
 use crate::store::tree::edit::Retired;
-use crate::store::tree::leaf::{LeafBody, LeafSlot, NO_LOG};
+use crate::store::tree::leaf::{LeafAddresses, LeafBody, LeafSlot, NO_LOG};
 use crate::store::tree::nodes::{InnerSlot, Tree, UNWRITTEN};
 use crate::store::write::output::Output;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub(crate) struct Checkpoint {
     /// The path from the root to the current node: each node with the index of its next child to visit.
     path: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
-    /// Leaves and inner nodes that have an address but are still in the output buffer.
-    placed: Vec<Arc<LeafSlot>>,
+    /// Leaves, with their former addresses, and inner nodes that have an address but are still in the output buffer.
+    placed: Vec<(Arc<LeafSlot>, LeafAddresses)>,
     placed_inner: Vec<Arc<InnerSlot>>,
     journal: Position,
     pub freed: Vec<Freed>,
@@ -110,6 +110,9 @@ impl Checkpoint {
 
     /// Writes about `budget` nodes. Returns true when all nodes are written. The caller must hold the cache's clock
     /// hand, so that no leaf is evicted during the call.
+    ///
+    /// # Errors
+    /// After an error, the nodes of this call have their former addresses again: what they hold is still read from memory.
     pub fn step<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -117,6 +120,23 @@ impl Checkpoint {
         generation: u64,
         budget: u64,
     ) -> Result<bool> {
+        if let Err(error) = self.write_nodes(io, space, generation, budget) {
+            self.placed.drain(..).for_each(|(leaf, before)| leaf.take_back(before));
+            self.placed_inner.drain(..).for_each(|inner| inner.home.store(UNWRITTEN, Ordering::Release));
+            return Err(error);
+        }
+        self.placed.drain(..).for_each(|(leaf, _)| leaf.mark_written());
+        self.placed_inner.drain(..).for_each(|inner| inner.evict_if_replaced());
+        Ok(self.path.is_empty())
+    }
+
+    fn write_nodes<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        generation: u64,
+        budget: u64,
+    ) -> Result<()> {
         let mut written = 0;
         while written < budget
             && let Some((slot, index)) = self.path.last_mut()
@@ -138,10 +158,7 @@ impl Checkpoint {
             }
         }
         self.remaining = self.remaining.saturating_sub(written);
-        self.output.write_all(io)?;
-        self.placed.drain(..).for_each(|leaf| leaf.mark_written());
-        self.placed_inner.drain(..).for_each(|inner| inner.evict_if_replaced());
-        Ok(self.path.is_empty())
+        self.output.write_all(io)
     }
 
     fn write_leaf<D: ZonedDevice>(
@@ -154,7 +171,7 @@ impl Checkpoint {
         if slot.is_written() {
             return Ok(0);
         }
-        self.placed.push(Arc::clone(slot));
+        self.placed.push((Arc::clone(slot), slot.homes()));
         let body = slot.load_uncached(io)?;
         self.write_body(io, space, generation, slot, &body)
     }
