@@ -295,25 +295,22 @@ impl Space {
     /// remaining space is too small.
     pub fn take_appended(&mut self, stream: Stream, blocks: u64) -> Result<(u64, Option<ZoneNumber>)> {
         let place = self.stream_index(stream);
-        let mut finished = None;
-        if let Some(zone) = self.streams[place]
-            && self.zones[zone].room() < blocks
-        {
-            if self.zones[zone].room() > 0 {
-                finished = Some(self.zones[zone].number);
-                self.zones[zone].written = self.zones[zone].capacity;
-            }
-            self.streams[place] = None;
-        }
-        let zone = match self.streams[place] {
+        let current = self.streams[place];
+        let zone = match current.filter(|&zone| self.zones[zone].room() >= blocks) {
             Some(zone) => zone,
-            None => self.zone_for(stream, blocks).ok_or(Error::Full {
+            None => self.zone_for(stream, blocks).ok_or_else(|| Error::Full {
                 device: self.device.clone(),
                 needed: blocks,
                 free: self.available(),
                 held: 0,
             })?,
         };
+        // Give up the current zone only now: if there is no other one, it stays the stream's, with its room.
+        let mut finished = None;
+        if let Some(current) = current.filter(|&current| current != zone && self.zones[current].room() > 0) {
+            finished = Some(self.zones[current].number);
+            self.zones[current].written = self.zones[current].capacity;
+        }
         self.streams[place] = Some(zone);
         let zone = &mut self.zones[zone];
         zone.role = Role::Data;
@@ -492,4 +489,32 @@ pub(crate) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64)
 /// Whether a zone in this condition accepts writes.
 pub(crate) const fn takes_writes(condition: Condition) -> bool {
     !matches!(condition, Condition::ReadOnly | Condition::Offline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{MemoryDevice, ZonedDevice};
+
+    #[test]
+    fn a_zone_keeps_its_room_when_no_zone_is_left_for_a_larger_request() {
+        let geometry = Geometry {
+            block_bytes: 512,
+            zone_blocks: 16,
+            zone_capacity_blocks: 16,
+            conventional_zones: 1,
+            sequential_zones: 1,
+            max_open_zones: 0,
+            max_active_zones: 0,
+        };
+        let zones = MemoryDevice::new(geometry).and_then(|device| device.zones()).expect("a small device");
+        let mut space = Space::new("memory".into(), geometry, 1, 4, &zones);
+        let (first, _) = space.take_appended(Stream::Hot, 10).expect("an empty zone");
+        for _ in 0..2 {
+            let full = space.take_appended(Stream::Hot, 10);
+            assert!(matches!(full, Err(Error::Full { needed: 10, .. })), "{full:?}");
+        }
+        let (second, finished) = space.take_appended(Stream::Hot, 6).expect("six blocks are free");
+        assert_eq!((second, finished), (first + 10, None));
+    }
 }
