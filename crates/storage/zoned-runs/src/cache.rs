@@ -1,0 +1,135 @@
+//! The cache of data blocks and of table indexes: sixteen parts, each with clock replacement.
+//!
+//! Source: Corbató, "A Paging Experiment with the Multics System", 1968 (the clock algorithm).
+
+use crate::block::DataBlock;
+use crate::table::TableIndex;
+use longma_locks::IgnorePoison;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+const PARTS: usize = 16;
+
+/// A table's number, and the page of a block. The index has page `u32::MAX`.
+pub type CacheKey = (u64, u32);
+
+/// What the cache holds.
+#[derive(Clone)]
+pub enum Cached {
+    Block(Arc<DataBlock>),
+    Index(Arc<TableIndex>),
+}
+
+struct Entry {
+    key: CacheKey,
+    content: Cached,
+    memory: usize,
+    /// The number of times that the clock hand passes before the entry is evicted.
+    lives: u8,
+}
+
+#[derive(Default)]
+struct Part {
+    places: HashMap<CacheKey, usize>,
+    entries: Vec<Entry>,
+    hand: usize,
+    memory: usize,
+}
+
+/// The cache of a map.
+pub struct Cache {
+    parts: [Mutex<Part>; PARTS],
+    most_of_a_part: usize,
+}
+
+/// The overhead of an entry in the map and in the list, bytes.
+const ENTRY_BYTES: usize = 96;
+
+impl Cache {
+    /// A cache that holds at most `bytes` bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self { parts: Default::default(), most_of_a_part: (bytes / PARTS as u64) as usize }
+    }
+
+    fn part(&self, key: CacheKey) -> &Mutex<Part> {
+        let mixed = (key.0 ^ (u64::from(key.1) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.parts[(mixed >> 60) as usize]
+    }
+
+    pub fn get(&self, key: CacheKey) -> Option<Cached> {
+        let mut part = self.part(key).lock().ignore_poison();
+        let place = *part.places.get(&key)?;
+        let entry = &mut part.entries[place];
+        entry.lives = if matches!(entry.content, Cached::Index(_)) { 4 } else { 1 };
+        Some(entry.content.clone())
+    }
+
+    /// Adds what was read. What is longer than an eighth of a part is not kept, so that one entry does not evict all others.
+    pub fn insert(&self, key: CacheKey, content: Cached, memory: usize) {
+        let memory = memory + ENTRY_BYTES;
+        if memory > self.most_of_a_part / 8
+            && !(matches!(content, Cached::Index(_)) && memory <= self.most_of_a_part)
+        {
+            return;
+        }
+        let mut part = self.part(key).lock().ignore_poison();
+        if part.places.contains_key(&key) {
+            return;
+        }
+        while part.memory + memory > self.most_of_a_part {
+            part.evict_one();
+        }
+        let place = part.entries.len();
+        part.entries.push(Entry { key, content, memory, lives: 0 });
+        part.places.insert(key, place);
+        part.memory += memory;
+    }
+
+    /// Memory of all entries, bytes.
+    pub fn memory(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().ignore_poison().memory).sum()
+    }
+}
+
+impl Part {
+    fn evict_one(&mut self) {
+        loop {
+            self.hand %= self.entries.len().max(1);
+            let Some(entry) = self.entries.get_mut(self.hand) else { return };
+            if entry.lives > 0 {
+                entry.lives -= 1;
+                self.hand += 1;
+                continue;
+            }
+            let gone = self.entries.swap_remove(self.hand);
+            self.places.remove(&gone.key);
+            self.memory -= gone.memory;
+            if let Some(moved) = self.entries.get(self.hand) {
+                self.places.insert(moved.key, self.hand);
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BlockBuilder, Place};
+
+    #[test]
+    fn the_cache_stays_within_its_limit_and_keeps_what_is_used() {
+        let mut builder = BlockBuilder::default();
+        builder.add(b"key", Some(&[0; 900]));
+        let place = Place { map: 1, table: 1, block: 1 };
+        let block = Arc::new(DataBlock::decode(&place, &builder.finish(&place, 1024)).expect("a block"));
+        let cache = Cache::new(16 * 40_000);
+        for page in 0..4_000 {
+            cache.insert((1, page), Cached::Block(Arc::clone(&block)), block.memory());
+            cache.get((1, 0));
+            assert!(cache.memory() <= 16 * 40_000);
+        }
+        assert!(cache.get((1, 0)).is_some() && cache.get((1, 1)).is_none());
+        assert!(cache.memory() > 16 * 30_000);
+    }
+}

@@ -1,0 +1,26 @@
+//! What readers and the writer of a map share.
+
+use crate::io::Io;
+use crate::options::Options;
+use crate::version::Version;
+use longma_locks::IgnorePoison;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, RwLock};
+
+/// State that readers and the writer share.
+pub struct Shared<D> {
+    pub io: Io<D>,
+    pub options: Options,
+    pub version: RwLock<Arc<Version>>,
+    /// The newest batch that readers see.
+    pub visible: AtomicU64,
+    /// The batches that snapshots show, with the number of snapshots.
+    pub snapshots: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl<D> Shared<D> {
+    pub fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.version.read().ignore_poison())
+    }
+}

@@ -1,0 +1,117 @@
+//! A damaged block is an error, never a wrong answer and never a panic.
+
+use crate::support::{Model, batch, busy, geometry, open};
+use longma_random::SplitMix64;
+use longma_zoned_runs::device::{Block, MemoryDevice, ZonedDevice};
+use longma_zoned_runs::{Error, Store};
+use std::sync::Arc;
+
+fn filled(close: bool) -> (Arc<MemoryDevice>, Model) {
+    let device = Arc::new(Store::format(MemoryDevice::new(geometry(40)).unwrap(), 7).unwrap());
+    let store = open(Arc::clone(&device), busy(60_000));
+    let (mut rng, mut model) = (SplitMix64::new(5), Model::new());
+    for _ in 0..200 {
+        store.apply(&batch(&mut rng, 600, 12, 10, &mut model)).unwrap();
+    }
+    if close {
+        store.close().unwrap();
+    }
+    (device, model)
+}
+
+/// Reads everything. Returns whether an error was reported; a wrong answer fails the test.
+fn read_all(device: Arc<MemoryDevice>, model: &Model, what: &str) -> bool {
+    let store = match Store::open(device, busy(60_000)) {
+        Ok(store) => store,
+        Err(
+            Error::Damaged { .. }
+            | Error::NotFormatted { .. }
+            | Error::Unsuitable { .. }
+            | Error::Stopped { .. },
+        ) => {
+            return true;
+        }
+        Err(error) => panic!("{what}: {error}"),
+    };
+    let mut failed = false;
+    for (key, value) in model {
+        match store.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value), "{what}"),
+            Err(Error::Damaged { .. }) => failed = true,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    let mut expected = model.iter();
+    for row in store.iter() {
+        match row {
+            Ok(row) => assert_eq!(expected.next(), Some((&row.0, &row.1)), "{what}"),
+            Err(_) => {
+                failed = true;
+                break;
+            }
+        }
+    }
+    if !failed {
+        assert_eq!(expected.next(), None, "{what}");
+    }
+    if failed {
+        assert!(!store.check().unwrap().problems.is_empty(), "{what}: a check finds it too");
+    }
+    failed
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_reported_or_harmless() {
+    for close in [true, false] {
+        let (pristine, model) = filled(close);
+        let written: Vec<Block> = pristine
+            .zones()
+            .unwrap()
+            .iter()
+            .flat_map(|zone| {
+                let blocks = if zone.number.0 < 2 { 64 } else { zone.write_pointer };
+                (zone.start.0..zone.start.0 + blocks).map(Block)
+            })
+            .collect();
+        let mut rng = SplitMix64::new(6);
+        let mut reported = 0;
+        for round in 0..600 {
+            let image = Arc::new(pristine.snapshot());
+            let block = written[(rng.next_u64() % written.len() as u64) as usize];
+            // Mostly in the front of the block, where the headers are.
+            let bits = if round % 2 == 0 { 64 * 8 } else { 4096 * 8 };
+            image.flip_bit(block, rng.next_u64() % bits).unwrap();
+            reported +=
+                u32::from(read_all(image, &model, &format!("closed {close}, round {round}, {block}")));
+        }
+        assert!(reported > 60, "{reported}");
+    }
+}
+
+#[test]
+fn a_zeroed_or_old_block_is_reported_or_harmless() {
+    for close in [true, false] {
+        let (pristine, model) = filled(close);
+        for zone in pristine.zones().unwrap() {
+            let blocks = if zone.number.0 < 2 { 64 } else { zone.write_pointer };
+            for block in (zone.start.0..zone.start.0 + blocks).step_by(3) {
+                let image = Arc::new(pristine.snapshot());
+                for bit in 0..4096 * 8 {
+                    if bit % 37 == 0 {
+                        image.flip_bit(Block(block), bit).unwrap();
+                    }
+                }
+                read_all(image, &model, &format!("closed {close}, block {block}"));
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    /// Bytes with a correct checksum that mean nothing are refused, and no decoder panics.
+    #[test]
+    fn no_decoder_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200), small in proptest::collection::vec(0u8..4, 0..60)) {
+        longma_zoned_runs::testing::decode(&bytes, &geometry(16), b"key");
+        longma_zoned_runs::testing::decode(&small, &geometry(16), &bytes);
+    }
+}
