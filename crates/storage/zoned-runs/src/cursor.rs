@@ -100,7 +100,10 @@ impl RunCursor {
 
     /// Goes to the first record of the first table that satisfies `start`, and is not below the table's lower bound.
     fn enter<D: ZonedDevice>(&mut self, io: &Io<D>, start: Start<'_>) -> Result<()> {
-        let Some(piece) = self.pieces.front().cloned() else { return Ok(self.end()) };
+        let Some(piece) = self.pieces.front().cloned() else {
+            self.end();
+            return Ok(());
+        };
         let start = match start {
             Bound::Included(key) | Bound::Excluded(key) if *key >= *piece.low => start,
             _ => Bound::Included(&*piece.low),
@@ -155,7 +158,10 @@ impl RunCursor {
     }
 
     fn enter_down<D: ZonedDevice>(&mut self, io: &Io<D>, start: Start<'_>) -> Result<()> {
-        let Some(piece) = self.pieces.back().cloned() else { return Ok(self.end()) };
+        let Some(piece) = self.pieces.back().cloned() else {
+            self.end();
+            return Ok(());
+        };
         let index = io.index(&piece.table)?;
         self.number = match start {
             Bound::Included(key) | Bound::Excluded(key) => index.block_of(key),

@@ -94,14 +94,14 @@ impl MemTable {
             return Vec::new();
         }
         let records = self.records.read().ignore_poison();
-        let of = |(key, versions): (&Box<[u8]>, &Versions)| {
-            versions.at(batch).map(|content| (key.clone(), content.clone()))
+        let copy = |key: &[u8], versions: &Versions| {
+            versions.at(batch).map(|content| (Box::from(key), content.clone()))
         };
         let records = records.range::<[u8], _>(range);
         if ascending {
-            records.filter_map(of).take(count).collect()
+            records.filter_map(|(key, versions)| copy(key, versions)).take(count).collect()
         } else {
-            records.rev().filter_map(of).take(count).collect()
+            records.rev().filter_map(|(key, versions)| copy(key, versions)).take(count).collect()
         }
     }
 }

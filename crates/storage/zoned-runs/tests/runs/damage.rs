@@ -75,7 +75,7 @@ fn a_flipped_bit_anywhere_is_reported_or_harmless() {
             .collect();
         let mut rng = SplitMix64::new(6);
         let mut reported = 0;
-        for round in 0..600 {
+        for round in 0..250 {
             let image = Arc::new(pristine.snapshot());
             let block = written[(rng.next_u64() % written.len() as u64) as usize];
             // Mostly in the front of the block, where the headers are.
@@ -84,7 +84,7 @@ fn a_flipped_bit_anywhere_is_reported_or_harmless() {
             reported +=
                 u32::from(read_all(image, &model, &format!("closed {close}, round {round}, {block}")));
         }
-        assert!(reported > 60, "{reported}");
+        assert!(reported > 25, "{reported}");
     }
 }
 
@@ -94,7 +94,7 @@ fn a_zeroed_or_old_block_is_reported_or_harmless() {
         let (pristine, model) = filled(close);
         for zone in pristine.zones().unwrap() {
             let blocks = if zone.number.0 < 2 { 64 } else { zone.write_pointer };
-            for block in (zone.start.0..zone.start.0 + blocks).step_by(3) {
+            for block in (zone.start.0..zone.start.0 + blocks).step_by(7) {
                 let image = Arc::new(pristine.snapshot());
                 for bit in 0..4096 * 8 {
                     if bit % 37 == 0 {

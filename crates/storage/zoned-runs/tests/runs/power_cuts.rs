@@ -1,6 +1,6 @@
 //! A power cut, a failed write and a failed flush lose no acknowledged batch and never damage the map.
 
-use crate::support::{Model, assert_same, batch, busy, geometry, open};
+use crate::support::{Model, assert_same, batch, busy, campaign, geometry, open};
 use longma_random::SplitMix64;
 use longma_zoned_runs::device::{Fault, FaultyDevice, MemoryDevice};
 use longma_zoned_runs::{Durability, Error, Options, Store};
@@ -43,7 +43,7 @@ fn run(device: &Arc<FaultyDevice>, options: Options, seed: u64, batches: u64) ->
         history.states.push((device.changes(), model.clone()));
     }
     let statistics = store.statistics();
-    assert!(statistics.flushes > 4 && statistics.merges > 1, "{statistics:?}");
+    assert!(statistics.flushes > 4 && statistics.merges > 0, "{statistics:?}");
     history
 }
 
@@ -52,7 +52,7 @@ fn a_power_cut_after_any_write_loses_no_acknowledged_batch() {
     for (seed, durability) in [(1, Durability::EachBatch), (2, Durability::Relaxed)] {
         let device = formatted();
         let options = Options { durability, ..busy(40_000) };
-        let history = run(&device, options, seed, 150);
+        let history = run(&device, options, seed, campaign("LONGMA_RUNS_BATCHES", 90));
         let recording = device.recording().unwrap();
         let (mut images, mut cuts) = (0, 0);
         for (changes, cut) in recording.cuts() {
@@ -69,7 +69,7 @@ fn a_power_cut_after_any_write_loses_no_acknowledged_batch() {
                 );
             }
         }
-        assert!(cuts > 300 && images > cuts + 400, "{cuts} cuts, {images} images");
+        assert!(cuts > 200 && images > cuts + 200, "{cuts} cuts, {images} images");
     }
 }
 
@@ -79,8 +79,8 @@ fn a_power_cut_while_the_map_recovers_loses_nothing() {
     let history = run(&device, busy(40_000), 3, 110);
     let recording = device.recording().unwrap();
     let mut cuts = 0;
-    for (changes, cut) in recording.cuts().step_by(23) {
-        for after in 0..24 {
+    for (changes, cut) in recording.cuts().step_by(37) {
+        for after in (0..24).step_by(2) {
             let again = Arc::new(FaultyDevice::over(cut.image_with_all()));
             again.inject(Fault::PowerCut { after });
             cuts += u64::from(Store::open(Arc::clone(&again), busy(40_000)).is_err());
@@ -91,12 +91,12 @@ fn a_power_cut_while_the_map_recovers_loses_nothing() {
             }
         }
     }
-    assert!(cuts > 40, "{cuts}");
+    assert!(cuts > 20, "{cuts}");
 }
 
 #[test]
 fn a_failed_write_or_flush_stops_writing_and_loses_nothing() {
-    for after in (0..500).step_by(3) {
+    for after in (0..500).step_by(11) {
         for fails_flush in [false, true] {
             let device = formatted();
             let store = open(Arc::clone(&device), busy(40_000));

@@ -24,6 +24,11 @@ pub fn memory(sequential_zones: u32) -> MemoryDevice {
     MemoryDevice::new(geometry(sequential_zones)).unwrap()
 }
 
+/// The size of a campaign: the value of an environment variable, or `ordinary` if it is not set.
+pub fn campaign(variable: &str, ordinary: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
+}
+
 /// Options with a small write buffer, so that flushes and merges are frequent.
 pub const fn busy(write_buffer_bytes: u64) -> Options {
     Options { cache_bytes: 1 << 20, write_buffer_bytes, durability: Durability::EachBatch }
