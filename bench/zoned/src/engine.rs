@@ -6,6 +6,7 @@ mod canopy;
 mod fjall;
 mod lmdb;
 mod longma;
+mod longma_runs;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -37,6 +38,7 @@ pub trait Engine {
 /// The engines' names, in the order in which they run.
 pub const NAMES: &[&str] = &[
     "longma",
+    "longma-runs",
     "lmdb",
     "redb",
     "canopydb",
@@ -56,6 +58,7 @@ pub fn open(
     let synced = durability == Durability::Synced;
     Ok(match name {
         "longma" => Box::new(longma::Longma::open(folder, synced, cache_bytes)?),
+        "longma-runs" => Box::new(longma_runs::LongmaRuns::open(folder, synced, cache_bytes)?),
         "lmdb" => Box::new(lmdb::Lmdb::open(folder, synced)?),
         "redb" => Box::new(redb::Redb::open(folder, synced, cache_bytes)?),
         "canopydb" => Box::new(canopy::Canopy::open(folder, synced, cache_bytes)?),

@@ -98,6 +98,47 @@ fn a_backup_is_a_map_that_can_be_used_like_the_original() {
     assert_eq!(printed(here, "get copy lake"), "map");
 }
 
+#[test]
+fn sorted_runs_keep_what_is_put_and_loaded_and_other_commands_say_that_they_do_not_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let format = "format drive --layout runs --zones 24 --conventional-zones 2 --zone-size 1MiB";
+    assert!(printed(here, format).contains("runs (experimental)"));
+    printed(here, "put drive river map");
+    assert_eq!(printed(here, "get drive river"), "map");
+    let lines: String = (0..20_000).map(|n| format!("key{n:05}\tvalue {n}\n")).collect();
+    std::fs::write(here.join("lines"), lines).unwrap();
+    printed(here, "load drive lines");
+    printed(here, "load drive lines --sorted");
+    printed(here, "delete drive key00000");
+    assert!(refused(here, "delete drive key00000").contains("there is no key key00000"));
+    assert_eq!(printed(here, "scan drive --count"), "20000\n");
+    assert_eq!(
+        printed(here, "scan drive --from key00010 --limit 2"),
+        "key00010\tvalue 10\nkey00011\tvalue 11\n"
+    );
+    assert_eq!(printed(here, "scan drive --reverse --limit 1"), "river\tmap\n");
+    assert!(printed(here, "check drive").ends_with("sound\n"));
+    let info: serde_json::Value = serde_json::from_str(&printed(here, "info drive --format json")).unwrap();
+    assert_eq!(info["map"]["layout"], "runs");
+    for words in ["repair drive", "backup drive copy"] {
+        assert!(refused(here, words).contains("experimental layout runs"), "{words}");
+    }
+    assert!(refused(here, "format drive --layout runs").contains("already exists"));
+    assert!(
+        refused(here, "format few --layout runs --zones 8 --zone-size 1MiB").contains("sequential zones")
+    );
+    let table = printed(
+        here,
+        "bench memory: --layout runs --zones 24 --zone-size 1MiB --records 2000 --operations 2000",
+    );
+    assert!(table.contains("load   2000"), "{table}");
+    // The other layout takes the place of this one.
+    printed(here, "format drive --force --zones 24 --conventional-zones 2 --zone-size 1MiB");
+    assert_eq!(printed(here, "scan drive --count"), "0\n");
+    printed(here, "check drive");
+}
+
 #[cfg(feature = "zoned-server")]
 #[test]
 fn a_served_map_keeps_what_clients_put_until_sigterm() {

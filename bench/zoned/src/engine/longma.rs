@@ -7,7 +7,7 @@ use longma_zoned::{Batch, Durability, Options, Store};
 use std::path::Path;
 
 /// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB in a sparse file.
-const GEOMETRY: Geometry = Geometry {
+pub const GEOMETRY: Geometry = Geometry {
     block_bytes: 4096,
     zone_blocks: 16_384,
     zone_capacity_blocks: 16_384,

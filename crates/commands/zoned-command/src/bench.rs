@@ -1,13 +1,15 @@
 //! `longma zoned bench`: measures a map under a YCSB workload, run by `longma_zoned_lab::bench`.
 
-use super::device::{Device, LoadOptions, NewDevice};
+use super::device::{Layout, LayoutOption, LoadOptions, NewDevice};
+use super::map::runs_options;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use clap::ValueEnum;
 use longma_command_line::output::{print, print_json, table};
 use longma_zoned::device::Counted;
 use longma_zoned::{Store, ZonedDevice};
-use longma_zoned_lab::bench::{BenchOptions, Phase, bench};
+use longma_zoned_lab::bench::{BenchMap, BenchOptions, Phase, bench};
 use longma_zoned_lab::ycsb::{Distribution, Workload};
+use longma_zoned_runs as runs;
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -19,6 +21,8 @@ pub struct Arguments {
     new: NewDevice,
     #[command(flatten)]
     load: LoadOptions,
+    #[command(flatten)]
+    layout: LayoutOption,
     /// The workload: A to F of YCSB, or W1 to W5 of the ZB+-tree paper.
     #[arg(long, value_name = "NAME", default_value = "A", value_parser = workload)]
     workload: Workload,
@@ -68,16 +72,52 @@ fn workload(name: &str) -> Result<Workload, String> {
 
 /// Loads the records, runs the workload and prints the measurements.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let device = Counted::new(arguments.new.format()?);
-    let map = Store::open(device, arguments.load.options())?;
+    let device = Counted::new(arguments.new.format(arguments.layout.layout)?);
+    let options = arguments.load.options();
+    let interrupted = match arguments.layout.layout {
+        Layout::Tree => {
+            let map = Store::open(device, options)?;
+            let interrupted = measure(arguments, &map, map.device(), || json!(map.statistics()))?;
+            map.close()?;
+            interrupted
+        }
+        Layout::Runs => {
+            let map = runs::Store::open(device, runs_options(&options))?;
+            let interrupted = measure(arguments, &map, map.device(), || json!(map.statistics()))?;
+            map.close()?;
+            interrupted
+        }
+    };
+    Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Runs the phases on a map, and prints them. Returns whether they were interrupted.
+fn measure<M: BenchMap>(
+    arguments: &Arguments,
+    map: &M,
+    device: &impl ZonedDevice,
+    statistics: impl FnOnce() -> serde_json::Value,
+) -> Result<bool, Box<dyn std::error::Error>>
+where
+    M::Error: std::error::Error + 'static,
+{
     let stop = interruption();
     let bar = bar(arguments.records + arguments.operations, "operations");
-    let phases = bench(&map, &arguments.options(), &|| stop.load(Ordering::Relaxed), &mut || bar.inc(1))?;
+    let phases = bench(map, &arguments.options(), &|| stop.load(Ordering::Relaxed), &mut || bar.inc(1))?;
     bar.finish_and_clear();
-    let interrupted = stop.load(Ordering::Relaxed);
-    report(arguments.format, &map, &phases)?;
-    map.close()?;
-    Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    let block_bytes = device.geometry().block_bytes;
+    match arguments.format {
+        Format::Json => {
+            let phases: Vec<_> = phases.iter().map(|phase| document(phase, block_bytes)).collect();
+            print_json(&json!({ "device": device.name(), "phases": phases, "map": statistics() }))?;
+        }
+        Format::Table => {
+            let mut rows = vec![HEADS.map(String::from).to_vec()];
+            rows.extend(phases.iter().map(|phase| row(phase, block_bytes)));
+            print(&table(&rows))?;
+        }
+    }
+    Ok(stop.load(Ordering::Relaxed))
 }
 
 impl Arguments {
@@ -92,21 +132,6 @@ impl Arguments {
             batch: self.batch as usize,
             value_bytes: self.load.value_bytes,
             seed: self.load.seed,
-        }
-    }
-}
-
-fn report(format: Format, map: &Store<Counted<Device>>, phases: &[Phase]) -> Outcome {
-    let block_bytes = map.device().geometry().block_bytes;
-    match format {
-        Format::Json => {
-            let phases: Vec<_> = phases.iter().map(|phase| document(phase, block_bytes)).collect();
-            print_json(&json!({ "device": map.device().name(), "phases": phases, "map": map.statistics() }))
-        }
-        Format::Table => {
-            let mut rows = vec![HEADS.map(String::from).to_vec()];
-            rows.extend(phases.iter().map(|phase| row(phase, block_bytes)));
-            print(&table(&rows))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `longma zoned get`, `put`, `delete`, `scan`, `backup` and `load`.
 
 use super::device::DeviceOptions;
+use super::map::{Map, load_runs, only_tree};
 use super::text::TextFormat;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use longma_command_line::output::{print, print_json};
@@ -96,7 +97,7 @@ pub struct LoadArguments {
     device: DeviceOptions,
     /// File of `KEY<tab>VALUE` lines with escapes, as `scan` prints them; `-` reads standard input.
     file: PathBuf,
-    /// The keys are in ascending order. Loading is then faster and fills the nodes.
+    /// The keys are in ascending order. Loading a tree is then faster and fills the nodes.
     #[arg(long)]
     sorted: bool,
     /// Number of lines per write batch.
@@ -108,7 +109,7 @@ pub struct LoadArguments {
 
 /// Prints the value of a key; exits with status 1 if the key does not exist.
 pub fn get(arguments: &GetArguments) -> Outcome {
-    let map = arguments.device.map_to_read()?;
+    let map = arguments.device.any_map_to_read()?;
     let value = map.get(&arguments.text.parse_argument(&arguments.key)?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.json(value));
@@ -141,14 +142,15 @@ pub fn put(arguments: &PutArguments) -> Outcome {
     } else {
         arguments.text.parse_argument(&arguments.value)?
     };
-    arguments.device.map(Options::default())?.put(&key, &value)?;
+    let map = arguments.device.any_map(Options::default())?;
+    map.put(&key, &value)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Deletes a key; exits with status 1 if it did not exist.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
     let key = arguments.text.parse_argument(&arguments.key)?;
-    let existed = arguments.device.map(Options::default())?.delete(&key)?;
+    let existed = arguments.device.any_map(Options::default())?.delete(&key)?;
     if !existed {
         eprintln!("longma: there is no key {}", arguments.key);
     }
@@ -157,6 +159,7 @@ pub fn delete(arguments: &DeleteArguments) -> Outcome {
 
 /// Copies the map to a new file.
 pub fn backup(arguments: &BackupArguments) -> Outcome {
+    only_tree(&arguments.device.open_to_read()?, "backup")?;
     let keys = arguments.device.map_to_read()?.backup(&arguments.file)?;
     print(&format!("{}: {keys} keys\n", arguments.file.display()))?;
     Ok(ExitCode::SUCCESS)
@@ -171,16 +174,15 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
         end: to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let map = arguments.device.map_to_read()?;
+    let map = arguments.device.any_map_to_read()?;
     let stop = interruption();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let (mut rows, mut count, mut written) = (map.range(range), 0u64, Ok(()));
     while count < arguments.limit.unwrap_or(u64::MAX) && written.is_ok() && !stop.load(Ordering::Relaxed) {
-        let row = if arguments.reverse { rows.next_back_row()? } else { rows.next_row()? };
-        let Some((key, value)) = row else { break };
+        let Some((key, value)) = rows.next(arguments.reverse)? else { break };
         count += 1;
         if !arguments.count {
-            written = line(&mut out, arguments, key, value);
+            written = line(&mut out, arguments, &key, &value);
         }
     }
     if arguments.count && written.is_ok() {
@@ -207,7 +209,7 @@ fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
 pub fn load(arguments: &LoadArguments) -> Outcome {
     // Do not flush each batch: a killed command loses only the lines of the current batch without it, and the final
     // sync makes all batches durable.
-    let map = arguments.device.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
+    let map = arguments.device.any_map(Options { durability: Durability::Relaxed, ..Options::default() })?;
     let stop = interruption();
     let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {
         (Box::new(std::io::stdin().lock()), 0)
@@ -239,8 +241,11 @@ pub fn load(arguments: &LoadArguments) -> Outcome {
             }
         }
     });
-    let loaded =
-        if arguments.sorted { map.load(records)? } else { by_batches(&map, records, arguments.batch)? };
+    let loaded = match &map {
+        Map::Tree(map) if arguments.sorted => map.load(records)?,
+        Map::Tree(map) => by_batches(map, records, arguments.batch)?,
+        Map::Runs(map) => load_runs(map, records, arguments.batch)?,
+    };
     bar.finish_and_clear();
     if let Some(problem) = problem {
         return Err(format!("{problem}; the {loaded} lines before it are loaded").into());

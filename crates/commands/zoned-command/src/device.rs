@@ -1,9 +1,11 @@
 //! Opens or creates the device named on the command line: a file that emulates a zoned device, a zoned block device, or
 //! memory.
 
+use clap::ValueEnum;
 use longma_command_line::size;
 use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice, StatesRepair};
 use longma_zoned::{Durability, Error as MapError, Options, Store, ZonedDevice};
+use longma_zoned_runs as runs;
 use std::error::Error;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +55,16 @@ pub struct GeometryOptions {
     max_active: u32,
 }
 
+/// The layout of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// A ZB+-tree, with all commands. Best where the data, or most of what is read, fits the cache.
+    #[default]
+    Tree,
+    /// Sorted runs in tiers, for data many times the cache. Experimental.
+    Runs,
+}
+
 /// The device to create a new map on; its previous content is lost.
 #[derive(clap::Args, Clone)]
 pub struct NewDevice {
@@ -63,6 +75,14 @@ pub struct NewDevice {
     /// Overwrite existing data.
     #[arg(long)]
     pub force: bool,
+}
+
+/// Selects the layout of a new map.
+#[derive(clap::Args, Clone, Copy)]
+pub struct LayoutOption {
+    /// Layout of the map.
+    #[arg(long, value_enum, default_value = "tree")]
+    pub layout: Layout,
 }
 
 /// Limit of memory sizes in MiB: 16 TiB.
@@ -144,16 +164,25 @@ impl NewDevice {
     /// Creates the emulated device or opens the block device. An existing file is replaced only after checking that the
     /// new device can hold a map with nodes of this size.
     /// Unless `sparse`, space for a file is allocated.
-    pub fn create(&self, node_bytes: Option<u32>, sparse: bool) -> Result<Device, Box<dyn Error>> {
-        self.device.create(&self.geometry_options, node_bytes, self.force, sparse)
+    pub fn create(
+        &self,
+        layout: Layout,
+        node_bytes: Option<u32>,
+        sparse: bool,
+    ) -> Result<Device, Box<dyn Error>> {
+        self.device.create(&self.geometry_options, layout, node_bytes, self.force, sparse)
     }
 
     /// Creates the device with an empty map, for a load. Overwrites a block device only with `--force`.
-    pub fn format(&self) -> Result<Device, Box<dyn Error>> {
+    pub fn format(&self, layout: Layout) -> Result<Device, Box<dyn Error>> {
         if self.is_block_device() && !self.force {
             return Err("all data on the block device would be lost: confirm with --force".into());
         }
-        Ok(Store::format(self.create(None, true)?, None, identity()?)?)
+        let device = self.create(layout, None, true)?;
+        Ok(match layout {
+            Layout::Tree => Store::format(device, None, identity()?)?,
+            Layout::Runs => runs::Store::format(device, identity()?)?,
+        })
     }
 
     /// Whether it is a block device, not an emulated device.
@@ -239,6 +268,7 @@ impl DeviceOptions {
     fn create(
         &self,
         shape: &GeometryOptions,
+        layout: Layout,
         node_bytes: Option<u32>,
         replace: bool,
         sparse: bool,
@@ -259,21 +289,34 @@ impl DeviceOptions {
             FileDevice::open_read_only(&self.device)
                 .map_err(|error| format!("cannot replace it: {error}"))?;
         }
-        self.can_hold_a_map(geometry, node_bytes)?;
+        self.can_hold_a_map(geometry, layout, node_bytes)?;
         let create = if sparse { FileDevice::create } else { FileDevice::create_allocated };
         Ok(Arc::new(create(&self.device, geometry, replace)?))
     }
 
     /// Checks that a map fits the geometry, by formatting a device that stores nothing. Creating the file first would
     /// already destroy the old one.
-    fn can_hold_a_map(&self, geometry: Geometry, node_bytes: Option<u32>) -> Result<(), MapError> {
+    fn can_hold_a_map(
+        &self,
+        geometry: Geometry,
+        layout: Layout,
+        node_bytes: Option<u32>,
+    ) -> Result<(), Box<dyn Error>> {
         FileDevice::admits(&geometry)?;
+        let device = self.device.display().to_string();
+        if layout == Layout::Runs {
+            return match runs::Store::format(NullDevice::new(geometry)?, 0) {
+                Ok(_) => Ok(()),
+                Err(runs::Error::Unsuitable { what, .. }) => {
+                    Err(runs::Error::Unsuitable { device, what }.into())
+                }
+                Err(other) => Err(other.into()),
+            };
+        }
         match Store::format(NullDevice::new(geometry)?, node_bytes, 0) {
             Ok(_) => Ok(()),
-            Err(MapError::Unsuitable { what, .. }) => {
-                Err(MapError::Unsuitable { device: self.device.display().to_string(), what })
-            }
-            Err(other) => Err(other),
+            Err(MapError::Unsuitable { what, .. }) => Err(MapError::Unsuitable { device, what }.into()),
+            Err(other) => Err(other.into()),
         }
     }
 

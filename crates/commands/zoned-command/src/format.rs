@@ -1,8 +1,9 @@
 //! `longma zoned format`: creates an empty map.
 
-use super::device::{NewDevice, identity};
+use super::device::{Layout, LayoutOption, NewDevice, identity};
 use super::{Format, Outcome, inspect};
 use longma_zoned::Store;
+use longma_zoned_runs as runs;
 
 /// Arguments of `longma zoned format`.
 #[derive(clap::Args)]
@@ -16,6 +17,8 @@ pub struct Arguments {
     /// Size of a node, in bytes [default: 4096, or the block size if that is larger].
     #[arg(long, value_name = "BYTES")]
     node_bytes: Option<u32>,
+    #[command(flatten)]
+    layout: LayoutOption,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -23,7 +26,11 @@ pub struct Arguments {
 
 /// Creates an empty map and describes its device.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let device = arguments.new.create(arguments.node_bytes, arguments.sparse)?;
+    let layout = arguments.layout.layout;
+    if layout == Layout::Runs && arguments.node_bytes.is_some() {
+        return Err("--node-bytes is for trees: sorted runs have no nodes".into());
+    }
+    let device = arguments.new.create(layout, arguments.node_bytes, arguments.sparse)?;
     if arguments.new.is_block_device() && !arguments.new.force {
         let first_used = device.zones()?.into_iter().find(|zone| zone.write_pointer > 0);
         if let Some(zone) = first_used {
@@ -31,6 +38,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 "{} contains data, first in {}: overwrite it with --force",
                 device.name(),
                 zone.number
+            )
+            .into());
+        }
+        if let Ok(info) = runs::Store::info(&device) {
+            let (device, records) = (device.name(), info.records);
+            return Err(format!(
+                "{device} contains sorted runs of {records} records: overwrite it with --force"
             )
             .into());
         }
@@ -43,6 +57,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .into());
         }
     }
-    let device = Store::format(device, arguments.node_bytes, identity()?)?;
+    let device = match layout {
+        Layout::Tree => Store::format(device, arguments.node_bytes, identity()?)?,
+        Layout::Runs => runs::Store::format(device, identity()?)?,
+    };
     inspect::describe(&device, false, arguments.format)
 }

@@ -1,11 +1,13 @@
 //! `longma zoned info`, `check` and `repair`.
 
-use super::device::{Device, DeviceOptions};
+use super::device::{Device, DeviceOptions, Layout};
+use super::map::{layout_of, only_tree};
 use super::{Format, Outcome};
 use longma_command_line::output::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
 use longma_zoned::store::RepairReport;
 use longma_zoned::{Options, Store, ZonedDevice};
+use longma_zoned_runs as runs;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,12 +43,13 @@ pub fn info(arguments: &InfoArguments) -> Outcome {
 
 /// Prints a device's geometry, its zones (counted by condition, or each), and its map.
 pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
-    let (geometry, zones, map) = (device.geometry(), device.zones()?, Store::info(device));
+    let (geometry, zones, map) = (device.geometry(), device.zones()?, MapInfo::read(device)?);
     if format == Format::Json {
         let listed = every_zone.then_some(&zones);
         let map = match &map {
-            Ok(info) => json!(info),
-            Err(error) => json!({ "error": error.to_string() }),
+            MapInfo::Tree(info) => json!(info),
+            MapInfo::Runs(info) => json!({ "layout": "runs", "info": info }),
+            MapInfo::None(error) => json!({ "error": error }),
         };
         return print_json(&json!({
             "device": device.name(), "geometry": geometry, "conditions": conditions(&zones),
@@ -65,18 +68,45 @@ pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
         row(&format!("zones {condition}"), count.to_string());
     }
     match map {
-        Ok(info) => {
+        MapInfo::Runs(info) => {
+            row("map", format!("{:016x}", info.id));
+            row("layout", "runs (experimental)".into());
+            let (runs, tables) = (info.runs, info.tables);
+            row("records", format!("{} in {runs} runs of {tables} tables, and the log's", info.records));
+        }
+        MapInfo::Tree(info) => {
             row("map", format!("{:016x}", info.id));
             row("keys", format!("{} at checkpoint {}", info.keys, info.generation));
             row("node", bytes(info.node_bytes.into()));
         }
-        Err(error) => row("map", error.to_string()),
+        MapInfo::None(error) => row("map", error),
     }
     let mut text = table(&rows);
     if every_zone {
         let _ = write!(text, "\n{}", zone_table(&zones));
     }
     print(&text)
+}
+
+/// What a device holds.
+enum MapInfo {
+    Tree(longma_zoned::store::Info),
+    Runs(runs::Info),
+    /// No map, and why it is none.
+    None(String),
+}
+
+impl MapInfo {
+    fn read(device: &Device) -> Result<Self, Box<dyn std::error::Error>> {
+        let tree = Store::info(device);
+        Ok(match (layout_of(device)?, tree) {
+            (Layout::Runs, _) => {
+                runs::Store::info(device).map_or_else(|error| Self::None(error.to_string()), Self::Runs)
+            }
+            (Layout::Tree, Ok(info)) => Self::Tree(info),
+            (Layout::Tree, Err(error)) => Self::None(error.to_string()),
+        })
+    }
 }
 
 fn conditions(zones: &[Zone]) -> BTreeMap<&'static str, usize> {
@@ -131,6 +161,9 @@ pub fn bytes(number: u64) -> String {
 pub fn check(arguments: &CheckArguments) -> Outcome {
     let device = arguments.device.open_to_read()?;
     let name = device.name();
+    if layout_of(&device)? == Layout::Runs {
+        return check_runs(device, arguments.format);
+    }
     let report = Store::check(device)?;
     let sound = report.problems.is_empty();
     if arguments.format == Format::Json {
@@ -159,9 +192,36 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Checks a map of sorted runs.
+fn check_runs(device: Device, format: Format) -> Outcome {
+    let name = device.name();
+    let map = runs::Store::open_read_only(device, runs::Options::default())?;
+    let report = map.check()?;
+    let sound = report.problems.is_empty();
+    if format == Format::Json {
+        print_json(&json!({ "device": name, "sound": sound, "report": report }))?;
+    } else {
+        let mut text = format!(
+            "{name}: {} records in {} blocks of {} tables\n",
+            report.records, report.blocks, report.tables
+        );
+        for (_, problem) in &report.problems {
+            let _ = writeln!(text, "{problem}");
+        }
+        let _ = writeln!(
+            text,
+            "{}",
+            if sound { "sound".into() } else { format!("{} problems", report.problems.len()) }
+        );
+        print(&text)?;
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 /// Repairs a map; exits with status 1 if data was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
     let (device, states) = arguments.device.open_to_repair()?;
+    only_tree(&device, "repair")?;
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();

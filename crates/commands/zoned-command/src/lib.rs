@@ -5,6 +5,7 @@ mod content;
 mod device;
 mod format;
 mod inspect;
+mod map;
 #[cfg(feature = "server")]
 mod serve;
 mod soak;

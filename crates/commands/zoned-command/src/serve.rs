@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::device::DeviceOptions;
+use super::map::only_tree;
 use longma_command_line::output::print;
 use longma_command_line::size;
 use longma_zoned::{Durability, Options};
@@ -91,6 +92,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         error => error.to_string(),
     })?;
     warn_of_too_few_files(arguments.max_clients);
+    only_tree(&arguments.device.open_to_read()?, "serve")?;
     let map = arguments.device.map(Options { durability, ..Options::with_cache(arguments.cache) })?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,6 +1,6 @@
 //! `longma zoned soak`: runs a mixed load on a nearly full map, with `longma_zoned_lab::soak`.
 
-use super::device::{LoadOptions, NewDevice};
+use super::device::{Layout, LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use longma_command_line::output::{print, print_json};
 use longma_zoned::Store;
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     // The leaves may be in memory twice: on the device and in the cache.
     arguments.new.fits_into_memory(arguments.fill, 2 * arguments.load.cache_bytes())?;
-    let map = Store::open(arguments.new.format()?, arguments.load.options())?;
+    let map = Store::open(arguments.new.format(Layout::Tree)?, arguments.load.options())?;
     let options = SoakOptions {
         fill: arguments.fill,
         duration: Duration::from_secs(arguments.seconds),

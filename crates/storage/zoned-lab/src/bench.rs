@@ -5,9 +5,11 @@
 
 use crate::ycsb::{Operation, Workload, scatter};
 use longma_zoned::device::{Counted, Counts, ZonedDevice};
-use longma_zoned::error::Result;
+use longma_zoned::error::Error;
 use longma_zoned::map::KeyRange;
 use longma_zoned::store::{Batch, Store};
+use longma_zoned_runs as runs;
+use std::ops::Bound;
 use std::time::Instant;
 
 /// Benchmark options.
@@ -56,40 +58,145 @@ impl Phase {
     }
 }
 
+/// A change: a key, and its value, or `None` for a deletion.
+type Change = ([u8; 8], Option<Vec<u8>>);
+
+/// A map that can be measured.
+pub trait BenchMap {
+    /// The map's errors.
+    type Error;
+
+    /// The operations on its device so far.
+    fn counts(&self) -> Counts;
+
+    /// Applies changes as one batch.
+    ///
+    /// # Errors
+    /// The map's.
+    fn apply(&self, changes: &[Change]) -> Result<(), Self::Error>;
+
+    /// Makes all changes durable.
+    ///
+    /// # Errors
+    /// The map's.
+    fn sync(&self) -> Result<(), Self::Error>;
+
+    /// Looks up a key.
+    ///
+    /// # Errors
+    /// The map's.
+    fn get(&self, key: &[u8]) -> Result<(), Self::Error>;
+
+    /// Reads at most `length` records from a key on.
+    ///
+    /// # Errors
+    /// The map's.
+    fn scan(&self, from: &[u8], length: u32) -> Result<(), Self::Error>;
+}
+
+impl<D: ZonedDevice> BenchMap for Store<Counted<D>> {
+    type Error = Error;
+
+    fn counts(&self) -> Counts {
+        self.device().counts()
+    }
+
+    fn apply(&self, changes: &[Change]) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        Self::apply(self, &batch).map(|_| ())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Self::sync(self)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<(), Error> {
+        Self::get(self, key).map(|_| ())
+    }
+
+    fn scan(&self, from: &[u8], length: u32) -> Result<(), Error> {
+        let mut rows = self.range(KeyRange::from(from));
+        for _ in 0..length {
+            if rows.next_row()?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: ZonedDevice> BenchMap for runs::Store<Counted<D>> {
+    type Error = runs::Error;
+
+    fn counts(&self) -> Counts {
+        self.device().counts()
+    }
+
+    fn apply(&self, changes: &[Change]) -> Result<(), runs::Error> {
+        let mut batch = runs::Batch::new();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            }
+        }
+        Self::apply(self, &batch)
+    }
+
+    fn sync(&self) -> Result<(), runs::Error> {
+        Self::sync(self)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<(), runs::Error> {
+        Self::get(self, key).map(|_| ())
+    }
+
+    fn scan(&self, from: &[u8], length: u32) -> Result<(), runs::Error> {
+        let mut rows = self.range(Bound::Included(from), Bound::Unbounded).take(length as usize);
+        rows.try_for_each(|row| row.map(|_| ()))
+    }
+}
+
 /// Loads a map, which should be empty, and runs the workload on it until it ends or `stop` returns true. `tick` is
 /// called after each operation. All completed operations are durable when the function returns. It returns the phases
 /// that were started, in order.
 ///
 /// # Errors
 /// Those of the map.
-pub fn bench<D: ZonedDevice>(
-    store: &Store<Counted<D>>,
+pub fn bench<M: BenchMap>(
+    map: &M,
     options: &BenchOptions,
     stop: &dyn Fn() -> bool,
     tick: &mut dyn FnMut(),
-) -> Result<Vec<Phase>> {
+) -> Result<Vec<Phase>, M::Error> {
     let BenchOptions { workload, records, operations, seed, .. } = *options;
     let mut load = (0..records).map(Operation::Insert);
-    let mut phases = vec![Run::new(store, options).phase("load", &mut load, stop, tick)?];
+    let mut phases = vec![Run::new(map, options).phase("load", &mut load, stop, tick)?];
     if !stop() {
         let mut stream = workload.stream(records, operations, seed);
-        phases.push(Run::new(store, options).phase(workload.name, &mut stream, stop, tick)?);
+        phases.push(Run::new(map, options).phase(workload.name, &mut stream, stop, tick)?);
     }
     Ok(phases)
 }
 
 /// A phase in progress. A read first applies the pending batch.
-struct Run<'a, D> {
-    store: &'a Store<Counted<D>>,
+struct Run<'a, M> {
+    map: &'a M,
     options: &'a BenchOptions,
-    batch: Batch,
+    batch: Vec<Change>,
     done: u64,
     put_bytes: u64,
 }
 
-impl<'a, D: ZonedDevice> Run<'a, D> {
-    fn new(store: &'a Store<Counted<D>>, options: &'a BenchOptions) -> Self {
-        Self { store, options, batch: Batch::new(), done: 0, put_bytes: 0 }
+impl<'a, M: BenchMap> Run<'a, M> {
+    fn new(map: &'a M, options: &'a BenchOptions) -> Self {
+        Self { map, options, batch: Vec::new(), done: 0, put_bytes: 0 }
     }
 
     fn phase(
@@ -98,8 +205,8 @@ impl<'a, D: ZonedDevice> Run<'a, D> {
         operations: &mut dyn Iterator<Item = Operation>,
         stop: &dyn Fn() -> bool,
         tick: &mut dyn FnMut(),
-    ) -> Result<Phase> {
-        let (begin, before) = (Instant::now(), self.store.device().counts());
+    ) -> Result<Phase, M::Error> {
+        let (begin, before) = (Instant::now(), self.map.counts());
         for operation in operations {
             self.step(operation)?;
             tick();
@@ -108,13 +215,13 @@ impl<'a, D: ZonedDevice> Run<'a, D> {
             }
         }
         self.apply()?;
-        self.store.sync()?;
+        self.map.sync()?;
         let seconds = begin.elapsed().as_secs_f64();
-        let counts = self.store.device().counts().since(&before);
+        let counts = self.map.counts().since(&before);
         Ok(Phase { name, operations: self.done, seconds, counts, put_bytes: self.put_bytes })
     }
 
-    fn step(&mut self, operation: Operation) -> Result<()> {
+    fn step(&mut self, operation: Operation) -> Result<(), M::Error> {
         self.done += 1;
         match operation {
             Operation::Read(record) => self.get(record),
@@ -125,41 +232,36 @@ impl<'a, D: ZonedDevice> Run<'a, D> {
                 self.put(record)
             }
             Operation::Delete(record) => {
-                self.batch.delete(&key(record));
+                self.batch.push((key(record), None));
                 self.apply_if_full()
             }
         }
     }
 
-    fn get(&mut self, record: u64) -> Result<()> {
+    fn get(&mut self, record: u64) -> Result<(), M::Error> {
         self.apply()?;
-        self.store.get(&key(record)).map(|_| ())
+        self.map.get(&key(record))
     }
 
-    fn scan(&mut self, record: u64, length: u32) -> Result<()> {
+    fn scan(&mut self, record: u64, length: u32) -> Result<(), M::Error> {
         self.apply()?;
-        let mut rows = self.store.range(KeyRange::from(&key(record)));
-        let mut left = length;
-        while left > 0 && rows.next_row()?.is_some() {
-            left -= 1;
-        }
-        Ok(())
+        self.map.scan(&key(record), length)
     }
 
-    fn put(&mut self, record: u64) -> Result<()> {
+    fn put(&mut self, record: u64) -> Result<(), M::Error> {
         let (key, value) = (key(record), value(record, self.done, self.options.value_bytes));
-        self.batch.put(&key, &value);
         self.put_bytes += (key.len() + value.len()) as u64;
+        self.batch.push((key, Some(value)));
         self.apply_if_full()
     }
 
-    fn apply_if_full(&mut self) -> Result<()> {
+    fn apply_if_full(&mut self) -> Result<(), M::Error> {
         if self.batch.len() < self.options.batch { Ok(()) } else { self.apply() }
     }
 
-    fn apply(&mut self) -> Result<()> {
+    fn apply(&mut self) -> Result<(), M::Error> {
         if !self.batch.is_empty() {
-            self.store.apply(&self.batch)?;
+            self.map.apply(&self.batch)?;
             self.batch.clear();
         }
         Ok(())

@@ -23,6 +23,9 @@ const FEWEST_ZONES: u32 = 16;
 /// The fewest zones that a device must allow to be open: for the log, a flush and a merge.
 const FEWEST_OPEN: u32 = 4;
 
+/// More tables than are written between two manifests.
+const SKIPPED_TABLES: u64 = 1 << 16;
+
 /// What the manifest says about a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Info {
@@ -154,6 +157,8 @@ impl<D: ZonedDevice> Store<D> {
         let runs = manifest.runs.clone();
         let version = Version { memory: Arc::new(MemTable::default()), frozen: None, runs };
         let mut writer = Writer::new(zones, &manifest);
+        // Numbers of tables that a power cut interrupted are not used again.
+        writer.next_table += SKIPPED_TABLES;
         writer.is_read_only = is_read_only;
         let shared = Arc::new(Shared {
             io,

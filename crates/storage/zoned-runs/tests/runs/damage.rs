@@ -2,7 +2,7 @@
 
 use crate::support::{Model, batch, busy, geometry, open};
 use longma_random::SplitMix64;
-use longma_zoned_runs::device::{Block, MemoryDevice, ZonedDevice};
+use longma_zoned_runs::device::{Block, Fault, FaultyDevice, MemoryDevice, ZonedDevice};
 use longma_zoned_runs::{Error, Store};
 use std::sync::Arc;
 
@@ -105,6 +105,35 @@ fn a_zeroed_or_old_block_is_reported_or_harmless() {
             }
         }
     }
+}
+
+#[test]
+fn a_lost_torn_or_misdirected_write_is_reported_or_harmless() {
+    let (mut reported, mut harmless) = (0, 0);
+    for round in 0..120u64 {
+        let device = Arc::new(FaultyDevice::new(geometry(40)).unwrap());
+        let device = Store::format(device, 7).unwrap();
+        let store = open(Arc::clone(&device), busy(60_000));
+        let after = device.changes() + round * 5;
+        device.inject(match round % 3 {
+            0 => Fault::TornWrite { after, sectors: 0 },
+            1 => Fault::TornWrite { after, sectors: 1 + round % 40 },
+            _ => Fault::MisdirectedWrite { after, to: Block(round * 37 % (42 * 64)) },
+        });
+        let (mut rng, mut model) = (SplitMix64::new(round), Model::new());
+        for _ in 0..200 {
+            let mut attempted = model.clone();
+            if store.apply(&batch(&mut rng, 600, 12, 10, &mut attempted)).is_err() {
+                break;
+            }
+            model = attempted;
+        }
+        drop(store);
+        device.clear_faults();
+        let image = Arc::new(device.cut().image_with_all());
+        if read_all(image, &model, &format!("round {round}")) { reported += 1 } else { harmless += 1 }
+    }
+    assert!(reported > 20 && harmless > 20, "{reported} reported, {harmless} harmless");
 }
 
 proptest::proptest! {

@@ -120,6 +120,44 @@ proptest! {
 }
 
 #[test]
+fn readers_beside_a_writer_see_whole_batches() {
+    let store = open(Store::format(memory(64), 7).unwrap(), busy(60_000));
+    let write = |round: u64| {
+        let mut batch = Batch::new();
+        (0..50)
+            .for_each(|number| batch.put(&key(number * 7), &[&round.to_be_bytes()[..], &[0; 60]].concat()));
+        store.apply(&batch).unwrap();
+    };
+    write(0);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = || {
+            let (mut last, mut views) = (0, 0);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let snapshot = store.snapshot();
+                let rounds: Vec<u64> = snapshot
+                    .iter()
+                    .map(|row| u64::from_be_bytes(row.unwrap().1[..8].try_into().unwrap()))
+                    .collect();
+                assert!(rounds.len() == 50 && rounds.iter().all(|&round| round == rounds[0]), "{rounds:?}");
+                let value = store.get(&key(7)).unwrap().unwrap();
+                let newest = u64::from_be_bytes(value[..8].try_into().unwrap());
+                assert!(last <= rounds[0] && rounds[0] <= newest, "{last}, {}, {newest}", rounds[0]);
+                (last, views) = (newest, views + 1);
+            }
+            views
+        };
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        (1..1_500).for_each(write);
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 0);
+        }
+    });
+    assert!(store.statistics().merges > 2, "{:?}", store.statistics());
+}
+
+#[test]
 fn a_batch_is_atomic_and_limits_are_stated() {
     let store = open(Store::format(memory(32), 7).unwrap(), busy(60_000));
     let (longest_key, longest_value) = store.limits();
@@ -193,7 +231,9 @@ fn random_inserts_write_and_take_little_and_a_lookup_reads_one_block() {
     let statistics = store.statistics();
     let reads = (statistics.traffic.blocks_read - before.traffic.blocks_read) as f64 / 20_000.0;
     let now = before.space_bytes as f64 / payload;
-    println!("written {written:.2}, peak space {space:.2}, space {now:.2}, blocks read {reads:.3}\n{before:#?}");
+    println!(
+        "written {written:.2}, peak space {space:.2}, space {now:.2}, blocks read {reads:.3}\n{before:#?}"
+    );
     assert!(
         written < 4.5 && space < 1.7 && reads < 1.05,
         "written {written:.2}, space {space:.2}, reads {reads:.3}: {statistics:?}"
