@@ -42,6 +42,7 @@ fn a_full_map_accepts_deletions_and_reads_and_then_puts_again() {
     for round in 0..4 {
         let filled = fill(&store, &mut rng, &mut model);
         assert!(filled > if round == 0 { 20_000 } else { 8_000 }, "round {round}: {filled} records fit");
+        assert!(matches!(store.put(b"one more", &[0; 100]), Err(Error::Full { .. })));
         assert_same(&store, &model, "a full map");
         if round % 2 == 1 {
             // Opening writes what the log holds, also when the device is full.
@@ -49,7 +50,6 @@ fn a_full_map_accepts_deletions_and_reads_and_then_puts_again() {
             store = open(Arc::clone(&device), busy(200_000));
             assert_same(&store, &model, "a full map that was opened again");
         }
-        assert!(matches!(store.put(b"one more", &[0; 100]), Err(Error::Full { .. })));
         let gone: Vec<Vec<u8>> = model.keys().step_by(2).cloned().collect();
         for key in gone {
             store.delete(&key).unwrap_or_else(|error| panic!("round {round}: {error}"));

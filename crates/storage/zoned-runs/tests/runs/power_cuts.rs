@@ -133,3 +133,44 @@ fn a_failed_write_or_flush_stops_writing_and_loses_nothing() {
         }
     }
 }
+
+/// Recovery needs space too: what the log holds becomes a run.
+#[test]
+fn a_power_cut_of_a_full_map_loses_nothing_and_deletions_still_succeed() {
+    let device = formatted();
+    let store = open(Arc::clone(&device), busy(100_000));
+    let mut model = Model::new();
+    for number in 0u64.. {
+        let (key, value) =
+            (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec(), vec![number as u8; 5_000]);
+        match store.put(&key, &value) {
+            Ok(()) => drop(model.insert(key, value)),
+            Err(Error::Full { is_merging: true, .. }) => {}
+            Err(Error::Full { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mut history = History { states: vec![(device.changes(), model.clone())] };
+    device.record();
+    let gone: Vec<Vec<u8>> = model.keys().step_by(3).cloned().collect();
+    for key in gone {
+        store.delete(&key).unwrap();
+        model.remove(&key);
+        history.states.push((device.changes(), model.clone()));
+    }
+    let recording = device.recording().unwrap();
+    let mut images = 0;
+    for (changes, cut) in recording.cuts().step_by(9) {
+        for image in cut.images(2, changes) {
+            images += 1;
+            let store =
+                Store::open(image, busy(100_000)).unwrap_or_else(|error| panic!("cut {changes}: {error}"));
+            history.check(&store, changes, true, &format!("cut {changes}"));
+            for (key, _) in history.states[0].1.iter().skip(1).step_by(3).take(40) {
+                store.delete(key).unwrap_or_else(|error| panic!("cut {changes}: {error}"));
+                assert_eq!(store.get(key).unwrap(), None);
+            }
+        }
+    }
+    assert!(images > 40, "{images}");
+}
