@@ -202,7 +202,7 @@ fn check_runs(device: Device, format: Format) -> Outcome {
         print_json(&json!({ "device": name, "sound": sound, "report": report }))?;
     } else {
         let mut text = format!(
-            "{name}: {} records in {} blocks of {} tables\n",
+            "{name}: {} records in {} blocks of {} tables, and the log\n",
             report.records, report.blocks, report.tables
         );
         for (_, problem) in &report.problems {
