@@ -39,7 +39,8 @@ fn filled() -> &'static MemoryDevice {
 fuzz_target!(|input: &[u8]| {
     longma_zoned_runs::testing::decode(input, &GEOMETRY, &input[..input.len().min(3)]);
     let device = filled().snapshot();
-    for flip in input.chunks_exact(4).take(16) {
+    // More could hit both copies of a manifest and the log that it names.
+    for flip in input.chunks_exact(4).take(2) {
         let block = u64::from(flip[0]) * 4 % GEOMETRY.blocks() + u64::from(flip[1] % 4);
         let _ = device.flip_bit(Block(block), u64::from(u16::from_le_bytes([flip[2], flip[3]])));
     }
