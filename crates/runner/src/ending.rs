@@ -15,7 +15,7 @@ impl Ending {
         match self {
             // SAFETY: ends the process immediately; guest threads have no destructors that must run.
             Self::Exit(status) => unsafe { libc::_exit(status) },
-            Self::Signal(signal) => longma_guest::host::die_by(signal),
+            Self::Signal(signal) => longma_guest::host::terminate_by_signal(signal),
         }
     }
 }

@@ -122,7 +122,7 @@ fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
         Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
         Stop::Trap(trap) => {
             if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
-                thread.process().note_orphaned_access(address);
+                thread.process().report_orphaned_access(address);
             }
             thread.raise(&mut core.cpu().state, trap)
         }

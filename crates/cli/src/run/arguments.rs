@@ -9,7 +9,7 @@ use std::{
 
 use clap::ValueEnum;
 use longma_runner::{
-    KeptLimit,
+    StoredLimit,
     descriptors::Limit,
     optimizations::Optimizations,
     simulation::{SamplingPlan, WARMED_INSTRUCTIONS, Warm},
@@ -268,7 +268,7 @@ pub struct Arguments {
 
     /// A limit set by the previous program that the host does not enforce.
     #[arg(long, hide = true, value_name = "RESOURCE:SOFT:HARD", value_parser = descriptors::parse_kept_limit)]
-    pub(super) kept_limit: Vec<KeptLimit>,
+    pub(super) kept_limit: Vec<StoredLimit>,
 
     /// The process that prints the reports: the one that the first program was started in.
     #[arg(long, hide = true)]

@@ -13,7 +13,7 @@ use std::{
 };
 
 use longma_runner::{
-    KeptLimit,
+    StoredLimit,
     descriptors::{self, Limit},
 };
 
@@ -87,10 +87,10 @@ pub fn parse_limit(text: &str) -> Result<Limit, String> {
 }
 
 /// Parses `RESOURCE:SOFT:HARD`, a limit by resource number.
-pub fn parse_kept_limit(text: &str) -> Result<KeptLimit, String> {
+pub fn parse_kept_limit(text: &str) -> Result<StoredLimit, String> {
     let numbers = text.split_once(':').and_then(|(resource, rest)| {
         let Limit { soft, hard } = parse_limit(rest).ok()?;
-        Some(KeptLimit { resource: resource.parse().ok()?, soft, hard })
+        Some(StoredLimit { resource: resource.parse().ok()?, soft, hard })
     });
     numbers.ok_or_else(|| "write it as RESOURCE:SOFT:HARD".into())
 }

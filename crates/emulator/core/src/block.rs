@@ -94,7 +94,7 @@ impl Block {
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
         // Decode into a buffer first, so that the final vector has no spare capacity: there are very many blocks.
-        let mut found = [Instruction::new(Op::Break); MAX_INSTRUCTIONS];
+        let mut buffer = [Instruction::new(Op::Break); MAX_INSTRUCTIONS];
         let (mut count, mut pc) = (0, start);
         let end = loop {
             if count == 0 || pc.is_multiple_of(HOST_PAGE_BYTES) {
@@ -108,9 +108,9 @@ impl Block {
             let Some(instruction) = decode(word) else {
                 break if count == 0 { End::Invalid } else { End::Next(pc) };
             };
-            found[count] = instruction;
+            buffer[count] = instruction;
             count += 1;
-            if let Some(end) = end_of(&instruction, pc, found[..count - 1].last()) {
+            if let Some(end) = end_of(&instruction, pc, buffer[..count - 1].last()) {
                 break end;
             }
             pc += 4;
@@ -121,7 +121,7 @@ impl Block {
                 break End::Next(pc);
             }
         };
-        Ok(Self { start, instructions: found[..count].to_vec(), end })
+        Ok(Self { start, instructions: buffer[..count].to_vec(), end })
     }
 
     /// The guest addresses from which the block was decoded.
@@ -132,8 +132,8 @@ impl Block {
 
     /// Whether the block was decoded from addresses in `range`.
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
-        let own = self.range();
-        own.start < range.end && range.start < own.end
+        let range_of_block = self.range();
+        range_of_block.start < range.end && range.start < range_of_block.end
     }
 
     /// The guest address of instruction `index`.
@@ -142,9 +142,9 @@ impl Block {
     }
 }
 
-/// How `instruction` at `pc` ends a block; `None` if it does not. `before` is the preceding instruction: after a
+/// How `instruction` at `pc` ends a block; `None` if it does not. `previous` is the preceding instruction: after a
 /// `pcaddu18i`, the target of a `jirl` is known.
-fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> Option<End> {
+fn end_of(instruction: &Instruction, pc: u64, previous: Option<&Instruction>) -> Option<End> {
     let next = pc.wrapping_add(4);
     let relative = |offset: i32| pc.wrapping_add(offset as i64 as u64);
     Some(match instruction.op {
@@ -155,12 +155,12 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         Op::B => End::Jump(relative(instruction.imm)),
         Op::Bl => End::Call { target: relative(instruction.imm), next },
         Op::Jirl => {
-            let known =
-                before.filter(|b| b.op == Op::Pcaddu18i && b.d == instruction.j && b.d != 0).map(|b| {
+            let jirl_target =
+                previous.filter(|b| b.op == Op::Pcaddu18i && b.d == instruction.j && b.d != 0).map(|b| {
                     let upper = (pc - 4).wrapping_add((i64::from(b.imm) << 18) as u64);
                     upper.wrapping_add(instruction.imm as i64 as u64)
                 });
-            match (instruction.d, known) {
+            match (instruction.d, jirl_target) {
                 (0, Some(target)) => End::Jump(target),
                 (1, Some(target)) => End::Call { target, next },
                 (1, None) => End::IndirectCall { next },

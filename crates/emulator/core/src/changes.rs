@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 1024;
 pub(crate) struct Change {
     pub range: Range<u64>,
     /// The guest addresses whose translations were removed, ascending.
-    pub gone: Vec<u64>,
+    pub removed: Vec<u64>,
 }
 
 /// The log.
@@ -45,7 +45,7 @@ impl Changes {
     }
 
     /// Whether no change has begun after the first `seen`. The caller holds the lock that invalidation takes.
-    pub fn none_since(&self, seen: u64) -> bool {
+    pub fn is_unchanged_since(&self, seen: u64) -> bool {
         self.begun.load(Ordering::SeqCst) == seen
     }
 
@@ -65,8 +65,8 @@ impl Changes {
         let latest = self.latest.lock().ignore_poison();
         let count = self.count();
         let missed = (count - seen) as usize;
-        let found =
+        let entries =
             latest.len().checked_sub(missed).map(|first| latest.iter().skip(first).cloned().collect());
-        (found, count)
+        (entries, count)
     }
 }

@@ -16,27 +16,27 @@ impl Default for ColdBreaks {
 }
 
 impl ColdBreaks {
-    fn place(pc: u64) -> usize {
+    fn slot_index(pc: u64) -> usize {
         (pc >> 2) as usize % SLOTS
     }
 
     /// Whether the last instruction seen at `pc` was a cold `break`.
     pub fn has(&self, pc: u64) -> bool {
-        let (of, visits) = self.0[Self::place(pc)];
-        of == pc && (1..HOT).contains(&visits)
+        let (address, visits) = self.0[Self::slot_index(pc)];
+        address == pc && (1..HOT).contains(&visits)
     }
 
     /// Counts an execution of the `break` at `pc`. Returns false if it is no longer cold.
     pub fn visit(&mut self, pc: u64) -> bool {
-        let place = &mut self.0[Self::place(pc)];
-        *place = if place.0 == pc { (pc, place.1.saturating_add(1)) } else { (pc, 1) };
-        place.1 < HOT
+        let slot = &mut self.0[Self::slot_index(pc)];
+        *slot = if slot.0 == pc { (pc, slot.1.saturating_add(1)) } else { (pc, 1) };
+        slot.1 < HOT
     }
 
     /// Forgets `pc`, where there is no `break` any more.
     pub fn forget(&mut self, pc: u64) {
         if self.has(pc) {
-            self.0[Self::place(pc)] = (0, 0);
+            self.0[Self::slot_index(pc)] = (0, 0);
         }
     }
 }

@@ -176,8 +176,8 @@ impl Core {
     }
 
     /// Limits the instructions that the core executes without a trace until they are next
-    /// [taken](Self::take_untraced_instructions): it stops ([`Stop::Quantum`]) before a block that would exceed the limit,
-    /// or when fewer than [`Self::MAX_BLOCK`] are left. Take the executed instructions first.
+    /// [taken](Self::take_untraced_instructions): it stops ([`Stop::Quantum`]) before a block that would exceed the
+    /// limit, or when fewer than [`Self::MAX_BLOCK`] are left. Take the executed instructions first.
     pub fn set_budget(&mut self, instructions: u64) {
         self.cpu.budget = instructions;
         self.reported_budget = instructions;
@@ -211,7 +211,7 @@ impl Core {
     /// Records that the instruction at the program counter trapped because it accesses a device register. After several
     /// such accesses, it traps without a host fault. Regions that still contain its old translation stay correct, but
     /// each access costs a host fault.
-    pub fn note_register_access(&mut self) {
+    pub fn record_register_access(&mut self) {
         let pc = self.cpu.state.pc;
         if self.mode.code.registers.note(pc) && self.translator.is_some() {
             self.mode.code.invalidate(&(pc..pc + 4));
@@ -255,14 +255,14 @@ impl Core {
             if let Some(stop) = self.stop_between_blocks() {
                 return stop;
             }
-            self.follow_translator();
+            self.switch_to_newest_translator();
             let pc = self.cpu.state.pc;
-            let done = match self.host_code() {
+            let result = match self.host_code() {
                 Some(host) => self.run_translated(host),
                 None => self.interpret_block(),
             };
-            self.clock_is_fresh &= pc == self.cpu.state.pc && done.is_ok();
-            if let Err(stop) = done {
+            self.clock_is_fresh &= pc == self.cpu.state.pc && result.is_ok();
+            if let Err(stop) = result {
                 return stop;
             }
         }
@@ -274,9 +274,9 @@ impl Core {
         if let Some(stop) = self.stop_between_blocks() {
             return Some(stop);
         }
-        let done = if self.mode.recorder.is_some() { self.record_one() } else { self.interpret_one() };
+        let result = if self.mode.recorder.is_some() { self.record_one() } else { self.interpret_one() };
         self.refresh_trace();
-        done.err()
+        result.err()
     }
 
     fn stop_between_blocks(&mut self) -> Option<Stop> {
@@ -308,7 +308,7 @@ impl Core {
         match changes {
             Some(changes) => {
                 for change in changes {
-                    change.gone.iter().for_each(|pc| self.cpu.evict_jump(*pc));
+                    change.removed.iter().for_each(|pc| self.cpu.evict_jump(*pc));
                     self.mode.profile.forget(&change.range);
                 }
             }
@@ -321,7 +321,7 @@ impl Core {
     }
 
     /// Switches to the newest translator of the process.
-    fn follow_translator(&mut self) {
+    fn switch_to_newest_translator(&mut self) {
         let Some(translators) = &self.mode.code.translators else { return };
         if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
             return;
@@ -329,7 +329,7 @@ impl Core {
         let (newest, generation) = translators.current();
         self.cpu.clear_return_stack();
         self.cpu.clear_jump_cache();
-        self.mode.profile.cool();
+        self.mode.profile.reset_hot_counts();
         // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration is
         // active before the old one is dropped.
         let registration =
@@ -373,7 +373,7 @@ impl Core {
         let pc = self.cpu.state.pc;
         let reason = translator.run(&mut self.cpu, host);
         self.cpu.collect_exceptions();
-        let done = match reason {
+        let result = match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
             ExitReason::Interpret => match (self.register_fault(), self.mode.recorder.is_some()) {
                 (Some(fault), _) => Err(Trap::from(fault).into()),
@@ -381,28 +381,28 @@ impl Core {
                 (None, false) => {
                     self.clock_is_fresh &= pc == self.cpu.state.pc;
                     let (left, at) = (std::mem::take(&mut self.cpu.interrupted_block), self.cpu.state.pc);
-                    let done = self.interpret_one();
-                    self.count_partial(left, at, &done);
-                    return done;
+                    let result = self.interpret_one();
+                    self.count_partial(left, at, &result);
+                    return result;
                 }
             },
             ExitReason::Syscall => Err(Trap::Syscall(0).into()),
             ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it").into()),
         };
-        self.complete_open_record(is_executed(&done));
-        done
+        self.complete_open_record(is_executed(&result));
+        result
     }
 
-    /// Corrects the count of a block that was left at the instruction at `at` with result `done`. The instructions from
-    /// there on are counted when they run.
+    /// Corrects the count of a block that was left at the instruction at `at` with result `result`. The instructions
+    /// from there on are counted when they run.
     fn count_partial(
         &mut self,
         InterruptedBlock { start, instructions }: InterruptedBlock,
         at: u64,
-        done: &Result<(), Stop>,
+        result: &Result<(), Stop>,
     ) {
         let executed =
-            (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
+            (at.wrapping_sub(start) / 4) + u64::from(*result != Err(Stop::Quantum) && is_executed(result));
         if executed >= instructions {
             return;
         }
@@ -418,7 +418,7 @@ impl Core {
     fn interpret_one(&mut self) -> Result<(), Stop> {
         let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        if self.mode.code.interest.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
+        if self.mode.code.block_ends.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
             return Err(Stop::Quantum);
         }
         self.execute(&instruction)
@@ -430,16 +430,16 @@ impl Core {
         if instruction.op == Op::Ibar {
             self.mode.code.watch.barrier();
         }
-        let magic = if self.mode.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
+        let magic = if self.mode.code.block_ends.magic { Magic::of(instruction, &cpu.state) } else { None };
         magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
     }
 
     fn interpret_block(&mut self) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
         let hot = match self.mode.profile.blocks.get_mut(&pc) {
-            Some(found) => {
-                found.runs += 1;
-                found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
+            Some(block) => {
+                block.runs += 1;
+                block.runs >= HOT && block.runs.is_power_of_two() || block.runs == HOT
             }
             None => {
                 if self.is_cold_break(pc) {
@@ -452,26 +452,26 @@ impl Core {
         if hot && !self.cpu.must_interpret() && self.translate(pc) {
             return Ok(());
         }
-        let found = &self.mode.profile.blocks[&pc];
-        if let (Some(counters), Some(counter)) = (&self.mode.counters, found.counter) {
+        let block = &self.mode.profile.blocks[&pc];
+        if let (Some(counters), Some(counter)) = (&self.mode.counters, block.counter) {
             counters.count(counter);
         }
         let metered = self.mode.code.metered;
         let counted =
-            if found.counter.is_some() || metered { found.block.instructions.len() as u64 } else { 0 };
+            if block.counter.is_some() || metered { block.block.instructions.len() as u64 } else { 0 };
         if metered {
             self.cpu.budget -= counted;
         }
-        let is_barrier = found.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
-        let done = match &mut self.mode.recorder {
-            Some(recorder) => found.record(&mut self.cpu, recorder),
-            None => found.interpret(&mut self.cpu, self.clock_is_fresh),
+        let is_barrier = block.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
+        let result = match &mut self.mode.recorder {
+            Some(recorder) => block.record(&mut self.cpu, recorder),
+            None => block.interpret(&mut self.cpu, self.clock_is_fresh),
         };
-        if is_barrier && is_executed(&done) {
+        if is_barrier && is_executed(&result) {
             self.mode.code.watch.barrier();
         }
-        let left = match done {
-            Err(Stop::Trap(_) | Stop::Quantum) => Some(done),
+        let left = match result {
+            Err(Stop::Trap(_) | Stop::Quantum) => Some(result),
             // The program counter is at the first instruction not executed, as at the end of a quantum.
             Err(Stop::Attention) => Some(Err(Stop::Quantum)),
             _ => None,
@@ -483,10 +483,10 @@ impl Core {
                 &left,
             );
         }
-        if done == Err(Stop::Attention) {
+        if result == Err(Stop::Attention) {
             self.refresh();
         }
-        done
+        result
     }
 
     /// Whether there is a cold `break` at `pc`, which is not worth a block. In counting and tracing modes, each `break`
@@ -504,8 +504,8 @@ impl Core {
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
-        let interest = self.mode.code.interest;
-        let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
+        let block_ends = self.mode.code.block_ends;
+        let block = Block::decode(pc, &self.cpu.guest, block_ends, |page| {
             self.mode.code.watch.watch(page);
             perturb();
         })?;
@@ -514,10 +514,10 @@ impl Core {
             self.mode.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
         let number = self.mode.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
         let last = block.instructions.last();
-        let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
-        let is_magic = interest.magic && last.is_some_and(Magic::is);
-        let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
-        self.mode.profile.insert(Box::new(found));
+        let reads_clock = block_ends.clock && last.is_some_and(|last| reads_clock(last.op));
+        let is_magic = block_ends.magic && last.is_some_and(Magic::is);
+        let profiled = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
+        self.mode.profile.insert(Box::new(profiled));
         self.mode.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -536,11 +536,11 @@ impl Core {
             return false;
         }
         let changes = &self.mode.code.changes;
-        let done = translator
-            .translate(pc, &self.mode.profile, || changes.none_since(self.mode.seen_changes))
+        let host_code = translator
+            .translate(pc, &self.mode.profile, || changes.is_unchanged_since(self.mode.seen_changes))
             .is_some();
-        self.mode.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
-        done
+        self.mode.code.counts.regions.fetch_add(u64::from(host_code), Ordering::Relaxed);
+        host_code
     }
 }
 
@@ -551,15 +551,15 @@ impl Core {
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         let (number, block) = recorder.open_block(&self.cpu);
         let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
-        let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
+        let (preceding, instruction) = (&block.instructions[..index], block.instructions[index]);
         if reads_clock(instruction.op) && (index > 0 || !recorder.is_empty(&self.cpu)) {
-            recorder.complete(&mut self.cpu, number, before);
+            recorder.complete(&mut self.cpu, number, preceding);
             return Err(Stop::Quantum);
         }
-        recorder.note_address(&self.cpu, &instruction, before);
-        let done = self.execute(&instruction);
-        self.complete_open_record_of(number, &block, index + usize::from(is_executed(&done)));
-        done
+        recorder.note_address(&self.cpu, &instruction, preceding);
+        let result = self.execute(&instruction);
+        self.complete_open_record_of(number, &block, index + usize::from(is_executed(&result)));
+        result
     }
 
     /// Completes the record of the block that translated code left at the program counter.
@@ -586,10 +586,10 @@ impl Core {
         }
         let number = recorder.number(pc, &[instruction]);
         recorder.note_address(&self.cpu, &instruction, &[]);
-        let done = self.execute(&instruction);
+        let result = self.execute(&instruction);
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
-        recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
-        done
+        recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&result))]);
+        result
     }
 }
 

@@ -171,8 +171,8 @@ mod tests {
     fn the_stable_counters_of_all_cores_show_the_same_time() {
         let memory = GuestMemory::reserve().expect("the host has addresses");
         let first = Guest::new(memory.clone(), ConfigurationWords::default());
-        let begun = first.stable_counter();
-        while first.stable_counter() < begun + 100_000 {
+        let start = first.stable_counter();
+        while first.stable_counter() < start + 100_000 {
             std::hint::spin_loop();
         }
         let second = Guest::new(memory, ConfigurationWords::default());

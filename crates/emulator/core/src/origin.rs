@@ -1,4 +1,5 @@
-//! The architecture that a program was compiled for. Its rules differ where translated code keeps them.
+//! The architecture that a program was compiled for, which determines its floating-point rules and the instructions
+//! that it may contain.
 
 /// The architecture that a program was compiled for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

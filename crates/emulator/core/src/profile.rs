@@ -51,15 +51,15 @@ pub(crate) struct ProfiledBlock {
 
 impl BlockProfile {
     /// Adds a block.
-    pub fn insert(&mut self, found: Box<ProfiledBlock>) {
-        let block = &found.block;
+    pub fn insert(&mut self, profiled: Box<ProfiledBlock>) {
+        let block = &profiled.block;
         for range_number in index_ranges_of(&block.range()) {
             let blocks = self.index_ranges.entry(range_number).or_default();
             if !blocks.contains(&block.start) {
                 blocks.push(block.start);
             }
         }
-        self.blocks.insert(block.start, found);
+        self.blocks.insert(block.start, profiled);
     }
 
     /// Removes all blocks.
@@ -69,16 +69,20 @@ impl BlockProfile {
 
     /// Removes the blocks that overlap `range`.
     pub fn forget(&mut self, range: &Range<u64>) {
-        let touched = index_ranges_of(range);
-        let index_ranges: Vec<u64> = if touched.end - touched.start > self.index_ranges.len() as u64 {
-            self.index_ranges.keys().copied().filter(|range_number| touched.contains(range_number)).collect()
+        let overlapping = index_ranges_of(range);
+        let index_ranges: Vec<u64> = if overlapping.end - overlapping.start > self.index_ranges.len() as u64 {
+            self.index_ranges
+                .keys()
+                .copied()
+                .filter(|range_number| overlapping.contains(range_number))
+                .collect()
         } else {
-            touched.collect()
+            overlapping.collect()
         };
         for range_number in index_ranges {
             let Some(mut starts) = self.index_ranges.remove(&range_number) else { continue };
             starts.retain(|start| match self.blocks.get(start) {
-                Some(found) if found.block.overlaps(range) => {
+                Some(profiled) if profiled.block.overlaps(range) => {
                     self.blocks.remove(start);
                     false
                 }
@@ -93,16 +97,16 @@ impl BlockProfile {
     }
 
     /// Resets the counts of hot blocks to just below the threshold, so that they are translated again.
-    pub fn cool(&mut self) {
-        for found in self.blocks.values_mut() {
-            found.runs = found.runs.min(HOT - 1);
+    pub fn reset_hot_counts(&mut self) {
+        for profiled in self.blocks.values_mut() {
+            profiled.runs = profiled.runs.min(HOT - 1);
         }
     }
 }
 
 impl Profile for BlockProfile {
     fn block(&self, pc: u64) -> Option<(&Block, u32)> {
-        self.blocks.get(&pc).map(|found| (&found.block, found.runs))
+        self.blocks.get(&pc).map(|profiled| (&profiled.block, profiled.runs))
     }
 }
 
@@ -153,11 +157,11 @@ impl ProfiledBlock {
                 return Err(Stop::Quantum);
             }
             recorder.note_address(cpu, instruction, &instructions[..index]);
-            let done = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
-            if done.is_err() {
-                let executed = index + usize::from(is_executed(&done));
+            let result = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
+            if result.is_err() {
+                let executed = index + usize::from(is_executed(&result));
                 recorder.complete(cpu, number, &instructions[..executed]);
-                return done;
+                return result;
             }
         }
         recorder.complete(cpu, number, instructions);

@@ -51,17 +51,17 @@ impl Readers {
 }
 
 impl Reader {
-    /// Marks the core as running after it has processed `seen` changes. Before it executes any code, the core must
+    /// Marks the core as running after it has processed `processed` changes. Before it executes any code, the core must
     /// check for newer changes.
-    pub fn enter(&self, seen: u64) {
-        self.progress.store(seen, Ordering::SeqCst);
+    pub fn enter(&self, processed: u64) {
+        self.progress.store(processed, Ordering::SeqCst);
     }
 
-    /// Records that the running core has processed `seen` changes and holds no references to the code that they
+    /// Records that the running core has processed `processed` changes and holds no references to the code that they
     /// removed.
-    pub fn advance(&self, seen: u64) {
+    pub fn advance(&self, processed: u64) {
         if self.progress.load(Ordering::Relaxed) != OUTSIDE {
-            self.progress.store(seen, Ordering::Release);
+            self.progress.store(processed, Ordering::Release);
         }
     }
 

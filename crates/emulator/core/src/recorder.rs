@@ -87,11 +87,11 @@ impl Recorder {
         self.blocks.intern(start, instructions)
     }
 
-    /// Records the address that `instruction` is about to access, if any. `before` holds the preceding instructions of
-    /// the block.
-    pub fn note_address(&mut self, cpu: &Cpu, instruction: &Instruction, before: &[Instruction]) {
+    /// Records the address that `instruction` is about to access, if any. `preceding` holds the preceding instructions
+    /// of the block.
+    pub fn note_address(&mut self, cpu: &Cpu, instruction: &Instruction, preceding: &[Instruction]) {
         if has_address(instruction.op) {
-            let at = self.next(cpu) + 1 + usize::from(count_addresses(before));
+            let at = self.next(cpu) + 1 + usize::from(count_addresses(preceding));
             *self.trace.word(at) = address_of(instruction, &cpu.state.x);
         }
     }

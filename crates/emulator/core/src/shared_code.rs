@@ -70,7 +70,7 @@ pub struct SharedCode {
     /// Whether blocks take their instructions from the core's budget.
     pub(crate) metered: bool,
     pub(crate) tracing: Option<Arc<TracedBlocks>>,
-    pub(crate) interest: BlockEnds,
+    pub(crate) block_ends: BlockEnds,
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) readers: Arc<Readers>,
@@ -81,16 +81,16 @@ pub struct SharedCode {
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
 
-/// What the run loop does besides executing.
+/// Additional tasks of the run loop.
 #[derive(Clone, Copy)]
-struct Interest {
+struct RunLoopOptions {
     /// Stop before an instruction that reads the clock.
     clock: bool,
     /// Take instructions from the core's budget.
     metered: bool,
 }
 
-impl Interest {
+impl RunLoopOptions {
     fn of(execution: Execution) -> Self {
         Self { clock: execution.tracing, metered: false }
     }
@@ -128,11 +128,12 @@ impl SharedCode {
         watch: Arc<dyn Watch>,
         cache_bytes: usize,
     ) -> io::Result<Self> {
-        let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, Interest::of(execution))?;
+        let mut code =
+            Self::single(memory, execution, watch.clone(), cache_bytes, RunLoopOptions::of(execution))?;
         if execution.tracing && execution.pausable {
             // Metered, so that the simulator knows and limits the instructions that are executed without tracing.
             let execution = Execution { tracing: false, ..execution };
-            let untraced = Interest { clock: true, metered: true };
+            let untraced = RunLoopOptions { clock: true, metered: true };
             code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, untraced)?));
         }
         Ok(code)
@@ -143,11 +144,11 @@ impl SharedCode {
         execution: Execution,
         watch: Arc<dyn Watch>,
         cache_bytes: usize,
-        Interest { clock, metered }: Interest,
+        RunLoopOptions { clock, metered }: RunLoopOptions,
     ) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
-        let interest = BlockEnds { magic: execution.magic, clock };
+        let block_ends = BlockEnds { magic: execution.magic, clock };
         let registers: Arc<RegisterAccesses> = Arc::default();
         let readers: Arc<Readers> = Arc::default();
         let config = TranslatorConfig {
@@ -159,9 +160,9 @@ impl SharedCode {
             translated_blocks: Arc::default(),
             registers: registers.clone(),
             readers: readers.clone(),
-            origin: OriginSupport::of_host(execution.origin),
+            origin: OriginSupport::supported_by_host(execution.origin),
         };
-        let translates = execution.translate && host_is_able();
+        let translates = execution.translate && host_supports_translation();
         let translators = translates.then(|| TranslatorGenerations::begin(config)).transpose()?.map(Arc::new);
         let (counts, changes) = (Arc::default(), Arc::default());
         Ok(Self {
@@ -169,7 +170,7 @@ impl SharedCode {
             counting,
             metered,
             tracing,
-            interest,
+            block_ends,
             counts,
             changes,
             readers,
@@ -223,7 +224,7 @@ impl SharedCode {
         perturb();
         let translator = self.translators.as_ref().map(|translators| translators.current().0);
         let (invalidated, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
-        let count = self.changes.add(Change { range: range.clone(), gone: invalidated });
+        let count = self.changes.add(Change { range: range.clone(), removed: invalidated });
         if let Some(translator) = translator {
             translator.retire(old, count);
         }
@@ -260,13 +261,13 @@ impl SharedCode {
             let invalidated = translators.adopt_in_child();
             // No code has changed, but some translations may be missing.
             self.changes.begin();
-            self.changes.add(Change { range: 0..0, gone: invalidated });
+            self.changes.add(Change { range: 0..0, removed: invalidated });
         }
         self.untraced.iter().for_each(|untraced| untraced.adopt_in_child());
     }
 }
 
-pub(crate) fn host_is_able() -> bool {
+pub(crate) fn host_supports_translation() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("fma")
         && std::arch::is_x86_feature_detected!("bmi1")

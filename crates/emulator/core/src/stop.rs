@@ -25,6 +25,6 @@ impl From<Trap> for Stop {
 }
 
 /// Whether the instruction at which a core stopped counts as executed.
-pub(crate) fn is_executed(done: &Result<(), Stop>) -> bool {
-    !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
+pub(crate) fn is_executed(result: &Result<(), Stop>) -> bool {
+    !matches!(result, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
 }

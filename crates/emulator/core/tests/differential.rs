@@ -36,8 +36,8 @@ fn run(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bo
 fn looped(body: &[Instruction]) -> Vec<u32> {
     let mut program = body.to_vec();
     program.push(Instruction { d: COUNTER, j: COUNTER, imm: -1, ..Instruction::new(Op::AddiD) });
-    let back = -4 * program.len() as i32;
-    program.push(Instruction { j: COUNTER, imm: back, ..Instruction::new(Op::Bnez) });
+    let offset = -4 * program.len() as i32;
+    program.push(Instruction { j: COUNTER, imm: offset, ..Instruction::new(Op::Bnez) });
     program.push(Instruction::new(Op::Syscall));
     encoded(&program)
 }
@@ -125,7 +125,7 @@ fn check_programs(ops: &[Op], programs: u32) {
     let inputs = (programs, starting_state(), any::<u64>());
     runner
         .run(&inputs, |(body, state, seed)| {
-            compare(&bench, &body, &state, &noise(seed));
+            compare(&bench, &body, &state, &random_bytes(seed));
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
@@ -180,7 +180,7 @@ fn a_called_function_sees_the_link_register_of_its_call() {
     let mut state = State { pc: CODE, ..State::default() };
     state.x[usize::from(COUNTER)] = ROUNDS;
     state.x[usize::from(POINTER)] = DATA;
-    let data = noise(1);
+    let data = random_bytes(1);
     let (expected, _) = run(&bench, &program, &state, &data, false);
     let (actual, regions) = run(&bench, &program, &state, &data, true);
     assert!(regions > 0);
@@ -207,7 +207,7 @@ fn translated_and_interpreted_programs_with_calls_and_inner_branches_agree() {
     runner
         .run(&inputs, |(mut pieces, state, seed)| {
             pieces.retain(|piece| !matches!(piece, Piece::Syscall(_)));
-            compare_programs(&bench, &assemble(&pieces), [u64::MAX; 4], &state, &noise(seed));
+            compare_programs(&bench, &assemble(&pieces), [u64::MAX; 4], &state, &random_bytes(seed));
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));

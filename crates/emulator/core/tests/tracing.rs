@@ -219,7 +219,7 @@ fn check_programs(ops: Vec<Op>, programs: u32, change: fn(&mut State, &mut Vec<P
             // The instruction that is replaced at system calls.
             pieces.insert(0, Piece::Straight(vec![Instruction::new(Op::AddiD)]));
             change(&mut state, &mut pieces);
-            compare(&bench, &assemble(&pieces), &state, &noise(seed));
+            compare(&bench, &assemble(&pieces), &state, &random_bytes(seed));
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
@@ -283,7 +283,7 @@ fn the_trace_contains_the_addresses_of_prefetches_and_bounded_accesses() {
         Instruction { d: 5, j: POINTER, k: 6, ..Instruction::new(Op::StgtD) },
         Instruction { d: 5, j: POINTER, imm: -16, ..Instruction::new(Op::LlW) },
     ];
-    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &noise(1));
+    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &random_bytes(1));
     let at = DATA + 4096;
     for translate in [false, true] {
         let mut state = loop_state();
@@ -303,7 +303,7 @@ fn the_trace_contains_the_addresses_of_prefetches_and_bounded_accesses() {
 fn a_quantum_ends_at_the_first_block_after_its_length() {
     let bench = Bench::new();
     let load = instruction_of(Op::LdD, 5, POINTER, 8);
-    let memory = bench.load(&assemble(&[Piece::Repeat(9, vec![load; 5])]), &noise(1));
+    let memory = bench.load(&assemble(&[Piece::Repeat(9, vec![load; 5])]), &random_bytes(1));
     for translate in [false, true] {
         let (mut core, _) = core_of(&memory, Execution { translate, ..TRACED }, loop_state());
         let mut quanta = 0;
@@ -311,8 +311,8 @@ fn a_quantum_ends_at_the_first_block_after_its_length() {
             core.set_quantum(words);
             let stop = core.run();
             let lengths: Vec<usize> = core.trace().records().map(|r| 1 + r.addresses.len()).collect();
-            let (last, before) = lengths.split_last().expect("something ran");
-            let length: usize = before.iter().sum();
+            let (last, full) = lengths.split_last().expect("something ran");
+            let length: usize = full.iter().sum();
             assert!(length < words, "{length} words were enough");
             core.clear_trace();
             if stop == Stop::Trap(Trap::Syscall(0)) {
@@ -337,8 +337,8 @@ fn the_same_program_leaves_the_same_records_and_quanta_each_time() {
         Piece::CallByAddress(vec![store, store]),
         Piece::Syscall(1),
     ];
-    let memory = bench.load(&assemble(&pieces), &noise(1));
-    let mut kept = Vec::new();
+    let memory = bench.load(&assemble(&pieces), &random_bytes(1));
+    let mut first_run = Vec::new();
     let mut run = || {
         let (mut core, code) = core_of(&memory, TRACED, loop_state());
         core.set_quantum(15);
@@ -356,7 +356,7 @@ fn the_same_program_leaves_the_same_records_and_quanta_each_time() {
                 _ => break,
             }
         }
-        kept.push((core, code));
+        first_run.push((core, code));
         records
     };
     let first: Vec<(Stop, Vec<_>)> = run();
@@ -368,7 +368,7 @@ fn the_same_program_leaves_the_same_records_and_quanta_each_time() {
 fn a_full_trace_stops_the_core_until_it_is_cleared() {
     let bench = Bench::new();
     let memory =
-        bench.load(&assemble(&[Piece::Straight(vec![instruction_of(Op::AddiD, 5, 5, 1)])]), &noise(1));
+        bench.load(&assemble(&[Piece::Straight(vec![instruction_of(Op::AddiD, 5, 5, 1)])]), &random_bytes(1));
     let (mut core, _) = core_of(&memory, TRACED, loop_state());
     core.set_quantum(10);
     assert_eq!(core.run(), Stop::Quantum);
@@ -388,7 +388,7 @@ fn a_core_stops_after_a_magic_instruction_if_enabled() {
     let magic = |n| instruction_of(Op::Andi, 0, 0, n);
     let body =
         vec![magic(0x4c1), instruction_of(Op::AddiD, 4, 4, 1), magic(0x4c4), magic(0x4c3), magic(0x4c2)];
-    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &noise(1));
+    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &random_bytes(1));
     let markers = |translate: bool, tracing: bool, magic: bool| {
         let execution = Execution { translate, tracing, magic, ..Execution::default() };
         let (mut core, code) = core_of(&memory, execution, loop_state());
@@ -434,7 +434,7 @@ fn a_clock_read_includes_all_earlier_instructions() {
     let advance = instruction_of(Op::AddiD, POINTER, POINTER, 8);
     let other = instruction_of(Op::AddiD, 6, 6, 1);
     let memory =
-        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &noise(1));
+        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &random_bytes(1));
     for translate in [false, true] {
         let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, loop_state());
         let clock = SimulatedClock::default();
@@ -471,8 +471,8 @@ fn calls_and_a_loop() -> Vec<u32> {
 fn a_core_continues_in_new_traced_code() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
-    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
-    let memory = bench.load(&program, &noise(1));
+    let expected = stepped(&bench, &program, &loop_state(), &random_bytes(1));
+    let memory = bench.load(&program, &random_bytes(1));
     let functional = Execution { tracing: false, ..TRACED };
     let (mut old, old_code) = core_of(&memory, functional, loop_state());
     let mut rewrite = rewrite_periodically(&memory);
@@ -504,7 +504,7 @@ fn a_core_continues_in_new_traced_code() {
 fn cores_take_turns_on_one_host_thread_and_move_to_another() {
     let bench = Bench::new();
     let store = instruction_of(Op::StD, 5, 6, 0);
-    let memory = bench.load(&assemble(&[Piece::Straight(vec![store]), Piece::Syscall(1)]), &noise(1));
+    let memory = bench.load(&assemble(&[Piece::Straight(vec![store]), Piece::Syscall(1)]), &random_bytes(1));
     let run_to_fault = |core: &mut Core, code: &SharedCode| {
         let mut steps = Vec::new();
         loop {
@@ -549,7 +549,7 @@ fn a_full_code_cache_is_replaced_and_the_program_continues() {
     let bench = Bench::new();
     let store = instruction_of(Op::StD, 5, POINTER, 8);
     let other = instruction_of(Op::AddiD, 5, 5, 3);
-    let memory = bench.load(&assemble(&[Piece::Straight([store, other].repeat(120))]), &noise(1));
+    let memory = bench.load(&assemble(&[Piece::Straight([store, other].repeat(120))]), &random_bytes(1));
     let code =
         SharedCode::with_cache(&memory, TRACED, Arc::new(Unwatched), CACHE_BYTES).expect("executable memory");
     let words = ConfigurationWords::default();

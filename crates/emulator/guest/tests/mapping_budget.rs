@@ -26,23 +26,23 @@ fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() 
     }
     let space = AddressSpace::new(GuestMemory::reserve().unwrap());
     let page = space.page_bytes();
-    let map = |nth: u64| {
-        let protection = if nth.is_multiple_of(2) { WRITABLE } else { READABLE };
-        space.map_zeros(FIRST + nth * page, page, protection)
+    let map = |index: u64| {
+        let protection = if index.is_multiple_of(2) { WRITABLE } else { READABLE };
+        space.map_zeros(FIRST + index * page, page, protection)
     };
     space.map_zeros(WHOLE, 3 * page, WRITABLE).unwrap();
 
-    let made = (0..MAPPINGS).take_while(|nth| map(*nth).is_ok()).count() as u64;
-    assert!((10_000..MAPPINGS).contains(&made), "{made}");
-    let refused = Err(Errno(libc::ENOMEM));
-    assert_eq!(map(made), refused);
-    assert_eq!(space.protect(WHOLE + page, page, READABLE), refused, "it would be three");
-    assert_eq!(space.unmap(WHOLE + page, page), refused);
+    let mapped_count = (0..MAPPINGS).take_while(|index| map(*index).is_ok()).count() as u64;
+    assert!((10_000..MAPPINGS).contains(&mapped_count), "{mapped_count}");
+    let out_of_memory = Err(Errno(libc::ENOMEM));
+    assert_eq!(map(mapped_count), out_of_memory);
+    assert_eq!(space.protect(WHOLE + page, page, READABLE), out_of_memory, "it would be three");
+    assert_eq!(space.unmap(WHOLE + page, page), out_of_memory);
     assert_eq!(space.advise(WHOLE + page, page, libc::MADV_DONTDUMP), Err(Errno(libc::ENOMEM)));
 
     // Each of these allocations needs mappings of the host.
     let blocks: Vec<Vec<u8>> = (0..200).map(|_| vec![1; 1 << 20]).collect();
-    let threads: Vec<_> = (0..50).map(|nth| std::thread::spawn(move || nth)).collect();
+    let threads: Vec<_> = (0..50).map(|index| std::thread::spawn(move || index)).collect();
     let sum: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!((blocks.len(), sum), (200, 49 * 50 / 2));
 
@@ -50,5 +50,5 @@ fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() 
     space.unmap(FIRST, 1000 * page).unwrap();
     assert_eq!(map(0), Ok(()));
     space.unmap(WHOLE + page, page).unwrap();
-    space.unmap(FIRST, made * page).unwrap();
+    space.unmap(FIRST, mapped_count * page).unwrap();
 }

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use longma_guest::host::attention::with_attention;
 use longma_guest::host::descriptors::{self, Limit};
-use longma_guest::{GuestMemory, host::die_by};
+use longma_guest::{GuestMemory, host::terminate_by_signal};
 use longma_linux::{Engine, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 
@@ -66,13 +66,13 @@ struct Interpreter;
 
 impl Engine for Interpreter {
     fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<i32> {
-        let (begun, has_begun) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         std::thread::Builder::new().spawn(move || {
             thread.begin(&mut state);
-            begun.send(thread.tid()).ok();
+            sender.send(thread.tid()).ok();
             end(run(&mut thread, &mut state));
         })?;
-        has_begun.recv().map_err(std::io::Error::other)
+        receiver.recv().map_err(std::io::Error::other)
     }
 
     fn invalidate(&self, _: Range<u64>) {}
@@ -108,7 +108,7 @@ fn end(outcome: Outcome) {
     match outcome {
         Outcome::Continue | Outcome::ExitThread(_) => {}
         Outcome::ExitProcess(status) => std::process::exit(status),
-        Outcome::KilledBy(signal) => die_by(signal),
+        Outcome::KilledBy(signal) => terminate_by_signal(signal),
     }
 }
 
@@ -123,12 +123,12 @@ fn fail(message: &str) -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let given: Vec<OsString> = std::env::args_os().collect();
-    let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let mut config = ProcessConfig { reexec: vec![arguments[0].clone()], ..ProcessConfig::default() };
     config.diagnostics = Some(Arc::new(|line| print_line(&format!("interpret: {line}"))));
     let mut name = None;
     let (mut environment, mut files) = (None, None);
-    let mut rest = given.into_iter().skip(1).peekable();
+    let mut rest = arguments.into_iter().skip(1).peekable();
     while let Some(option) = rest.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         match option.to_str() {
             Some("--") => break,

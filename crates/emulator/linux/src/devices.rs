@@ -12,7 +12,7 @@ use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
-use crate::open_files::{self, is_same};
+use crate::open_files::{self, is_same_open_file};
 
 /// The directory of device files.
 const DIRECTORY: &[u8] = b"/dev/longma/";
@@ -36,11 +36,11 @@ pub(crate) const HANDLE_INTERRUPTS: u32 = 0x4c01;
 
 /// ioctl(2) on a device file: routes the device's interrupts to the core of the calling thread. They wake waiting
 /// threads with normal priority. `_IO('L', 2)`.
-pub(crate) const INTERRUPT_HERE: u32 = 0x4c02;
+pub(crate) const ROUTE_INTERRUPTS: u32 = 0x4c02;
 
 /// ioctl(2) on any device file: the calling thread models deferred kernel work. It runs first on its core, switching to
 /// it is not a context switch, and it gets no interrupts. `_IO('L', 3)`.
-pub(crate) const GO_FIRST: u32 = 0x4c03;
+pub(crate) const MODEL_DEFERRED_WORK: u32 = 0x4c03;
 
 /// Marks the absence of a core.
 const NO_CORE: usize = usize::MAX;
@@ -81,12 +81,12 @@ impl DeviceFile {
     }
 
     /// The core that gets the device's interrupts, if the program has chosen one.
-    pub fn interrupted_core(&self) -> Option<usize> {
+    pub fn interrupt_core(&self) -> Option<usize> {
         Some(self.interrupts.load(Ordering::Relaxed)).filter(|core| *core != NO_CORE)
     }
 
     /// Routes the device's interrupts to `core`.
-    pub(crate) fn interrupt(&self, core: usize) {
+    pub(crate) fn route_interrupts(&self, core: usize) {
         self.interrupts.store(core, Ordering::Relaxed);
     }
 
@@ -125,7 +125,7 @@ impl DeviceFile {
 
     /// The file of `files` that is open as `descriptor`.
     pub(crate) fn of_descriptor(files: &[Self], descriptor: RawFd) -> Option<&Self> {
-        files.iter().find(|file| is_same(file.file.as_raw_fd(), descriptor))
+        files.iter().find(|file| is_same_open_file(file.file.as_raw_fd(), descriptor))
     }
 
     /// Opens a new descriptor of the file.
@@ -138,12 +138,12 @@ impl DeviceFile {
         }
         let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
-        let made = descriptors::owned(unsafe { libc::fcntl(self.file.as_raw_fd(), command, 0) })?;
+        let opened = descriptors::owned(unsafe { libc::fcntl(self.file.as_raw_fd(), command, 0) })?;
         if flags & libc::O_NONBLOCK != 0 {
             // SAFETY: the call takes no pointers.
-            unsafe { libc::fcntl(made.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
+            unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
         }
-        Ok(made)
+        Ok(opened)
     }
 
     /// The descriptor, for calls that only inspect the file.
@@ -160,23 +160,23 @@ impl DeviceFile {
         length: u64,
     ) -> Result<Option<Backing>, Errno> {
         let descriptor = file.number();
-        let Some(found) = Self::of_descriptor(files, descriptor) else { return Ok(None) };
+        let Some(device) = Self::of_descriptor(files, descriptor) else { return Ok(None) };
         if !shared {
             return Err(Errno(libc::EINVAL));
         }
-        let pages = found.bytes.next_multiple_of(PAGE_BYTES);
+        let pages = device.bytes.next_multiple_of(PAGE_BYTES);
         if offset.checked_add(length).is_none_or(|end| end > pages) {
             return Err(Errno(libc::ENXIO));
         }
         let origin = Arc::new(Origin {
-            name: found.path(),
+            name: device.path(),
             is_file: true,
-            window: Some(found.window),
+            window: Some(device.window),
             ..Origin::default()
         });
-        Ok(Some(match found.window {
+        Ok(Some(match device.window {
             Window::Registers(_) => Backing::Registers(origin),
-            Window::Memory(_) => Backing::File { descriptor, offset, size: found.bytes, origin },
+            Window::Memory(_) => Backing::File { descriptor, offset, size: device.bytes, origin },
         }))
     }
 }
@@ -211,8 +211,8 @@ mod tests {
         let guest = descriptors::duplicate(file.descriptor()).unwrap();
         for bytes in [0, 4096, 1 << 30] {
             // SAFETY: the call takes no pointers.
-            let done = call(&guest, |guest| unsafe { libc::ftruncate(guest, bytes) as isize });
-            assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes}");
+            let result = call(&guest, |guest| unsafe { libc::ftruncate(guest, bytes) as isize });
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes}");
         }
         // SAFETY: the call takes no pointers.
         let grown = call(&guest, |guest| unsafe { libc::fallocate(guest, 0, 8192, 4096) as isize });

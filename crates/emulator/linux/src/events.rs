@@ -68,9 +68,9 @@ fn wait_for_events(
         fitting => (events, fitting),
     };
     let ready = with_results(memory, |results| {
-        let place = results.in_place(at, count * HOST_EVENT_BYTES)?;
+        let host_events = results.in_place(at, count * HOST_EVENT_BYTES)?;
         thread.with_mask(mask, |_, mask| {
-            let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
+            let arguments = [set, host_events, count, timeout, address_of(&mask), SET_BYTES];
             // SAFETY: the events are in guest memory; the timeout and the mask are local or null.
             unsafe { interruptible(number, WaitsFor::Files, arguments) }
         })

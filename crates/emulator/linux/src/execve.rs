@@ -16,7 +16,7 @@ use longma_guest::host::host_call;
 use crate::arguments::{Arguments, Returned};
 use crate::files::{Follow, InMemoryFile, ProcFile, ResolvedPath, guest_path};
 use crate::load::{LINE_BYTES, MAX_SCRIPTS, StackLimit, interpreter};
-use crate::process::KeptLimit;
+use crate::process::StoredLimit;
 use crate::{Process, Thread};
 use longma_guest::elf::{Architecture, ElfError, Image};
 
@@ -48,7 +48,7 @@ fn execute(
 ) -> Returned {
     let process = thread.process.clone();
     let path = guest_path(&process, path)?;
-    let mut budget = StackLimit::of(&process.config).most_argument_bytes() as usize;
+    let mut budget = StackLimit::of(&process.config).max_argument_bytes() as usize;
     let mut arguments = strings(&process, arguments, &mut budget)?;
     let environment = strings(&process, environment, &mut budget)?;
     if arguments.is_empty() {
@@ -60,7 +60,7 @@ fn execute(
     let program = Program::find(&process, directory, path, arguments, flags)?;
     // A signal that has already arrived belongs to the old program.
     thread.hold_signals()?;
-    thread.give_back();
+    thread.send_writes_to_parent();
     let error = program.start(thread, &environment, raised);
     if error != Errno::RESTART_ALWAYS {
         thread.signals.release();
@@ -147,12 +147,14 @@ impl Program {
             drop(raised);
             return run(thread, &self.path, &self.arguments, environment);
         }
-        let again = &process.config.reexec;
-        if again.is_empty() {
+        let reexec = &process.config.reexec;
+        if reexec.is_empty() {
             return Errno(libc::ENOEXEC);
         }
-        let own = again.iter().map(|argument| c_string(argument.as_bytes().to_vec()));
-        let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
+        let reexec_arguments = reexec.iter().map(|argument| c_string(argument.as_bytes().to_vec()));
+        let Ok(mut arguments) = reexec_arguments.collect::<Result<Vec<_>, _>>() else {
+            return Errno(libc::EINVAL);
+        };
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
         // The next program gets the host's names, which it translates again.
@@ -162,21 +164,21 @@ impl Program {
         };
         let Ok(name) = name else { return Errno(libc::EINVAL) };
         let variables = match environment_file(environment) {
-            Ok(made) => made,
+            Ok(file) => file,
             Err(error) => return error,
         };
         let Limit { soft, hard } = descriptors::limit();
         // Each option and its value are one argument, because the value may start with a hyphen.
-        let own = [
+        let options = [
             [b"--argv0=", name.to_bytes()].concat(),
             format!("--environment-from={}", variables.as_raw_fd()).into_bytes(),
             format!("--open-files={soft}:{hard}").into_bytes(),
         ];
-        let kept = process.limits.all().into_iter().map(|KeptLimit { resource, soft, hard }| {
+        let limit_options = process.limits.all().into_iter().map(|StoredLimit { resource, soft, hard }| {
             format!("--kept-limit={resource}:{soft}:{hard}").into_bytes()
         });
-        let own = own.into_iter().chain(kept).chain([b"--".to_vec()]);
-        let Ok(own) = own.map(c_string).collect::<Result<Vec<_>, _>>() else {
+        let options = options.into_iter().chain(limit_options).chain([b"--".to_vec()]);
+        let Ok(options) = options.map(c_string).collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";
@@ -185,22 +187,22 @@ impl Program {
         {
             arguments.push(named.to_owned());
         }
-        arguments.extend(own);
+        arguments.extend(options);
         arguments.push(self.path.clone());
         arguments.extend_from_slice(rest);
         // The new emulator gets this emulator's environment. The guest's variables must not affect the host's dynamic
         // linker.
-        let own: Vec<CString> = std::env::vars_os()
+        let own_environment: Vec<CString> = std::env::vars_os()
             .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
             .collect();
-        run(thread, c"/proc/self/exe", &arguments, &own)
+        run(thread, c"/proc/self/exe", &arguments, &own_environment)
     }
 }
 
 /// Stores the variables, each terminated by a zero byte, in a file whose descriptor survives execve.
 fn environment_file(environment: &[CString]) -> Result<OwnedFd, Errno> {
     let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
-    Ok(InMemoryFile::of(c"environment", &bytes)?.for_the_next_program()?)
+    Ok(InMemoryFile::of(c"environment", &bytes)?.duplicate_across_exec()?)
 }
 
 /// Executes a file on the host and returns the error on failure. The thread has its signals held, and releases them on
@@ -216,7 +218,7 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
         with_attention(Attention::clear);
         // A signal that arrives before the host begins the call belongs to the old program. Afterwards it stays pending
         // for the new one.
-        thread.signals.leave_to_the_host();
+        thread.signals.transfer_to_host();
         // SAFETY: the strings and their null-terminated arrays are live until the call fails.
         let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };
         match returned {
@@ -243,16 +245,16 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
         return Err(Errno(libc::ENOENT));
     }
     let of_descriptor = format!("/proc/self/fd/{directory}");
-    let place = match path {
+    let resolved = match path {
         b"" => ResolvedPath::on_host(of_descriptor.as_bytes())?,
         path => ResolvedPath::of(process, directory, path, Follow::Yes)?,
     };
     // O_NONBLOCK keeps a FIFO, which cannot be executed anyway, from blocking.
-    let mut how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let mut open_flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     if flags & AT_SYMLINK_NOFOLLOW != 0 && !path.is_empty() {
-        how |= libc::O_NOFOLLOW;
+        open_flags |= libc::O_NOFOLLOW;
     }
-    let arguments = [place.directory(), place.path(), how as u64, 0, 0, 0];
+    let arguments = [resolved.directory(), resolved.path(), open_flags as u64, 0, 0, 0];
     let file = descriptors::open_reserved(|| {
         // SAFETY: the path is live, and a new descriptor affects no other code.
         let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
@@ -274,25 +276,25 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
 fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let target = std::fs::read_link(&link)?;
-    let is_there = std::fs::symlink_metadata(&target).is_ok_and(|found| {
+    let is_there = std::fs::symlink_metadata(&target).is_ok_and(|metadata| {
         use std::os::unix::fs::MetadataExt;
-        file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+        file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (metadata.dev(), metadata.ino()))
     });
     if is_there && let Some(name) = process.root.guest_name(target.as_os_str().as_bytes()) {
         return Ok(name);
     }
     // The file has no name, so a descriptor of it must survive execve. SAFETY: the call only creates a descriptor.
-    let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
-    if kept < 0 {
+    let duplicate = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
+    if duplicate < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    Ok(format!("/proc/self/fd/{kept}").into_bytes())
+    Ok(format!("/proc/self/fd/{duplicate}").into_bytes())
 }
 
 /// Whether this emulator runs the file.
 fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     match Image::parse(file, process.memory().limit()) {
-        Ok(image) if image.architecture == Architecture::X86_64 => Ok(!is_hosts(&image, process)),
+        Ok(image) if image.architecture == Architecture::X86_64 => Ok(!runs_natively(&image, process)),
         Ok(_) => Ok(true),
         Err(ElfError::Read(error)) => Err(error.into()),
         Err(
@@ -312,7 +314,7 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
 /// Whether the host runs an x86-64 program itself, which is faster than emulation. It does so for programs that use the
 /// host's libraries, and for all programs that a guest of another architecture executes (a compiler, a shell). With a
 /// root it never does, because the program would escape it.
-fn is_hosts(image: &Image, process: &Process) -> bool {
+fn runs_natively(image: &Image, process: &Process) -> bool {
     let is_by_another = process.architecture() != Architecture::X86_64;
     cfg!(target_arch = "x86_64")
         && !process.root.is_confined()

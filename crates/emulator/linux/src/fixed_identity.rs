@@ -48,9 +48,9 @@ impl FixedIdentity {
     /// Converts a guest path to a host path.
     pub fn host(&self, path: Vec<u8>) -> Vec<u8> {
         let named = Path::new(OsStr::from_bytes(&path));
-        let found =
+        let translated =
             self.folders.iter().find_map(|(name, folder)| replace_prefix(named, Path::new(name), folder));
-        found.map_or(path, |host| host.into_os_string().into_vec())
+        translated.map_or(path, |host| host.into_os_string().into_vec())
     }
 
     /// The guest's name of a file in one of the program's directories. Other paths are unchanged.
@@ -64,10 +64,10 @@ impl FixedIdentity {
     }
 
     fn guest_name(&self, host: &Path, names: &[&str]) -> PathBuf {
-        let known = self.folders.iter().filter(|(name, _)| names.contains(name));
-        let shown = known.filter_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
+        let folders = self.folders.iter().filter(|(name, _)| names.contains(name));
+        let guest_names = folders.filter_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
         // The directory closest to the file: `/a/b/../fft` is in `/a/b/..`, and its path begins with `/a`, too.
-        let closest = shown.min_by_key(|shown| shown.components().count());
+        let closest = guest_names.min_by_key(|name| name.components().count());
         closest.unwrap_or_else(|| host.to_owned())
     }
 }

@@ -15,12 +15,12 @@ pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
 }
 
 /// Whether both descriptors refer to one open file description.
-pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
+pub(crate) fn is_same_open_file(left: RawFd, right: RawFd) -> bool {
     const KCMP_FILE: i32 = 0;
     // SAFETY: the call takes no pointers; it compares two descriptors of this process.
     unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
+        let own_id = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own_id, own_id, KCMP_FILE, left as u64, right as u64) == 0
     }
 }
 
@@ -34,8 +34,8 @@ pub(crate) fn facts(descriptor: RawFd) -> io::Result<String> {
 
 /// The value after `name` and a colon in the description of an open file or a task.
 pub(crate) fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
-    let found = facts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    found.map(str::trim)
+    let field = facts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    field.map(str::trim)
 }
 
 /// Reads a SOL_SOCKET option.
@@ -65,22 +65,22 @@ pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
 /// The host does not list them.
 pub(crate) fn all() -> io::Result<Vec<RawFd>> {
     let entries = fs::read_dir("/proc/self/fd")?;
-    let mut found: Vec<RawFd> =
+    let mut open_descriptors: Vec<RawFd> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    found.sort_unstable();
+    open_descriptors.sort_unstable();
     // The listing's own descriptor has been closed by now.
-    found.retain(|descriptor| status_of(*descriptor).is_some());
-    Ok(found)
+    open_descriptors.retain(|descriptor| status_of(*descriptor).is_some());
+    Ok(open_descriptors)
 }
 
 /// The descriptors that the emulator has open before the guest opens any.
-pub(crate) fn own_at_the_start() -> Vec<RawFd> {
-    let is_own = |descriptor: &RawFd| {
+pub(crate) fn initial_emulator_descriptors() -> Vec<RawFd> {
+    let is_reserved = |descriptor: &RawFd| {
         // SAFETY: the call takes no pointers.
         let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
         (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
     };
-    all().unwrap_or_default().into_iter().filter(is_own).collect()
+    all().unwrap_or_default().into_iter().filter(is_reserved).collect()
 }
 
 /// The file mode creation mask (umask(2)).

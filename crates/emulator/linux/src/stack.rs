@@ -104,24 +104,24 @@ pub(crate) fn build(
 ) -> Result<StackContents, Fault> {
     let (pointers, area) = texts.sizes();
     let pointer = top.saturating_sub(area) & !15;
-    let places = Places::write(memory, pointer + pointers, texts, program)?;
-    let auxiliary = auxiliary(program, &places);
-    let mut words = vec![places.arguments.len() as u64];
-    words.extend(&places.arguments);
+    let addresses = StringAddresses::write(memory, pointer + pointers, texts, program)?;
+    let auxiliary = auxiliary(program, &addresses);
+    let mut words = vec![addresses.arguments.len() as u64];
+    words.extend(&addresses.arguments);
     words.push(0);
-    words.extend(&places.environment);
+    words.extend(&addresses.environment);
     words.push(0);
     let mut block: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     block.extend(&auxiliary);
     memory.write(pointer, &block)?;
-    let environment = places.environment.first().copied().unwrap_or(places.path);
-    let arguments = places.arguments.first().copied().unwrap_or(environment);
-    let (arguments, environment) = ((arguments, environment), (environment, places.path));
+    let environment = addresses.environment.first().copied().unwrap_or(addresses.path);
+    let arguments = addresses.arguments.first().copied().unwrap_or(environment);
+    let (arguments, environment) = ((arguments, environment), (environment, addresses.path));
     Ok(StackContents { pointer, auxiliary, arguments, environment })
 }
 
 /// The addresses of the strings and of other data.
-struct Places {
+struct StringAddresses {
     random: u64,
     platform: u64,
     arguments: Vec<u64>,
@@ -129,7 +129,7 @@ struct Places {
     path: u64,
 }
 
-impl Places {
+impl StringAddresses {
     /// Writes the strings and other data upwards from `at`.
     fn write(memory: &GuestMemory, mut at: u64, texts: Texts, program: &ProgramFacts) -> Result<Self, Fault> {
         let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {
@@ -153,7 +153,7 @@ impl Places {
 }
 
 /// Encodes the auxiliary vector.
-fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
+fn auxiliary(program: &ProgramFacts, addresses: &StringAddresses) -> Vec<u8> {
     let [user, effective_user, group, effective_group] = program.ids;
     let capabilities = match program.architecture {
         Architecture::X86_64 => X86_FEATURES,
@@ -177,15 +177,15 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
         (libc::AT_GID, group),
         (libc::AT_EGID, effective_group),
         (libc::AT_SECURE, 0),
-        (libc::AT_RANDOM, places.random),
-        (libc::AT_PLATFORM, places.platform),
-        (libc::AT_EXECFN, places.path),
+        (libc::AT_RANDOM, addresses.random),
+        (libc::AT_PLATFORM, addresses.platform),
+        (libc::AT_EXECFN, addresses.path),
         // AT_MINSIGSTKSZ: the kernel's constant for LoongArch. AArch64's translated frame is placed below it.
         (51, if program.architecture == Architecture::Aarch64 { 4096 + 8192 } else { 4096 }),
         (libc::AT_NULL, 0),
     ];
     // Other architectures have no vDSO. MIPS64 has no platform name, and no AT_HWCAP bits for release 2.
-    let has = |key| match program.architecture {
+    let applies = |key| match program.architecture {
         Architecture::LoongArch64 => key != libc::AT_HWCAP2,
         Architecture::X86_64 => key != libc::AT_SYSINFO_EHDR,
         Architecture::Aarch64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_HWCAP2),
@@ -195,7 +195,7 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     };
     auxiliary
         .iter()
-        .filter(|(key, _)| has(*key))
+        .filter(|(key, _)| applies(*key))
         .flat_map(|(key, value)| [key.to_le_bytes(), value.to_le_bytes()])
         .flatten()
         .collect()

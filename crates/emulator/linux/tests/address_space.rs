@@ -54,8 +54,8 @@ fn a_hint_is_used_if_it_is_free() {
     assert_eq!(guest.call(MMAP, &[hint, 1 << 26, 0, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64, hint);
     let other = guest.call(MMAP, &[hint, PAGE, READ_WRITE, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64;
     assert_ne!(other, hint);
-    let taken = guest.call(MMAP, &[hint, PAGE, 1, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]);
-    assert_eq!(taken, error(libc::EEXIST));
+    let occupied = guest.call(MMAP, &[hint, PAGE, 1, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]);
+    assert_eq!(occupied, error(libc::EEXIST));
     assert_eq!(guest.call(MMAP, &[hint, PAGE, 1, PRIVATE_ANONYMOUS | FIXED, NO_FILE, 0]) as u64, hint);
 }
 
@@ -120,9 +120,9 @@ fn only_executable_pages_can_be_fetched_from() {
 
 /// An engine that records invalidations.
 #[derive(Default)]
-struct Notes(Mutex<Vec<Range<u64>>>);
+struct RecordedInvalidations(Mutex<Vec<Range<u64>>>);
 
-impl longma_linux::Engine for Notes {
+impl longma_linux::Engine for RecordedInvalidations {
     fn spawn(&self, _: longma_linux::Thread, _: longma_loongarch::State) -> std::io::Result<i32> {
         Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
     }
@@ -134,10 +134,10 @@ impl longma_linux::Engine for Notes {
 #[test]
 fn the_engine_is_notified_of_every_kind_of_code_change() {
     let mut guest = Guest::new();
-    let notes = Arc::new(Notes::default());
-    guest.process.set_engine(notes.clone());
+    let invalidations = Arc::new(RecordedInvalidations::default());
+    guest.process.set_engine(invalidations.clone());
     let changes = || {
-        let ranges = std::mem::take(&mut *notes.0.lock().unwrap());
+        let ranges = std::mem::take(&mut *invalidations.0.lock().unwrap());
         ranges.into_iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
     };
     let address = guest.map(2 * PAGE, 7);
@@ -171,8 +171,8 @@ fn the_engine_is_notified_of_every_kind_of_code_change() {
 #[test]
 fn no_write_is_lost_while_another_thread_protects_code() {
     let mut guest = Guest::new();
-    let notes = Arc::new(Notes::default());
-    guest.process.set_engine(notes);
+    let invalidations = Arc::new(RecordedInvalidations::default());
+    guest.process.set_engine(invalidations);
     let address = guest.map(PAGE, 7);
     let process = guest.process.clone();
     std::thread::scope(|scope| {
@@ -196,7 +196,7 @@ fn an_access_during_protection_changes_succeeds_or_is_forbidden() {
     let address = guest.map(PAGE, READ_WRITE);
     let is_over = AtomicBool::new(false);
     let process = guest.process.clone();
-    let (mut given, mut forbidden) = (0, 0);
+    let (mut permitted, mut forbidden) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -210,17 +210,17 @@ fn an_access_during_protection_changes_succeeds_or_is_forbidden() {
         let end = Instant::now() + Duration::from_secs(20);
         // Continue until the other thread has interfered often enough, even on a busy machine.
         for round in 0u64.. {
-            if (given > 30_000 && forbidden > 30_000) || Instant::now() > end {
+            if (permitted > 30_000 && forbidden > 30_000) || Instant::now() > end {
                 break;
             }
-            let done = match round % 4 {
+            let result = match round % 4 {
                 0 => memory.load::<u64>(address).map(drop),
                 1 => memory.store(address + 8, round),
                 2 => memory.read(address, &mut bytes),
                 _ => memory.compare_exchange(address, 0, 0u32).map(drop),
             };
-            match done {
-                Ok(()) => given += 1,
+            match result {
+                Ok(()) => permitted += 1,
                 Err(fault) if fault.cause == FaultCause::Forbidden => forbidden += 1,
                 Err(fault) => {
                     is_over.store(true, Ordering::Relaxed);
@@ -230,7 +230,7 @@ fn an_access_during_protection_changes_succeeds_or_is_forbidden() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert!(given > 0 && forbidden > 0, "{given} given, {forbidden} forbidden");
+    assert!(permitted > 0 && forbidden > 0, "{permitted} given, {forbidden} forbidden");
 }
 
 #[test]

@@ -14,8 +14,8 @@ fn here(relative: &str) -> PathBuf {
 
 /// The interpreting example, which cargo builds next to the tests.
 fn interpreter() -> PathBuf {
-    let own = std::env::current_exe().expect("a test has a program");
-    let profile = own.parent().and_then(Path::parent).expect("tests are built two levels down");
+    let test_program = std::env::current_exe().expect("a test has a program");
+    let profile = test_program.parent().and_then(Path::parent).expect("tests are built two levels down");
     profile.join("examples/interpret")
 }
 

@@ -72,8 +72,8 @@ fn a_file_inherited_for_reading_cannot_be_written() {
     let (outside, file) = inherited();
     let mut guest = Guest::confined();
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let again = guest.open(&link, READ);
-    assert_eq!(guest.read(again), b"the host's");
+    let reopened = guest.open(&link, READ);
+    assert_eq!(guest.read(reopened), b"the host's");
     assert_eq!(guest.open(&link, WRITE), error(libc::EACCES));
     let path = guest.path(&link);
     assert_eq!(guest.call(TRUNCATE, &[path, 0]), error(libc::EPERM));
@@ -97,7 +97,7 @@ fn the_hosts_devices_keep_their_modes_owners_times_and_attributes() {
     let link = guest.path(format!("/proc/self/fd/{file}"));
     let flags = guest.put(&[0; 8]);
     const SET_FLAGS: u64 = 0x4008_6602;
-    let tried: [(u64, &[u64]); 15] = [
+    let attempts: [(u64, &[u64]); 15] = [
         (FCHMODAT, &[HERE, path, mode]),
         (FCHMODAT, &[HERE, link, mode]),
         (FCHMOD, &[file, mode]),
@@ -114,7 +114,7 @@ fn the_hosts_devices_keep_their_modes_owners_times_and_attributes() {
         (FSETXATTR, &[file, name, value, 1, 0]),
         (IOCTL, &[file, SET_FLAGS, flags]),
     ];
-    for (call, arguments) in tried {
+    for (call, arguments) in attempts {
         assert_eq!(guest.call(call, arguments), error(libc::EPERM), "call {call} {arguments:x?}");
     }
 }
@@ -177,9 +177,9 @@ fn a_guest_may_change_its_own_files() {
 #[test]
 fn a_proc_mounted_in_the_root_exposes_no_memory_and_no_controls() {
     let mut guest = Guest::confined();
-    let place = guest.directory.path().join("proc");
-    std::fs::create_dir(&place).unwrap();
-    let Some(_mounted) = Mounted::proc(&place) else {
+    let mount_point = guest.directory.path().join("proc");
+    std::fs::create_dir(&mount_point).unwrap();
+    let Some(_mounted) = Mounted::proc(&mount_point) else {
         eprintln!("skipped: this takes root");
         return;
     };
@@ -220,13 +220,13 @@ fn a_proc_mounted_in_the_root_exposes_no_memory_and_no_controls() {
 struct Mounted(std::ffi::CString);
 
 impl Mounted {
-    fn proc(place: &std::path::Path) -> Option<Self> {
+    fn proc(mount_point: &std::path::Path) -> Option<Self> {
         use std::os::unix::ffi::OsStrExt;
-        let place = std::ffi::CString::new(place.as_os_str().as_bytes()).unwrap();
+        let mount_point = std::ffi::CString::new(mount_point.as_os_str().as_bytes()).unwrap();
         let kind = c"proc".as_ptr();
         // SAFETY: all strings are terminated.
-        let done = unsafe { libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()) };
-        (done == 0).then_some(Self(place))
+        let result = unsafe { libc::mount(kind, mount_point.as_ptr(), kind, 0, std::ptr::null()) };
+        (result == 0).then_some(Self(mount_point))
     }
 }
 
@@ -243,6 +243,6 @@ fn a_kernel_directory_cannot_be_the_root() {
     let program = directory.path().join("program");
     std::fs::write(&program, guest::smallest()).unwrap();
     let config = longma_linux::ProcessConfig { program, root: Some("/proc".into()), ..Default::default() };
-    let Err(refused) = longma_linux::Process::load(config) else { panic!("it was accepted") };
-    assert!(refused.to_string().contains("a control file system"), "{refused}");
+    let Err(error) = longma_linux::Process::load(config) else { panic!("it was accepted") };
+    assert!(error.to_string().contains("a control file system"), "{error}");
 }

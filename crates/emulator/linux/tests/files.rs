@@ -153,8 +153,8 @@ fn the_executable_link_names_the_guests_program() {
 #[test]
 fn the_emulators_memory_cannot_be_opened() {
     let mut guest = Guest::new();
-    let own = format!("/proc/{}/mem", std::process::id());
-    for path in ["/proc/self/mem", "/proc/thread-self/mem", own.as_str()] {
+    let memory_file = format!("/proc/{}/mem", std::process::id());
+    for path in ["/proc/self/mem", "/proc/thread-self/mem", memory_file.as_str()] {
         assert_eq!(guest.open(path, libc::O_RDWR), error(libc::EACCES), "{path}");
     }
 }

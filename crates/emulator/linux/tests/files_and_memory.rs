@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 const TIMEOUT_S: &str = "120";
 
 fn run(options: &[&str], program: &str, test: &str, directory: &str) -> Output {
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().and_then(Path::parent).unwrap();
+    let test_program = std::env::current_exe().unwrap();
+    let profile = test_program.parent().and_then(Path::parent).unwrap();
     Command::new("timeout")
         .arg(TIMEOUT_S)
         .arg(profile.join("examples/interpret"))

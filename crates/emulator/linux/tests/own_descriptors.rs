@@ -31,7 +31,7 @@ const CLOSE_RANGE: u64 = 436;
 const PIDFD_GETFD: u64 = 438;
 
 /// A file of the emulator.
-fn kept() -> OwnedFd {
+fn emulator_file() -> OwnedFd {
     descriptors::move_to_reserved(tempfile::tempfile().unwrap().into()).unwrap()
 }
 
@@ -42,39 +42,43 @@ fn is_open(file: &OwnedFd) -> bool {
 
 #[test]
 fn no_call_accepts_an_emulator_descriptor() {
-    let file = kept();
-    let own = file.as_raw_fd() as u64;
+    let file = emulator_file();
+    let reserved = file.as_raw_fd() as u64;
     let mut guest = Guest::new();
     let buffer = guest.map(0x4000, 3);
-    let given = guest.open("/dev/null", libc::O_RDWR) as u64;
+    let guest_descriptor = guest.open("/dev/null", libc::O_RDWR) as u64;
     let epoll = guest.call(EPOLL_CREATE, &[0]) as u64;
-    let tried: [(u64, &[u64]); 10] = [
-        (CLOSE, &[own]),
+    let attempts: [(u64, &[u64]); 10] = [
+        (CLOSE, &[reserved]),
         // The kernel reads only the low half.
-        (CLOSE, &[1 << 32 | own]),
-        (DUP, &[own]),
-        (DUP3, &[given, own, 0]),
-        (DUP3, &[own, given, 0]),
-        (FCNTL, &[own, libc::F_DUPFD as u64, 0]),
-        (WRITE, &[own, buffer, 8]),
-        (FSTAT, &[own, buffer]),
-        (EPOLL_CTL, &[epoll, 1, own, buffer]),
-        (MMAP, &[0, 0x4000, 3, 1, own, 0]),
+        (CLOSE, &[1 << 32 | reserved]),
+        (DUP, &[reserved]),
+        (DUP3, &[guest_descriptor, reserved, 0]),
+        (DUP3, &[reserved, guest_descriptor, 0]),
+        (FCNTL, &[reserved, libc::F_DUPFD as u64, 0]),
+        (WRITE, &[reserved, buffer, 8]),
+        (FSTAT, &[reserved, buffer]),
+        (EPOLL_CTL, &[epoll, 1, reserved, buffer]),
+        (MMAP, &[0, 0x4000, 3, 1, reserved, 0]),
     ];
-    for (call, arguments) in tried {
+    for (call, arguments) in attempts {
         assert_eq!(guest.call(call, arguments), error(libc::EBADF), "call {call} {arguments:x?}");
     }
     let all = guest.call(CLOSE_RANGE, &[descriptors::first() as u64 - 1, u32::MAX.into(), 0]);
-    assert_eq!((all, guest.call(CLOSE_RANGE, &[own, own, 0])), (0, 0), "emulator descriptors look closed");
-    assert_eq!(guest.call(CLOSE_RANGE, &[own, own, 64]), error(libc::EINVAL));
-    assert_eq!(guest.call(CLOSE_RANGE, &[own, 3, 0]), error(libc::EINVAL));
+    assert_eq!(
+        (all, guest.call(CLOSE_RANGE, &[reserved, reserved, 0])),
+        (0, 0),
+        "emulator descriptors look closed"
+    );
+    assert_eq!(guest.call(CLOSE_RANGE, &[reserved, reserved, 64]), error(libc::EINVAL));
+    assert_eq!(guest.call(CLOSE_RANGE, &[reserved, 3, 0]), error(libc::EINVAL));
     assert!(is_open(&file));
 }
 
 #[test]
 fn an_emulator_descriptor_cannot_be_sent_or_duplicated() {
-    let file = kept();
-    let own = file.as_raw_fd();
+    let file = emulator_file();
+    let reserved = file.as_raw_fd();
     let mut guest = Guest::new();
     let pair = guest.map(0x4000, 3);
     assert_eq!(guest.call(SOCKETPAIR, &[1, libc::SOCK_STREAM as u64, 0, pair]), 0);
@@ -91,23 +95,23 @@ fn an_emulator_descriptor_cannot_be_sent_or_duplicated() {
         guest.call(SENDMSG, &[socket.into(), header, 0])
     };
     assert_eq!(send(&[0]), 1, "the guest may send its own descriptors");
-    assert_eq!(send(&[own]), error(libc::EBADF));
-    assert_eq!(send(&[0, own]), error(libc::EBADF));
+    assert_eq!(send(&[reserved]), error(libc::EBADF));
+    assert_eq!(send(&[0, reserved]), error(libc::EBADF));
     let process = guest.call(PIDFD_OPEN, &[std::process::id().into(), 0]) as u64;
-    assert_eq!(guest.call(PIDFD_GETFD, &[process, own as u64, 0]), error(libc::EBADF));
+    assert_eq!(guest.call(PIDFD_GETFD, &[process, reserved as u64, 0]), error(libc::EBADF));
 }
 
 #[test]
 fn the_proc_link_of_an_emulator_descriptor_does_not_resolve() {
-    let file = kept();
-    let own = file.as_raw_fd();
-    let thread = format!("/proc/self/task/{}/fd/{own}", gettid());
+    let file = emulator_file();
+    let reserved = file.as_raw_fd();
+    let thread = format!("/proc/self/task/{}/fd/{reserved}", gettid());
     let links = [
-        format!("/proc/self/fd/{own}"),
-        format!("//proc/self/fd/{own}"),
-        format!("/proc/../proc/self/fd/{own}"),
-        format!("/dev/fd/{own}"),
-        format!("/proc/{}/fd/{own}", std::process::id()),
+        format!("/proc/self/fd/{reserved}"),
+        format!("//proc/self/fd/{reserved}"),
+        format!("/proc/../proc/self/fd/{reserved}"),
+        format!("/dev/fd/{reserved}"),
+        format!("/proc/{}/fd/{reserved}", std::process::id()),
         thread,
     ];
     for mut guest in [Guest::new(), Guest::confined()] {
@@ -120,7 +124,7 @@ fn the_proc_link_of_an_emulator_descriptor_does_not_resolve() {
             assert_eq!(guest.call(READLINKAT, &[HERE, path, result, 100]), error(libc::ENOENT), "{link}");
         }
         let folder = guest.open("/proc/self/fd", READ | libc::O_DIRECTORY) as u64;
-        let path = guest.path(own.to_string());
+        let path = guest.path(reserved.to_string());
         assert!(guest.call(OPENAT, &[folder, path, READ as u64, 0]) < 0);
     }
 }
@@ -181,16 +185,19 @@ fn the_guests_own_maps_and_program_are_shown_under_every_name() {
 #[test]
 fn the_limit_of_open_files_ends_at_the_first_emulator_descriptor() {
     let mut guest = Guest::new();
-    let own = descriptors::first() as u64;
+    let first_reserved = descriptors::first() as u64;
     let result = guest.map(0x4000, 3);
     assert_eq!(guest.call(PRLIMIT, &[0, libc::RLIMIT_NOFILE.into(), 0, result]), 0);
     let word =
         |at: usize| u64::from_le_bytes(guest.bytes(result, 16)[8 * at..8 * at + 8].try_into().unwrap());
-    assert!(word(0) <= own && word(1) == own, "{} {}", word(0), word(1));
-    let beyond = guest.put(&[own.to_le_bytes(), (own + 1).to_le_bytes()].concat());
+    assert!(word(0) <= first_reserved && word(1) == first_reserved, "{} {}", word(0), word(1));
+    let too_many = guest.put(&[first_reserved.to_le_bytes(), (first_reserved + 1).to_le_bytes()].concat());
     // The limit of a thread is that of its process.
-    for who in [0, gettid() as u64] {
-        assert_eq!(guest.call(PRLIMIT, &[who, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
+    for process in [0, gettid() as u64] {
+        assert_eq!(
+            guest.call(PRLIMIT, &[process, libc::RLIMIT_NOFILE.into(), too_many, 0]),
+            error(libc::EPERM)
+        );
     }
 }
 
@@ -210,16 +217,16 @@ fn a_limit_set_for_another_guest_does_not_limit_its_emulator() {
         unsafe { libc::prlimit(child, resource, std::ptr::null(), &raw mut limit) };
         (limit.rlim_cur, limit.rlim_max)
     };
-    let before = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
+    let host_before = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
     let mut guest = Guest::new();
-    let few = guest.put(&[20u64.to_le_bytes(), 20u64.to_le_bytes()].concat());
-    let mut set = |resource: u32| guest.call(PRLIMIT, &[child as u64, resource.into(), few, 0]);
-    let done = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS, libc::RLIMIT_DATA].map(&mut set);
-    let after = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
+    let small_limit = guest.put(&[20u64.to_le_bytes(), 20u64.to_le_bytes()].concat());
+    let mut set = |resource: u32| guest.call(PRLIMIT, &[child as u64, resource.into(), small_limit, 0]);
+    let results = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS, libc::RLIMIT_DATA].map(&mut set);
+    let host_after = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
     // SAFETY: the child belongs to this test and has not been reaped.
     unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
-    assert_eq!(done, [0, error(libc::EPERM), error(libc::EPERM)]);
-    assert_eq!(after, [(20, before[0].1), before[1]]);
+    assert_eq!(results, [0, error(libc::EPERM), error(libc::EPERM)]);
+    assert_eq!(host_after, [(20, host_before[0].1), host_before[1]]);
 }
 
 fn gettid() -> i32 {
@@ -232,12 +239,12 @@ fn file_ranges_cannot_be_cloned_from_an_emulator_file() {
     const IOCTL: u64 = 29;
     const FICLONE: u64 = 0x4004_9409;
     const FICLONERANGE: u64 = 0x4020_940d;
-    let file = kept();
-    let own = file.as_raw_fd() as u64;
+    let file = emulator_file();
+    let reserved = file.as_raw_fd() as u64;
     let mut guest = Guest::new();
     let path = guest.directory.path().join("copy");
     let copy = guest.open(path, libc::O_RDWR | libc::O_CREAT) as u64;
-    assert_eq!(guest.call(IOCTL, &[copy, FICLONE, own]), error(libc::EBADF));
-    let range = guest.put(&[own, 0, 0, 0].map(u64::to_le_bytes).concat());
+    assert_eq!(guest.call(IOCTL, &[copy, FICLONE, reserved]), error(libc::EBADF));
+    let range = guest.put(&[reserved, 0, 0, 0].map(u64::to_le_bytes).concat());
     assert_eq!(guest.call(IOCTL, &[copy, FICLONERANGE, range]), error(libc::EBADF));
 }

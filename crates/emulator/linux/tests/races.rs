@@ -71,11 +71,11 @@ impl Race {
     fn run(mut self, mut act: impl FnMut(&mut Guest, u64) -> i64, holds: impl Fn(&Self, i64) -> bool) {
         let (inherited, own, number) = (self.inherited.as_raw_fd() as u64, self.own, self.number);
         let _other = self.guest.other_thread(&[(DUP3, [inherited, number, 0]), (DUP3, [own, number, 0])]);
-        let begun = Instant::now();
+        let started = Instant::now();
         for tries in 0.. {
             let returned = act(&mut self.guest, number);
             assert!(holds(&self, returned), "lost after {tries} tries");
-            if begun.elapsed() > RACE_DURATION {
+            if started.elapsed() > RACE_DURATION {
                 return;
             }
         }
@@ -147,12 +147,12 @@ fn a_link_is_created_for_the_checked_file() {
     let (link, name) = (race.guest.path(format!("/proc/self/fd/{}", race.number)), race.guest.path("/name"));
     race.run(
         |guest, _| {
-            let made = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
+            let returned = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
             // A host file keeps the name, and the test detects it.
-            if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
+            if returned == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }
-            made
+            returned
         },
         one_name,
     );
@@ -160,11 +160,11 @@ fn a_link_is_created_for_the_checked_file() {
     let (empty, name) = (race.guest.path(""), race.guest.path("/name"));
     race.run(
         |guest, number| {
-            let made = guest.call(LINKAT, &[number, empty, HERE, name, EMPTY_PATH]);
-            if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
+            let returned = guest.call(LINKAT, &[number, empty, HERE, name, EMPTY_PATH]);
+            if returned == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }
-            made
+            returned
         },
         one_name,
     );
@@ -176,17 +176,18 @@ fn a_path_stays_in_the_root_while_a_thread_guesses_emulator_descriptors() {
     std::fs::create_dir(race.guest.directory.path().join("sub")).unwrap();
     let (folder, number) = (race.folder.as_raw_fd() as u64, race.next_number() as u64);
     let guest = &mut race.guest;
-    let (path, made, result) = (guest.path("/sub/secret"), guest.path("/sub/made"), guest.put(&[0; 128]));
+    let (path, new_folder, result) =
+        (guest.path("/sub/secret"), guest.path("/sub/made"), guest.put(&[0; 128]));
     let _other = guest.other_thread(&[(DUP3, [folder, number, 0]), (CLOSE, [number, 0, 0])]);
-    let begun = Instant::now();
+    let started = Instant::now();
     for tries in 0.. {
-        let found = guest.call(NEWFSTATAT, &[HERE, path, result, NO_FOLLOW]);
-        assert_ne!(found, 0, "the host's file is seen after {tries} tries");
-        if guest.call(MKDIRAT, &[HERE, made, 0o755]) == 0 {
-            guest.call(UNLINKAT, &[HERE, made, libc::AT_REMOVEDIR as u64]);
+        let returned = guest.call(NEWFSTATAT, &[HERE, path, result, NO_FOLLOW]);
+        assert_ne!(returned, 0, "the host's file is seen after {tries} tries");
+        if guest.call(MKDIRAT, &[HERE, new_folder, 0o755]) == 0 {
+            guest.call(UNLINKAT, &[HERE, new_folder, libc::AT_REMOVEDIR as u64]);
         }
         assert!(!race.outside.path().join("made").exists(), "a folder is made after {tries} tries");
-        if begun.elapsed() > RACE_DURATION {
+        if started.elapsed() > RACE_DURATION {
             return;
         }
     }

@@ -82,10 +82,10 @@ impl Scheduler for Alone {
 
 fn simulated(seed: u64) -> (Guest, Arc<Alone>) {
     let scheduler = Arc::new(Alone::default());
-    let given = scheduler.clone();
+    let config_scheduler = scheduler.clone();
     let guest = Guest::with(|directory| ProcessConfig {
         program: directory.join("program"),
-        simulation: Some(SimulationConfig { scheduler: given, seed, memory_bytes: MEMORY_BYTES }),
+        simulation: Some(SimulationConfig { scheduler: config_scheduler, seed, memory_bytes: MEMORY_BYTES }),
         ..ProcessConfig::default()
     });
     scheduler.process.set(Arc::downgrade(&guest.process)).unwrap();
@@ -93,7 +93,7 @@ fn simulated(seed: u64) -> (Guest, Arc<Alone>) {
 }
 
 /// Starts the fixture's thread on this host thread, so that its calls are in simulated time.
-fn begun(seed: u64) -> (Guest, Arc<Alone>) {
+fn started(seed: u64) -> (Guest, Arc<Alone>) {
     let (mut guest, scheduler) = simulated(seed);
     guest.thread.begin(&mut longma_loongarch::State::default());
     (guest, scheduler)
@@ -116,21 +116,21 @@ fn timespec(guest: &mut Guest, ns: u64) -> u64 {
 
 #[test]
 fn clocks_show_simulated_time_from_a_fixed_date_on() {
-    let (mut guest, scheduler) = begun(1);
-    let before = (clock_ns(&mut guest, CLOCK_REALTIME), clock_ns(&mut guest, CLOCK_MONOTONIC));
-    assert_eq!(before.0 / 1_000_000_000, longma_linux::simulated::clocks::EPOCH_S);
+    let (mut guest, scheduler) = started(1);
+    let initial = (clock_ns(&mut guest, CLOCK_REALTIME), clock_ns(&mut guest, CLOCK_MONOTONIC));
+    assert_eq!(initial.0 / 1_000_000_000, longma_linux::simulated::clocks::EPOCH_S);
     scheduler.advance_ns(1234);
-    assert_eq!(clock_ns(&mut guest, CLOCK_REALTIME) - before.0, 1234);
-    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_REALTIME) - initial.0, 1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - initial.1, 1234);
     assert_eq!(clock_ns(&mut guest, CLOCK_THREAD), 5000);
     // A core that is slightly behind does not set the clock back.
     scheduler.now_ps.store(0, Ordering::Relaxed);
-    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - initial.1, 1234);
 }
 
 #[test]
 fn sleeping_advances_simulated_time_but_not_host_time() {
-    let (mut guest, scheduler) = begun(1);
+    let (mut guest, scheduler) = started(1);
     let host = std::time::Instant::now();
     let hour = timespec(&mut guest, 3600 * 1000 * MS);
     assert_eq!(guest.call(101, &[hour, 0]), 0);
@@ -147,7 +147,7 @@ fn sleeping_advances_simulated_time_but_not_host_time() {
 
 #[test]
 fn a_futex_wait_without_a_wake_ends_at_its_timeout() {
-    let (mut guest, scheduler) = begun(1);
+    let (mut guest, scheduler) = started(1);
     let futex = guest.put(&7u32.to_le_bytes());
     let limit = timespec(&mut guest, 10 * MS);
     let other = 8;
@@ -163,7 +163,7 @@ fn a_futex_wait_without_a_wake_ends_at_its_timeout() {
 
 #[test]
 fn a_wake_operation_changes_the_second_futex() {
-    let (mut guest, _) = begun(1);
+    let (mut guest, _) = started(1);
     let (first, second) = (guest.put(&[0; 4]), guest.put(&5u32.to_le_bytes()));
     // Add 3; wake there if it was above 4.
     let operation = 1u64 << 28 | 4 << 24 | 3 << 12 | 4;
@@ -173,7 +173,7 @@ fn a_wake_operation_changes_the_second_futex() {
 
 #[test]
 fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
-    let (mut guest, scheduler) = begun(1);
+    let (mut guest, scheduler) = started(1);
     let timer = guest.call(85, &[CLOCK_MONOTONIC, 0]);
     assert!(timer >= 0);
     let entry = [&(timer as i32).to_le_bytes()[..], &1u16.to_le_bytes(), &[0, 0]].concat();
@@ -202,7 +202,7 @@ fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
 #[test]
 fn the_same_seed_gives_the_same_random_bytes() {
     let draw = |seed| {
-        let (mut guest, _) = begun(seed);
+        let (mut guest, _) = started(seed);
         let bytes = guest.put(&[0; 40]);
         assert_eq!(guest.call(278, &[bytes, 33, 0]), 33);
         // AT_RANDOM points to bytes on the stack.
@@ -219,7 +219,7 @@ fn the_same_seed_gives_the_same_random_bytes() {
 
 #[test]
 fn ids_are_the_same_on_every_run_and_refer_to_this_process() {
-    let (mut guest, _) = begun(1);
+    let (mut guest, _) = started(1);
     let id = i64::from(longma_linux::simulated::identity::FIRST_ID);
     assert_eq!([guest.call(172, &[]), guest.call(178, &[]), guest.call(173, &[])], [id, id, 1]);
     // Signal 0 only checks whether the process or thread exists.
@@ -230,15 +230,15 @@ fn ids_are_the_same_on_every_run_and_refer_to_this_process() {
 
 #[test]
 fn the_model_provides_the_cores() {
-    let (mut guest, _) = begun(1);
+    let (mut guest, _) = started(1);
     let set = guest.put(&[0; 128]);
     assert_eq!(guest.call(123, &[0, 128, set]), 8);
     assert_eq!(word(&guest, set), 0b11);
     let core = guest.put(&[0; 8]);
     assert_eq!(guest.call(168, &[core, core + 4, 0]), 0);
     assert_eq!(word(&guest, core), 1);
-    let none = guest.put(&[0b100, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(guest.call(122, &[0, 8, none]), error(libc::EINVAL));
+    let absent_core = guest.put(&[0b100, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(guest.call(122, &[0, 8, absent_core]), error(libc::EINVAL));
     assert_eq!(guest.call(122, &[99, 8, set]), error(libc::ESRCH));
 }
 
@@ -246,8 +246,8 @@ fn the_model_provides_the_cores() {
 fn a_functional_process_uses_the_host_clock() {
     let mut guest = Guest::new();
     let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let shown = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
-    assert!(shown.abs_diff(host) < 5);
+    let seconds = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
+    assert!(seconds.abs_diff(host) < 5);
     assert_eq!(guest.call(172, &[]), i64::from(std::process::id() as i32));
 }
 
@@ -263,12 +263,12 @@ fn priorities_groups_and_sessions_are_simulated() {
     const SET_NICE: u64 = 140;
     const GET_NICE: u64 = 141;
     const PGRP: u64 = 1;
-    let (mut guest, _) = begun(1);
+    let (mut guest, _) = started(1);
     // SAFETY: the call takes no pointers; it lowers the host priority of this test's thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };
-    let own = guest.call(172, &[]) as u64;
-    assert_eq!((guest.call(GET_NICE, &[0, 0]), guest.call(GET_NICE, &[PGRP, own])), (20, 20));
-    assert_eq!(guest.call(SET_NICE, &[0, own, 7]), 0);
+    let own_id = guest.call(172, &[]) as u64;
+    assert_eq!((guest.call(GET_NICE, &[0, 0]), guest.call(GET_NICE, &[PGRP, own_id])), (20, 20));
+    assert_eq!(guest.call(SET_NICE, &[0, own_id, 7]), 0);
     assert_eq!(guest.call(GET_NICE, &[0, 0]), 13);
     assert_eq!(guest.call(SET_NICE, &[0, 0, 6]), error(libc::EACCES));
     assert_eq!(guest.call(GET_NICE, &[9, 0]), error(libc::EINVAL));
@@ -279,14 +279,14 @@ fn priorities_groups_and_sessions_are_simulated() {
     assert_eq!(word(&guest, attributes), 56, "an ordinary policy");
     assert_eq!(word(&guest, attributes + 16), 7);
     // getpgid, setpgid, getsid, setsid
-    assert_eq!((guest.call(155, &[0]), guest.call(155, &[own])), (own as i64, own as i64));
-    assert_eq!((guest.call(154, &[0, 0]), guest.call(154, &[own, 1])), (0, error(libc::EPERM)));
+    assert_eq!((guest.call(155, &[0]), guest.call(155, &[own_id])), (own_id as i64, own_id as i64));
+    assert_eq!((guest.call(154, &[0, 0]), guest.call(154, &[own_id, 1])), (0, error(libc::EPERM)));
     assert_eq!((guest.call(156, &[0]), guest.call(157, &[])), (1, error(libc::EPERM)));
 }
 
 #[test]
 fn proc_describes_the_modelled_machine() {
-    let (mut guest, scheduler) = begun(1);
+    let (mut guest, scheduler) = started(1);
     let up_s = clock_ns(&mut guest, CLOCK_MONOTONIC) / 1_000_000_000;
     let result = guest.put(&[0; 112]);
     assert_eq!(guest.call(179, &[result]), 0);
@@ -304,12 +304,12 @@ fn proc_describes_the_modelled_machine() {
     assert!(contents(&mut guest, "/proc/uptime").starts_with(&format!("{}.00 ", up_s + 1)));
     let kernel = contents(&mut guest, "/proc/stat");
     assert_eq!(kernel.lines().filter(|line| line.starts_with("cpu")).count(), 3, "{kernel}");
-    let own = guest.call(172, &[]);
+    let own_id = guest.call(172, &[]);
     let line = contents(&mut guest, "/proc/self/stat");
-    assert!(line.starts_with(&format!("{own} (program) R 1 {own} 1 0 -1 ")), "{line}");
+    assert!(line.starts_with(&format!("{own_id} (program) R 1 {own_id} 1 0 -1 ")), "{line}");
     assert_eq!(line.split_whitespace().count(), 52, "{line}");
     let status = contents(&mut guest, "/proc/self/status");
-    assert!(status.contains(&format!("Pid:\t{own}\nPPid:\t1\n")), "{status}");
+    assert!(status.contains(&format!("Pid:\t{own_id}\nPPid:\t1\n")), "{status}");
     assert_eq!(guest.open("/proc/meminfo", libc::O_RDWR), error(libc::EACCES));
 }
 

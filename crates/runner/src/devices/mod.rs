@@ -244,7 +244,7 @@ impl Devices {
             }
             ready = true;
             // Handling the interrupt is work of the interrupted core.
-            let core = file.interrupted_core().unwrap_or(part.location.core);
+            let core = file.interrupt_core().unwrap_or(part.location.core);
             let takes = line.latency();
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
             self.kernel.post_taking(core, from, Work::Interrupt, takes);

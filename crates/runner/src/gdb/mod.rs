@@ -86,7 +86,7 @@ pub(crate) fn serve(
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
                 session.set_reported()
             }
-            Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
+            Ok(DisconnectReason::Kill) => longma_guest::host::terminate_by_signal(libc::SIGKILL),
             // A lost connection counts as a detach.
             Ok(DisconnectReason::Disconnect) | Err(_) => let_go(),
         }

@@ -163,7 +163,7 @@ impl TimingSimulation {
         {
             return trapped;
         }
-        guest.note_register_access();
+        guest.record_register_access();
         self.refuse_sampling(SamplingError::Devices);
         let at = self.time(slot.core, slot.start);
         let took = match self.devices.execute(&mut self.memory, guest.cpu(), slot.core, at) {

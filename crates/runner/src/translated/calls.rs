@@ -129,7 +129,7 @@ impl<F: FrontEnd> Translated<F> {
         if core.cpu().attention.is_requested() {
             // Deliver signals before anything else is executed. The call may have to be restarted, or may have set a
             // temporary signal mask for a handler.
-            on.thread.make_again_with(before);
+            on.thread.set_restart_registers(before);
             core.cpu().attention.clear();
             return self.deliver(on, core, is_there.then_some((code + 4, None)));
         }

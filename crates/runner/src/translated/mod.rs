@@ -170,7 +170,7 @@ struct Translated<F: FrontEnd> {
 /// Kills the process if an invalidation failed, because it would otherwise run stale code.
 fn must(forgotten: Result<(), Fault>) {
     if forgotten.is_err() {
-        longma_guest::host::die_by(libc::SIGKILL);
+        longma_guest::host::terminate_by_signal(libc::SIGKILL);
     }
 }
 

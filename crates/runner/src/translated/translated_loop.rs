@@ -254,7 +254,7 @@ impl<F: FrontEnd> Translated<F> {
             return outcome;
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
-            on.thread.process().note_orphaned_access(address);
+            on.thread.process().report_orphaned_access(address);
         }
         self.raise(on, state, trap)
     }

@@ -17,7 +17,7 @@ impl Default for AddressFilter {
 }
 
 impl AddressFilter {
-    fn place(&self, pc: u64) -> (&AtomicU64, u64) {
+    fn word_and_bit(&self, pc: u64) -> (&AtomicU64, u64) {
         let bit = (pc >> 2) % BITS;
         (&self.0[(bit / 64) as usize], 1 << (bit % 64))
     }
@@ -25,14 +25,14 @@ impl AddressFilter {
     /// Adds an address permanently. Call it before publishing the address under a lock: a thread that finds the
     /// address under that lock then also finds it here.
     pub fn add(&self, pc: u64) {
-        let (word, bit) = self.place(pc);
+        let (word, bit) = self.word_and_bit(pc);
         word.fetch_or(bit, Ordering::Relaxed);
     }
 
     /// Whether the address may be in the set. Returns true for every added address and for some others; it may return
     /// false for an address that another thread is adding.
-    pub fn may_have(&self, pc: u64) -> bool {
-        let (word, bit) = self.place(pc);
+    pub fn may_contain(&self, pc: u64) -> bool {
+        let (word, bit) = self.word_and_bit(pc);
         word.load(Ordering::Relaxed) & bit != 0
     }
 }
@@ -44,9 +44,9 @@ mod tests {
     #[test]
     fn added_addresses_are_found_and_false_positives_occur() {
         let filter = AddressFilter::default();
-        assert!(!filter.may_have(0x1000));
+        assert!(!filter.may_contain(0x1000));
         filter.add(0x1000);
-        assert!(filter.may_have(0x1000) && !filter.may_have(0x1004) && !filter.may_have(0xffc));
-        assert!(filter.may_have(0x1000 + 4 * BITS));
+        assert!(filter.may_contain(0x1000) && !filter.may_contain(0x1004) && !filter.may_contain(0xffc));
+        assert!(filter.may_contain(0x1000 + 4 * BITS));
     }
 }

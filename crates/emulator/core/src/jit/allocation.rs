@@ -82,7 +82,7 @@ impl Allocation {
     }
 
     /// Leaves all vector registers in memory.
-    pub fn forget_vectors(&mut self) {
+    pub fn spill_vectors(&mut self) {
         (self.vector, self.vector_host, self.vector_written) = ([None; VECTOR_HOSTS.len()], [None; 32], 0);
     }
 

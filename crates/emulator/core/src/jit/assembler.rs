@@ -89,7 +89,7 @@ impl From<i64> for Arg {
 pub struct Assembled {
     bytes: Vec<u8>,
     /// The end offsets of instructions whose last 32 bits are a displacement, and their absolute targets.
-    outward: Vec<(usize, u64)>,
+    external_targets: Vec<(usize, u64)>,
 }
 
 impl Assembled {
@@ -101,7 +101,7 @@ impl Assembled {
     /// The code for placement at host address `start`.
     pub fn at(&self, start: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        for (end, target) in &self.outward {
+        for (end, target) in &self.external_targets {
             let distance = target.wrapping_sub(start + *end as u64) as i64;
             let distance = i32::try_from(distance).expect("the code cache is smaller than 2 GiB");
             bytes[end - 4..*end].copy_from_slice(&distance.to_le_bytes());
@@ -117,7 +117,7 @@ pub struct Assembler {
     labels: Vec<Option<usize>>,
     /// The end offsets of instructions whose last 32 bits are a displacement, and their target labels.
     fixups: Vec<(usize, Label)>,
-    outward: Vec<(usize, u64)>,
+    external_targets: Vec<(usize, u64)>,
 }
 
 impl Assembler {
@@ -128,7 +128,7 @@ impl Assembler {
             length: 0,
             labels: Vec::new(),
             fixups: Vec::new(),
-            outward: Vec::new(),
+            external_targets: Vec::new(),
         }
     }
 
@@ -219,7 +219,7 @@ impl Assembler {
 
     fn displacement_to(&mut self, target: u64) {
         self.displacement();
-        self.outward.push((self.length, target));
+        self.external_targets.push((self.length, target));
     }
 
     fn displacement_to_label(&mut self, label: Label) {
@@ -300,7 +300,7 @@ impl Assembler {
             let distance = target as i64 - end as i64;
             bytes[end - 4..end].copy_from_slice(&(distance as i32).to_le_bytes());
         }
-        Assembled { bytes, outward: self.outward }
+        Assembled { bytes, external_targets: self.external_targets }
     }
 }
 
@@ -333,10 +333,10 @@ fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
 }
 
 /// An instruction whose last operand is an immediate with the width that `code` requires.
-fn with_immediate(code: Code, before: &[Arg], value: i64) -> Instruction {
+fn with_immediate(code: Code, operands: &[Arg], value: i64) -> Instruction {
     use Arg::{Mem, Reg};
     let narrow = value as i32;
-    let made = match *before {
+    let result = match *operands {
         [] => Instruction::with1(code, narrow),
         [Reg(a)] if code == Code::Mov_r64_imm64 => Instruction::with2(code, a, value),
         [Reg(a)] => Instruction::with2(code, a, narrow),
@@ -345,7 +345,7 @@ fn with_immediate(code: Code, before: &[Arg], value: i64) -> Instruction {
         [Reg(a), Mem(b)] => Instruction::with3(code, a, b, narrow),
         [Reg(a), Reg(b), Reg(c)] => Instruction::with4(code, a, b, c, narrow),
         [Reg(a), Reg(b), Mem(c)] => Instruction::with4(code, a, b, c, narrow),
-        _ => unreachable!("{code:?} {before:?}: no such form is used"),
+        _ => unreachable!("{code:?} {operands:?}: no such form is used"),
     };
-    made.unwrap_or_else(|error| unreachable!("{code:?} {before:?} {value}: {error}"))
+    result.unwrap_or_else(|error| unreachable!("{code:?} {operands:?} {value}: {error}"))
 }

@@ -149,8 +149,8 @@ impl CodeCache {
         self.fork_snapshot.record_change(offset..offset + 8);
         // SAFETY: the quadword is inside the mapping, and only this value writes to it.
         let word = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
-        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
-        word.store(others | u64::from(distance) << shift, Ordering::Release);
+        let other_bits = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(other_bits | u64::from(distance) << shift, Ordering::Release);
     }
 
     /// Saves the code for a child just before a fork. The child shares the memory with the parent, which continues to
@@ -303,20 +303,20 @@ impl FreeList {
 
     /// Allocates `length` bytes from the smallest block that is large enough.
     fn allocate(&mut self, length: usize) -> Option<usize> {
-        let &(found, start) = self.by_length.range((length, 0)..).next()?;
-        self.remove(start, found);
-        if found > length {
-            self.add(start + length, found - length);
+        let &(block_length, start) = self.by_length.range((length, 0)..).next()?;
+        self.remove(start, block_length);
+        if block_length > length {
+            self.add(start + length, block_length - length);
         }
         Some(start)
     }
 
     fn free(&mut self, mut start: usize, mut length: usize) {
-        if let Some((&before, &before_length)) = self.by_start.range(..start).next_back()
-            && before + before_length == start
+        if let Some((&previous, &previous_length)) = self.by_start.range(..start).next_back()
+            && previous + previous_length == start
         {
-            self.remove(before, before_length);
-            (start, length) = (before, before_length + length);
+            self.remove(previous, previous_length);
+            (start, length) = (previous, previous_length + length);
         }
         if let Some(&next_length) = self.by_start.get(&(start + length)) {
             self.remove(start + length, next_length);
@@ -350,22 +350,22 @@ mod tests {
             const ALL: usize = 1000;
             let mut free = FreeList::default();
             free.free(0, ALL);
-            let mut taken: Vec<(usize, usize)> = Vec::new();
-            for (take, length, which) in steps {
-                if take {
+            let mut allocated: Vec<(usize, usize)> = Vec::new();
+            for (allocate, length, index) in steps {
+                if allocate {
                     if let Some(start) = free.allocate(length) {
                         prop_assert!(start + length <= ALL);
-                        prop_assert!(taken.iter().all(|(s, l)| start + length <= *s || s + l <= start));
-                        taken.push((start, length));
+                        prop_assert!(allocated.iter().all(|(s, l)| start + length <= *s || s + l <= start));
+                        allocated.push((start, length));
                     } else {
                         prop_assert!(free.largest() < length);
                     }
-                } else if !taken.is_empty() {
-                    let (start, length) = taken.swap_remove(which.index(taken.len()));
+                } else if !allocated.is_empty() {
+                    let (start, length) = allocated.swap_remove(index.index(allocated.len()));
                     free.free(start, length);
                 }
             }
-            taken.into_iter().for_each(|(start, length)| free.free(start, length));
+            allocated.into_iter().for_each(|(start, length)| free.free(start, length));
             prop_assert_eq!(free.largest(), ALL);
         }
     }
@@ -396,16 +396,16 @@ mod tests {
         ) {
             let mut cache = CodeCache::reserve(1 << 20).expect("memory");
             let mut blocks: Vec<Range<u64>> = Vec::new();
-            for (what, lines, which) in steps {
-                match what {
+            for (action, lines, index) in steps {
+                match action {
                     0 => {
                         let mut code = crate::jit::assembler::Assembler::new();
                         (0..lines * LINE_BYTES / 2).for_each(|_| code.op0(iced_x86::Code::Retnq));
                         blocks.push(cache.insert(&code.finish()));
                     }
-                    1 if !blocks.is_empty() => cache.remove(blocks.swap_remove(which.index(blocks.len()))),
+                    1 if !blocks.is_empty() => cache.remove(blocks.swap_remove(index.index(blocks.len()))),
                     2 if !blocks.is_empty() => {
-                        cache.redirect(blocks[which.index(blocks.len())].start + 1, 77 * lines as u64);
+                        cache.redirect(blocks[index.index(blocks.len())].start + 1, 77 * lines as u64);
                     }
                     _ => {
                         cache.save_for_child();

@@ -32,7 +32,7 @@ pub(super) fn serialise_all() {
         }
         UNAVAILABLE.store(true, Ordering::Relaxed);
     }
-    interrupt_all();
+    interrupt_processors();
 }
 
 fn membarrier(command: i32) -> bool {
@@ -42,7 +42,7 @@ fn membarrier(command: i32) -> bool {
 
 /// A substitute for hosts without membarrier: revoking write access to a page in use interrupts all processors that run
 /// a thread of the process, and the return from an interrupt serialises.
-fn interrupt_all() {
+fn interrupt_processors() {
     const PAGE_BYTES: usize = 4096;
     // SAFETY: a private mapping at a kernel-chosen address, which is removed below.
     unsafe {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_host_supports_serialising_all_threads() {
         serialise_all();
-        interrupt_all();
+        interrupt_processors();
         assert!(membarrier(SYNC_CORE) || !membarrier(REGISTER));
     }
 }

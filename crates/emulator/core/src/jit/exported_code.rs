@@ -46,17 +46,17 @@ struct ExportedRegion {
 
 impl ExportedRegion {
     fn of(retained: &Retained, placed: &Placed, translator: &Translator, work: &Work) -> Option<Self> {
-        let place = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
-        let range = |piece: &Range<u64>| Some(place(piece.start)?..place(piece.end)?);
-        let code = place(placed.code.start)?;
+        let offset = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
+        let range = |piece: &Range<u64>| Some(offset(piece.start)?..offset(piece.end)?);
+        let code = offset(placed.code.start)?;
         let entries = translator.entries.read().ok()?;
-        let entry = |pc: &u64| Some((*pc, place(*entries.get(pc)?)?));
+        let entry = |pc: &u64| Some((*pc, offset(*entries.get(pc)?)?));
         let link = |number: &usize| {
             let link = work.links.get(*number)?;
-            Some((place(link.displacement)?, link.target, place(link.unlinked)?))
+            Some((offset(link.displacement)?, link.target, offset(link.unlinked)?))
         };
         let block = |(guest, host): &(Range<u64>, u64)| {
-            Some((guest.start, (guest.end - guest.start) as u32, place(*host)?))
+            Some((guest.start, (guest.end - guest.start) as u32, offset(*host)?))
         };
         let interpreter_call = |placed: &PlacedInterpreterCall| {
             Some((code + placed.site as u32, encode(&placed.interpreter_call.instruction).ok()?))
@@ -64,7 +64,7 @@ impl ExportedRegion {
         Some(Self {
             allocation: retained.allocation.clone(),
             pieces: retained.pieces.iter().map(range).collect::<Option<_>>()?,
-            spill: place(placed.spill)?,
+            spill: offset(placed.spill)?,
             positions: distances(&placed.positions),
             blocks: retained.blocks.iter().map(block).collect::<Option<_>>()?,
             entries: retained.entries.iter().map(entry).collect::<Option<_>>()?,
@@ -78,17 +78,17 @@ impl ExportedRegion {
     }
 
     /// Whether all its offsets are inside its own pieces, and all pieces are after the trampolines.
-    fn is_sound(&self, room: &Range<u32>) -> bool {
+    fn is_sound(&self, space: &Range<u32>) -> bool {
         let Some(code) = self.pieces.first() else { return false };
-        let is_own = |place: u32, bytes: u32| {
-            let is_in = |piece: &Range<u32>| piece.contains(&place) && piece.end - place >= bytes;
+        let is_own = |offset: u32, bytes: u32| {
+            let is_in = |piece: &Range<u32>| piece.contains(&offset) && piece.end - offset >= bytes;
             self.pieces.iter().any(is_in)
         };
-        let is_line = |place: &u32| place.is_multiple_of(LINE_BYTES as u32);
+        let is_line = |offset: &u32| offset.is_multiple_of(LINE_BYTES as u32);
         let is_piece = |piece: &Range<u32>| {
             piece.start < piece.end
-                && room.start <= piece.start
-                && piece.end <= room.end
+                && space.start <= piece.start
+                && piece.end <= space.end
                 && is_line(&piece.start)
                 && is_line(&piece.end)
         };
@@ -125,7 +125,7 @@ fn positions(distances: &[(u32, i64)]) -> Vec<(u32, u64)> {
 }
 
 impl Translator {
-    fn shared_places(&self) -> Vec<u32> {
+    fn trampoline_offsets(&self) -> Vec<u32> {
         let at = &self.trampolines;
         let all =
             [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.interpreter_call];
@@ -149,24 +149,24 @@ impl Translator {
         };
         let regions = work.regions.all().map(region).collect::<Option<_>>()?;
         let code = work.cache.written().to_vec();
-        Some((ExportedRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
+        Some((ExportedRegions { shared: self.trampoline_offsets(), used: code.len() as u32, regions }, code))
     }
 
     /// Imports code that another process exported, before anything has been translated. Returns false, and imports
     /// nothing, if it does not fit.
     pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
         let mut work = self.lock();
-        let own = work.cache.written().len();
-        let room = own as u32..exported.used;
+        let own_bytes = work.cache.written().len();
+        let space = own_bytes as u32..exported.used;
         let fits = !work.cache.belongs_to_parent()
             && self.config.counting.is_none()
             && self.config.tracing.is_none()
             && work.regions.all().next().is_none()
-            && exported.shared == self.shared_places()
+            && exported.shared == self.trampoline_offsets()
             && code.len() == exported.used as usize
-            && own <= code.len()
-            && exported.regions.iter().all(|region| region.is_sound(&room));
-        if !fits || !work.cache.extend(&code[own..]) {
+            && own_bytes <= code.len()
+            && exported.regions.iter().all(|region| region.is_sound(&space));
+        if !fits || !work.cache.extend(&code[own_bytes..]) {
             return false;
         }
         exported.regions.iter().for_each(|region| self.import_region(&mut work, region));
@@ -183,8 +183,8 @@ impl Translator {
         true
     }
 
-    fn host(&self, place: u32) -> u64 {
-        self.cache_range.start + u64::from(place)
+    fn host(&self, offset: u32) -> u64 {
+        self.cache_range.start + u64::from(offset)
     }
 
     fn import_region(&self, work: &mut Work, exported: &ExportedRegion) {

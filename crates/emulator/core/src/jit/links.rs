@@ -18,27 +18,27 @@ pub(super) struct Link {
 pub(super) type LinkNumber = usize;
 
 /// A link in the list of links to the same target.
-struct Listed {
+struct ListedLink {
     link: Link,
-    before: Option<LinkNumber>,
-    behind: Option<LinkNumber>,
+    previous: Option<LinkNumber>,
+    next: Option<LinkNumber>,
 }
 
 /// All links. Adding and removing take constant time, since some functions have very many callers.
 #[derive(Default)]
 pub(super) struct Links {
-    listed: Slab<Listed>,
+    listed: Slab<ListedLink>,
     /// The head of the list for each target.
     first: FxHashMap<u64, LinkNumber>,
 }
 
 impl Links {
     pub fn add(&mut self, link: Link) -> LinkNumber {
-        let behind = self.first.get(&link.target).copied();
-        let number = self.listed.insert(Listed { link, before: None, behind });
+        let next = self.first.get(&link.target).copied();
+        let number = self.listed.insert(ListedLink { link, previous: None, next });
         self.first.insert(link.target, number);
-        if let Some(behind) = behind {
-            self.listed[behind].before = Some(number);
+        if let Some(next) = next {
+            self.listed[next].previous = Some(number);
         }
         number
     }
@@ -49,21 +49,21 @@ impl Links {
     }
 
     pub fn remove(&mut self, number: LinkNumber) {
-        let Listed { link, before, behind } = self.listed.remove(number);
-        match (before, behind) {
-            (Some(before), _) => self.listed[before].behind = behind,
-            (None, Some(behind)) => drop(self.first.insert(link.target, behind)),
+        let ListedLink { link, previous, next } = self.listed.remove(number);
+        match (previous, next) {
+            (Some(previous), _) => self.listed[previous].next = next,
+            (None, Some(next)) => drop(self.first.insert(link.target, next)),
             (None, None) => drop(self.first.remove(&link.target)),
         }
-        if let Some(behind) = behind {
-            self.listed[behind].before = before;
+        if let Some(next) = next {
+            self.listed[next].previous = previous;
         }
     }
 
     /// The links to `target`.
     pub fn to(&self, target: u64) -> impl Iterator<Item = &Link> {
         let first = self.first.get(&target).copied();
-        std::iter::successors(first, |number| self.listed[*number].behind)
+        std::iter::successors(first, |number| self.listed[*number].next)
             .map(|number| &self.listed[number].link)
     }
 }
@@ -80,22 +80,22 @@ mod tests {
             steps in prop::collection::vec((0u64..4, any::<prop::sample::Index>()), 1..100),
         ) {
             let (mut links, mut alive) = (Links::default(), Vec::new());
-            for (displacement, (target, which)) in steps.into_iter().enumerate() {
+            for (displacement, (target, index)) in steps.into_iter().enumerate() {
                 let displacement = displacement as u64;
                 // Target 0 represents a removal.
                 if target > 0 {
                     let number = links.add(Link { displacement, target, unlinked: 0 });
                     alive.push((number, target, displacement));
                 } else if !alive.is_empty() {
-                    links.remove(alive.swap_remove(which.index(alive.len())).0);
+                    links.remove(alive.swap_remove(index.index(alive.len())).0);
                 }
                 for target in 1..4 {
-                    let mut found: Vec<u64> = links.to(target).map(|link| link.displacement).collect();
+                    let mut actual: Vec<u64> = links.to(target).map(|link| link.displacement).collect();
                     let of_target = alive.iter().filter(|(_, its, _)| *its == target);
-                    let mut wanted: Vec<u64> = of_target.map(|(.., displacement)| *displacement).collect();
-                    found.sort_unstable();
-                    wanted.sort_unstable();
-                    prop_assert_eq!(found, wanted);
+                    let mut expected: Vec<u64> = of_target.map(|(.., displacement)| *displacement).collect();
+                    actual.sort_unstable();
+                    expected.sort_unstable();
+                    prop_assert_eq!(actual, expected);
                 }
             }
         }

@@ -169,11 +169,11 @@ impl Translator {
 
     /// The host code for guest address `pc`, if it is translated.
     pub fn find(&self, pc: u64) -> Option<u64> {
-        if !self.address_filter.may_have(pc) {
+        if !self.address_filter.may_contain(pc) {
             return None;
         }
-        let found = self.entries.read().expect("no panic while held").get(&pc).copied();
-        match found? {
+        let entry = self.entries.read().expect("no panic while held").get(&pc).copied();
+        match entry? {
             NO_ENTRY_YET => self.make_side_entry(pc),
             host => Some(host),
         }
@@ -357,7 +357,7 @@ impl Translator {
         let mut work = self.lock();
         if work.cache.belongs_to_parent() {
             // Jumps in the parent's memory cannot be patched. Remove all code, which this process has not run yet.
-            return (self.forget_all(&mut work), Vec::new());
+            return (self.remove_all(&mut work), Vec::new());
         }
         let old = work.regions.remove(range);
         if old.is_empty() {
@@ -403,9 +403,9 @@ impl Translator {
         if work.retired.is_empty() {
             return;
         }
-        let seen = self.config.readers.processed_by_all();
+        let processed = self.config.readers.processed_by_all();
         let mut placed = self.placed.write().expect("no panic while held");
-        while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
+        while work.retired.front().is_some_and(|(changes, _)| *changes <= processed) {
             let Some((_, region)) = work.retired.pop_front() else { break };
             placed.remove(&region.pieces[0].end);
             region.pieces.into_iter().for_each(|piece| work.cache.remove(piece));
@@ -421,12 +421,12 @@ impl Translator {
             return Vec::new();
         }
         self.to_interpret.store(1, Ordering::Relaxed);
-        self.forget_all(&mut work)
+        self.remove_all(&mut work)
     }
 
     /// Removes all code in a forked child that has not run any of it. Returns the guest addresses that had entry
     /// points.
-    fn forget_all(&self, work: &mut Work) -> Vec<u64> {
+    fn remove_all(&self, work: &mut Work) -> Vec<u64> {
         work.cache.clear();
         (work.links, work.regions, work.retired) = Default::default();
         self.placed.write().expect("no panic while held").clear();

@@ -72,8 +72,8 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
         return true;
     }
     let Ok(placed) = translator.placed.read() else { return false };
-    let behind = placed.range(at + 1..).next().map(|(_, region)| region);
-    let Some(region) = behind.filter(|region| region.code.contains(&at)) else { return false };
+    let candidate = placed.range(at + 1..).next().map(|(_, region)| region);
+    let Some(region) = candidate.filter(|region| region.code.contains(&at)) else { return false };
     let position = (at - region.code.start) as u32;
     let instruction = region.positions.partition_point(|(start, _)| *start <= position);
     let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else {

@@ -41,12 +41,12 @@ pub(crate) struct Region {
 impl Region {
     /// Collects the executed blocks reachable from `entry`.
     pub fn form(entry: u64, profile: &impl Profile) -> Self {
-        let mut found: Vec<(Block, u32)> = Vec::new();
+        let mut collected: Vec<(Block, u32)> = Vec::new();
         let mut pending = vec![entry];
         let mut instructions = 0;
-        let mut seen = FxHashSet::default();
+        let mut visited = FxHashSet::default();
         while let Some(pc) = pending.pop() {
-            if !seen.insert(pc) || found.len() >= MAX_BLOCKS || instructions >= MAX_INSTRUCTIONS {
+            if !visited.insert(pc) || collected.len() >= MAX_BLOCKS || instructions >= MAX_INSTRUCTIONS {
                 continue;
             }
             let Some((block, weight)) = profile.block(pc) else { continue };
@@ -55,26 +55,26 @@ impl Region {
             }
             instructions += block.instructions.len();
             pending.extend(successors(block.end));
-            found.push((block.clone(), weight.max(1)));
+            collected.push((block.clone(), weight.max(1)));
         }
-        found.sort_unstable_by_key(|(block, _)| block.start);
-        cut_overlaps(&mut found);
-        let mut heads: Vec<u64> = Vec::new();
-        for (block, _) in &found {
-            let back = successors(block.end).filter(|&to| to <= block.start);
-            heads.extend(back.filter(|to| at(&found, *to).is_some()));
+        collected.sort_unstable_by_key(|(block, _)| block.start);
+        cut_overlaps(&mut collected);
+        let mut loop_heads: Vec<u64> = Vec::new();
+        for (block, _) in &collected {
+            let backward = successors(block.end).filter(|&to| to <= block.start);
+            loop_heads.extend(backward.filter(|to| block_at(&collected, *to).is_some()));
         }
-        heads.sort_unstable();
-        heads.dedup();
-        let loops = loops_of(&found, &heads);
-        let blocks = found
+        loop_heads.sort_unstable();
+        loop_heads.dedup();
+        let loops = loops_of(&collected, &loop_heads);
+        let blocks = collected
             .into_iter()
             .map(|(block, runs)| RegionBlock {
                 start: block.start,
                 instructions: block.instructions,
                 end: block.end,
                 weight: weight_of(block.start, runs, &loops),
-                is_loop_head: heads.binary_search(&block.start).is_ok(),
+                is_loop_head: loop_heads.binary_search(&block.start).is_ok(),
             })
             .collect();
         Self { entry, blocks }
@@ -89,13 +89,13 @@ struct Loop {
 
 /// The loops of a region. Compilers lay out a loop contiguously, so a block belongs to a loop if its address is in the
 /// range.
-fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
-    let runs = |head: u64| at(blocks, head).map_or(0, |(_, runs)| *runs);
-    let of = |head: &u64| Loop { addresses: *head..=*head, runs: runs(*head) };
-    let mut loops: Vec<Loop> = heads.iter().map(of).collect();
+fn loops_of(blocks: &[(Block, u32)], loop_heads: &[u64]) -> Vec<Loop> {
+    let runs = |head: u64| block_at(blocks, head).map_or(0, |(_, runs)| *runs);
+    let loop_at = |head: &u64| Loop { addresses: *head..=*head, runs: runs(*head) };
+    let mut loops: Vec<Loop> = loop_heads.iter().map(loop_at).collect();
     for (block, _) in blocks {
         for head in successors(block.end).filter(|to| *to <= block.start) {
-            if let Ok(number) = heads.binary_search(&head) {
+            if let Ok(number) = loop_heads.binary_search(&head) {
                 // The blocks are in ascending order, so the last assignment wins.
                 loops[number].addresses = head..=block.start;
             }
@@ -105,7 +105,7 @@ fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
 }
 
 /// The block that starts at `start`, found by binary search.
-fn at(blocks: &[(Block, u32)], start: u64) -> Option<&(Block, u32)> {
+fn block_at(blocks: &[(Block, u32)], start: u64) -> Option<&(Block, u32)> {
     blocks.binary_search_by_key(&start, |(block, _)| block.start).ok().map(|number| &blocks[number])
 }
 

@@ -78,13 +78,14 @@ impl Regions {
 
     /// Removes and returns the regions with code from `range`.
     pub fn remove(&mut self, range: &Range<u64>) -> Vec<Retained> {
-        let touched = pages_of(range);
-        let mut numbers: Vec<RegionNumber> = if touched.end - touched.start > self.by_page.len() as u64 {
-            let pages = self.by_page.iter().filter(|(page, _)| touched.contains(page));
-            pages.flat_map(|(_, numbers)| numbers.iter().copied()).collect()
-        } else {
-            touched.filter_map(|page| self.by_page.get(&page)).flatten().copied().collect()
-        };
+        let overlapping = pages_of(range);
+        let mut numbers: Vec<RegionNumber> =
+            if overlapping.end - overlapping.start > self.by_page.len() as u64 {
+                let pages = self.by_page.iter().filter(|(page, _)| overlapping.contains(page));
+                pages.flat_map(|(_, numbers)| numbers.iter().copied()).collect()
+            } else {
+                overlapping.filter_map(|page| self.by_page.get(&page)).flatten().copied().collect()
+            };
         numbers.sort_unstable();
         numbers.dedup();
         numbers.retain(|number| self.retained[*number].overlaps(range));

@@ -70,10 +70,10 @@ impl Trampolines {
         let return_miss = append(insert, |a| {
             a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack_top)));
             let entry = find_host_code(a);
-            let found = a.label();
-            a.jump_if(Condition::Equal, found);
+            let hit = a.label();
+            a.jump_if(Condition::Equal, hit);
             a.jump_to(leave_indirect);
-            a.place(found);
+            a.place(hit);
             a.op1(Code::Jmp_rm64, entry);
         });
         Self {

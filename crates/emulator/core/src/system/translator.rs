@@ -32,7 +32,7 @@ pub enum Exit {
     Unknown,
     /// The budget is smaller than the next block.
     Budget,
-    /// The owner's function asked for it.
+    /// The call-out function returned a value other than 0.
     Owner,
 }
 
@@ -74,7 +74,7 @@ impl SystemTranslator {
     /// # Errors
     /// The host cannot provide executable memory.
     pub fn new(cache_bytes: usize, call_out: CallOut) -> io::Result<Option<Self>> {
-        if !crate::shared_code::host_is_able() {
+        if !crate::shared_code::host_supports_translation() {
             return Ok(None);
         }
         let mut cache = CodeCache::reserve(cache_bytes.max(2 * MAX_REGION_BYTES))?;
@@ -93,11 +93,11 @@ impl SystemTranslator {
         self.trampolines = write(&mut self.cache, self.call_out);
     }
 
-    /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. Returns `None` if the
-    /// first word is not an instruction or the cache is full.
+    /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. Returns `None` if
+    /// the first word is not an instruction or the cache is full.
     ///
-    /// `call_out` returns the address of the data for an instruction that the owner executes. Its second argument is the
-    /// number of instructions that follow in the block. They have already been taken from the budget then.
+    /// `call_out` returns the address of the data for an instruction that the owner executes. Its second argument is
+    /// the number of instructions that follow in the block. They have already been taken from the budget then.
     pub fn translate(
         &mut self,
         page: PageCode<'_>,
@@ -131,7 +131,7 @@ impl SystemTranslator {
                 tracing: None,
                 registers: &RegisterAccesses::default(),
                 system: Some(call_out),
-                origin: OriginSupport::of_host(Origin::LoongArch),
+                origin: OriginSupport::supported_by_host(Origin::LoongArch),
             },
         );
         let start = self.cache.insert(&emitted.code).start;

@@ -22,11 +22,11 @@ pub fn texts() -> BTreeMap<String, String> {
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
     for op in Op::all() {
         let part = parts.entry(format!("{:?}", op.row().extension).to_lowercase()).or_default();
-        let instruction = usual(op);
+        let instruction = typical_operands(op);
         part.add(op.mnemonic(), shown(&instruction));
-        let others = in_memory(&instruction);
-        if others != instruction
-            && let Shown::Code(code) = shown(&others)
+        let variant = in_memory(&instruction);
+        if variant != instruction
+            && let Shown::Code(code) = shown(&variant)
         {
             part.text += &code;
         }
@@ -51,12 +51,12 @@ struct Part {
 
 impl Part {
     fn add(&mut self, name: &str, shown: Shown) {
-        let (which, text) = match shown {
+        let (index, text) = match shown {
             Shown::Code(code) => (0, code),
             Shown::InterpreterCall => (1, format!("{name}: interpreter call\n")),
             Shown::RunLoop => (2, format!("{name}: run loop\n")),
         };
-        self.counts[which] += 1;
+        self.counts[index] += 1;
         self.text += &text;
     }
 
@@ -84,9 +84,9 @@ fn shown(instruction: &Instruction) -> Shown {
     let host = HostCode::of(PC, &words, Extras::default()).expect("an instruction");
     let mut text = Text::of(&host);
     let ends = matches!(instruction.op.row().class, Class::Branch | Class::Jump);
-    let behind = text.pieces.iter().find(|(_, pc)| *pc == PC + 4 && !ends).copied();
-    let behind = behind.or(text.pieces.iter().find(|(_, pc)| *pc == PC + 4 || *pc == 0).copied());
-    let end = behind.expect("the blocks end").0;
+    let next_piece = text.pieces.iter().find(|(_, pc)| *pc == PC + 4 && !ends).copied();
+    let next_piece = next_piece.or(text.pieces.iter().find(|(_, pc)| *pc == PC + 4 || *pc == 0).copied());
+    let end = next_piece.expect("the blocks end").0;
     let start = text.pieces.iter().rfind(|(_, pc)| *pc == PC).expect("it has been emitted").0;
     let code = text.range(start, end);
     name_targets(&mut text, &code);
@@ -141,7 +141,7 @@ fn kind(text: &Text, code: &[Host]) -> String {
 }
 
 /// Typical operands: different registers, all of them in host registers except the base register.
-fn usual(op: Op) -> Instruction {
+fn typical_operands(op: Op) -> Instruction {
     let mut instruction = Instruction { d: 4, j: 5, k: 6, a: 7, ..Instruction::new(op) };
     let mut immediates = op.row().operands.iter().filter_map(|operand| match operand {
         Operand::Immediate(immediate) => Some(immediate),

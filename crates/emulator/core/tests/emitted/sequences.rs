@@ -12,7 +12,7 @@ const PC: u64 = 0x1000;
 /// The code of a region and its translation options.
 struct Sequence {
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
     code: Vec<Instruction>,
     extras: Extras,
 }
@@ -37,31 +37,31 @@ fn text(sequence: &Sequence) -> String {
     let end = text.end_of_blocks();
     let exits = text.named("leave_region");
     let hidden = if SHOW_EXITS.contains(&sequence.name) { u64::MAX } else { exits };
-    let shown = text.range(host.start, hidden);
-    let targets: Vec<u64> = shown.iter().filter_map(target).collect();
+    let region_code = text.range(host.start, hidden);
+    let targets: Vec<u64> = region_code.iter().filter_map(target).collect();
     for (at, pc) in text.pieces.iter().filter(|(at, pc)| *pc != 0 && targets.contains(at)) {
         text.names.insert(*at, format!("to_{pc:x}"));
     }
-    text.add_labels(&shown);
-    let mut out = format!("# {}; update as described in tests/emitted/main.rs.\n\n", sequence.what);
-    let mut piece = |heading: &str, from: u64, to: u64| {
+    text.add_labels(&region_code);
+    let mut output = format!("# {}; update as described in tests/emitted/main.rs.\n\n", sequence.description);
+    let mut add_section = |heading: &str, from: u64, to: u64| {
         let code = text.range(from, to);
-        let shown: Vec<_> = code.iter().filter(|i| i.ip() < hidden).copied().collect();
+        let region_code: Vec<_> = code.iter().filter(|i| i.ip() < hidden).copied().collect();
         if !code.is_empty() || heading.starts_with("0x") {
-            write!(out, "{heading}: {}\n{}", code.len(), text.lines(&shown)).expect("memory");
+            write!(output, "{heading}: {}\n{}", code.len(), text.lines(&region_code)).expect("memory");
         }
     };
-    piece("entry", host.start, text.pieces[0].0);
+    add_section("entry", host.start, text.pieces[0].0);
     for pair in text.pieces.windows(2) {
         let [(from, pc), (to, next)] = *pair else { continue };
         // If two pieces have the same address, the first is a check at the start of the block or the code after a call.
         let heading = if next == pc { format!("{pc:#x} before") } else { guest(&words, pc, next) };
-        piece(&heading, from, to);
+        add_section(&heading, from, to);
     }
-    piece("out of line", end, exits);
-    piece("exits", exits, u64::MAX);
-    writeln!(out, "\nin all: {}", text.range(host.start, u64::MAX).len()).expect("memory");
-    out
+    add_section("out of line", end, exits);
+    add_section("exits", exits, u64::MAX);
+    writeln!(output, "\nin all: {}", text.range(host.start, u64::MAX).len()).expect("memory");
+    output
 }
 
 /// Regions whose exits are shown. Exits depend only on the register mapping; the first region has the most common one.
@@ -91,7 +91,7 @@ fn branch(op: Op, j: u8, d: u8, offset: i32) -> Instruction {
 }
 
 /// `b` or `bl`.
-fn go(op: Op, offset: i32) -> Instruction {
+fn direct_jump(op: Op, offset: i32) -> Instruction {
     Instruction { imm: offset, ..Instruction::new(op) }
 }
 
@@ -100,12 +100,12 @@ fn jump(d: u8, j: u8) -> Instruction {
     Instruction { d, j, ..Instruction::new(Op::Jirl) }
 }
 
-fn back() -> Instruction {
+fn return_to_caller() -> Instruction {
     jump(0, 1)
 }
 
 fn counted_loop() -> Vec<Instruction> {
-    vec![three(Op::AddD, 4, 4, 5), two(Op::AddiD, 6, 6, -1), branch(Op::Bnez, 6, 0, -8), back()]
+    vec![three(Op::AddD, 4, 4, 5), two(Op::AddiD, 6, 6, -1), branch(Op::Bnez, 6, 0, -8), return_to_caller()]
 }
 
 fn memory_loop() -> Vec<Instruction> {
@@ -117,7 +117,7 @@ fn memory_loop() -> Vec<Instruction> {
         two(Op::AddiD, 4, 4, 8),
         two(Op::AddiD, 5, 5, 4),
         branch(Op::Bne, 4, 6, -24),
-        back(),
+        return_to_caller(),
     ]
 }
 
@@ -128,7 +128,7 @@ fn exclusive() -> Vec<Instruction> {
         three(Op::AddD, 13, 12, 5),
         two(Op::ScD, 13, 4, 0),
         branch(Op::Beqz, 13, 0, -12),
-        back(),
+        return_to_caller(),
     ]
 }
 
@@ -142,7 +142,7 @@ fn vector_loop() -> Vec<Instruction> {
         two(Op::AddiD, 5, 5, 16),
         two(Op::AddiD, 6, 6, -1),
         branch(Op::Bnez, 6, 0, -28),
-        back(),
+        return_to_caller(),
     ]
 }
 
@@ -150,7 +150,7 @@ fn vector_loop() -> Vec<Instruction> {
 fn many_vectors() -> Vec<Instruction> {
     let mut code: Vec<Instruction> = (0..16).map(|n| three(Op::VaddD, n, n, (n + 1) % 16)).collect();
     code.extend([16, 17].map(|n| three(Op::XvxorV, n, n, n + 1)));
-    code.push(back());
+    code.push(return_to_caller());
     code
 }
 
@@ -158,7 +158,7 @@ fn many_vectors() -> Vec<Instruction> {
 fn busy_registers() -> Vec<Instruction> {
     let mut code = vec![three(Op::Xor, 25, 25, 26); 3];
     code.extend([two(Op::AddiD, 27, 27, -1), branch(Op::Bnez, 27, 0, -16)]);
-    code.extend([go(Op::Bl, 0x100), back()]);
+    code.extend([direct_jump(Op::Bl, 0x100), return_to_caller()]);
     code
 }
 
@@ -172,21 +172,21 @@ fn constants() -> Vec<Instruction> {
         two(Op::AddiD, 5, 5, 0x20),
         two(Op::LdD, 6, 5, 0),
         two(Op::AddiW, 7, 0, -1),
-        back(),
+        return_to_caller(),
     ]
 }
 
-fn plain(name: &'static str, what: &'static str, code: Vec<Instruction>) -> Sequence {
-    Sequence { name, what, code, extras: Extras::default() }
+fn plain(name: &'static str, description: &'static str, code: Vec<Instruction>) -> Sequence {
+    Sequence { name, description, code, extras: Extras::default() }
 }
 
 fn sequences() -> Vec<Sequence> {
-    [loops(), ways(), others()].into_iter().flatten().collect()
+    [loops(), control_flow(), other_sequences()].into_iter().flatten().collect()
 }
 
 fn loops() -> Vec<Sequence> {
     let none = Extras::default();
-    let with = |name, what, code, extras| Sequence { name, what, code, extras };
+    let with = |name, description, code, extras| Sequence { name, description, code, extras };
     let counting = Extras { counting: true, ..none };
     let tracing = Extras { tracing: true, ..none };
     let based = Extras { based: true, ..none };
@@ -210,14 +210,14 @@ fn loops() -> Vec<Sequence> {
 }
 
 /// Calls, jumps and branches.
-fn ways() -> Vec<Sequence> {
+fn control_flow() -> Vec<Sequence> {
     let add = || three(Op::AddD, 4, 4, 5);
     let choice = vec![
         branch(Op::Bgeu, 4, 5, 12),
         three(Op::SubD, 4, 5, 4),
-        go(Op::B, 8),
+        direct_jump(Op::B, 8),
         three(Op::SubD, 4, 4, 5),
-        back(),
+        return_to_caller(),
     ];
     let comparisons = vec![
         three(Op::FcmpCltD, 0, 1, 2),
@@ -225,26 +225,34 @@ fn ways() -> Vec<Sequence> {
         three(Op::FcmpCeqD, 0, 1, 2),
         branch(Op::Bceqz, 0, 0, 8),
         three(Op::FaddD, 0, 0, 1),
-        back(),
+        return_to_caller(),
     ];
-    let out = vec![branch(Op::Blt, 4, 5, 0x200), go(Op::B, 0x100)];
+    let branch_out = vec![branch(Op::Blt, 4, 5, 0x200), direct_jump(Op::B, 0x100)];
     let from_table = vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)];
-    let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()];
+    let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), return_to_caller()];
     vec![
-        plain("call", "A call out of the region, and the return", vec![go(Op::Bl, 0x100), add(), back()]),
-        plain("indirect_call", "A call through a register", vec![jump(1, 12), add(), back()]),
+        plain(
+            "call",
+            "A call out of the region, and the return",
+            vec![direct_jump(Op::Bl, 0x100), add(), return_to_caller()],
+        ),
+        plain("indirect_call", "A call through a register", vec![jump(1, 12), add(), return_to_caller()]),
         plain("indirect_jump", "A jump to an address from a table", from_table),
-        plain("jump_out", "Two exits of a region", out),
+        plain("jump_out", "Two exits of a region", branch_out),
         plain("branches", "Two branches that join", choice),
         plain("float_branch", "A floating-point comparison and its branch, fused and separate", comparisons),
         plain("system_call", "A system call", system_call),
     ]
 }
 
-fn others() -> Vec<Sequence> {
-    let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
-    let interpreter_call =
-        vec![three(Op::AddD, 4, 4, 5), three(Op::VdivB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
+fn other_sequences() -> Vec<Sequence> {
+    let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), return_to_caller()];
+    let interpreter_call = vec![
+        three(Op::AddD, 4, 4, 5),
+        three(Op::VdivB, 1, 2, 3),
+        three(Op::AddD, 4, 4, 6),
+        return_to_caller(),
+    ];
     vec![
         plain("load", "A load that may fault, and a use of its result", load),
         plain(

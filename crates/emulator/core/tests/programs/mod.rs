@@ -95,7 +95,7 @@ pub fn instruction(op: Op) -> BoxedStrategy<Instruction> {
     (any::<[u8; 4]>(), any::<[i32; 2]>())
         .prop_map(move |(registers, immediates)| {
             let mut i = Instruction::new(op);
-            let mut seen = 0;
+            let mut used = 0;
             for operand in row.operands {
                 match operand {
                     Operand::Register(kind, position) => {
@@ -115,16 +115,16 @@ pub fn instruction(op: Op) -> BoxedStrategy<Instruction> {
                     }
                     Operand::Immediate(immediate) => {
                         let mask = (1i64 << immediate.width()) - 1;
-                        let field = i64::from(immediates[seen]) & mask;
+                        let field = i64::from(immediates[used]) & mask;
                         let value = if immediate.signed { field - (mask + 1) / 2 } else { field };
                         let scaled = (value << immediate.scale) as i32 + i32::from(immediate.plus);
-                        *(if seen == 0 { &mut i.imm } else { &mut i.imm2 }) = scaled;
-                        seen += 1;
+                        *(if used == 0 { &mut i.imm } else { &mut i.imm2 }) = scaled;
+                        used += 1;
                     }
                 }
             }
             if accesses_memory {
-                aim_at_data(&mut i, row.operands.len(), row.class);
+                use_data_pointer(&mut i, row.operands.len(), row.class);
             }
             if matches!(op, Op::BstrpickD | Op::BstrpickW | Op::BstrinsD | Op::BstrinsW) && i.imm < i.imm2 {
                 std::mem::swap(&mut i.imm, &mut i.imm2);
@@ -135,7 +135,7 @@ pub fn instruction(op: Op) -> BoxedStrategy<Instruction> {
 }
 
 /// Makes an access use the pointer, aligned where required.
-fn aim_at_data(i: &mut Instruction, operands: usize, class: Class) {
+fn use_data_pointer(i: &mut Instruction, operands: usize, class: Class) {
     i.j = POINTER;
     let third = i.op.row().operands.get(2);
     if class == Class::Atomic {
@@ -231,8 +231,8 @@ pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
                 program.push(add(INNER_COUNTER, 0, i32::from(*times)));
                 program.extend(body);
                 program.push(add(INNER_COUNTER, INNER_COUNTER, -1));
-                let back = -4 * (body.len() as i32 + 1);
-                program.push(Instruction { j: INNER_COUNTER, imm: back, ..Instruction::new(Op::Bnez) });
+                let offset = -4 * (body.len() as i32 + 1);
+                program.push(Instruction { j: INNER_COUNTER, imm: offset, ..Instruction::new(Op::Bnez) });
             }
             Piece::Call(body) => {
                 functions.push((program.len(), body));
@@ -247,14 +247,14 @@ pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
         }
     }
     program.push(add(COUNTER, COUNTER, -1));
-    let back = -4 * program.len() as i32;
-    program.push(Instruction { j: COUNTER, imm: back, ..Instruction::new(Op::Bnez) });
+    let offset = -4 * program.len() as i32;
+    program.push(Instruction { j: COUNTER, imm: offset, ..Instruction::new(Op::Bnez) });
     program.push(Instruction::new(Op::Syscall));
     for (call, body) in functions {
         let distance = (program.len() - call) as i32;
         // The immediate of `pcaddi` is in words.
         program[call].imm = if program[call].op == Op::Bl { 4 * distance } else { distance };
-        program.extend(body.iter().map(|i| spare_link_register(*i)));
+        program.extend(body.iter().map(|i| avoid_link_register(*i)));
         program.push(Instruction { j: 1, ..Instruction::new(Op::Jirl) });
     }
     encoded(&program)
@@ -265,7 +265,7 @@ fn add(d: u8, j: u8, imm: i32) -> Instruction {
 }
 
 /// Keeps the link register, so that functions return to their callers.
-fn spare_link_register(mut i: Instruction) -> Instruction {
+fn avoid_link_register(mut i: Instruction) -> Instruction {
     if i.d == 1 && i.op.row().operands.first() == Some(&Operand::Register(RegisterKind::General, 0)) {
         i.d = 27;
     }
@@ -305,7 +305,7 @@ pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
 }
 
 /// Pseudorandom bytes determined by `seed`.
-pub fn noise(seed: u64) -> Vec<u8> {
+pub fn random_bytes(seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

@@ -9,9 +9,9 @@ const PAUSABLE: Execution = Execution { pausable: true, ..TRACED };
 fn a_core_behaves_the_same_while_its_trace_is_paused() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
-    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
+    let expected = stepped(&bench, &program, &loop_state(), &random_bytes(1));
     for translate in [false, true] {
-        let memory = bench.load(&program, &noise(1));
+        let memory = bench.load(&program, &random_bytes(1));
         let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
         let mut rewrite = rewrite_periodically(&memory);
         let (mut calls, mut traced, mut untraced) = (0, 0, 0);
@@ -43,8 +43,8 @@ fn a_core_behaves_the_same_while_its_trace_is_paused() {
     }
 }
 
-/// Runs without a trace until `syscall 0`. Whenever the budget is used up, the core gets another one. Returns the number
-/// of executed instructions and the number of used budgets.
+/// Runs without a trace until `syscall 0`. Whenever the budget is used up, the core gets another one. Returns the
+/// number of executed instructions and the number of used budgets.
 fn run_with_budget(
     core: &mut Core,
     code: &SharedCode,
@@ -83,10 +83,10 @@ fn run_with_budget(
 fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
-    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
+    let expected = stepped(&bench, &program, &loop_state(), &random_bytes(1));
     for translate in [false, true] {
         for budget in [Core::MAX_BLOCK, 100, 1000, 100_000] {
-            let memory = bench.load(&program, &noise(1));
+            let memory = bench.load(&program, &random_bytes(1));
             let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
             let mut rewrite = rewrite_periodically(&memory);
             let (executed, stops) = run_with_budget(&mut core, &code, budget, &mut rewrite);
@@ -104,10 +104,10 @@ fn a_core_with_a_budget_stops_before_it_is_exceeded_and_loses_no_instruction() {
 fn blocks_without_a_trace_are_counted_and_take_their_instructions_from_the_budget() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
-    let expected = stepped(&bench, &program, &loop_state(), &noise(1)).steps.len() as u64;
+    let expected = stepped(&bench, &program, &loop_state(), &random_bytes(1)).steps.len() as u64;
     for translate in [false, true] {
         for budget in [100, u64::MAX] {
-            let memory = bench.load(&program, &noise(1));
+            let memory = bench.load(&program, &random_bytes(1));
             let execution = Execution { translate, counting: true, ..PAUSABLE };
             let (mut core, code) = core_of(&memory, execution, loop_state());
             let mut rewrite = rewrite_periodically(&memory);
@@ -128,7 +128,7 @@ fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {
     let advance = instruction_of(Op::AddiD, POINTER, POINTER, 8);
     let other = instruction_of(Op::AddiD, 6, 6, 1);
     let memory =
-        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &noise(1));
+        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &random_bytes(1));
     for translate in [false, true] {
         let (mut core, _) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
         core.set_tracing(false);

@@ -73,21 +73,22 @@ pub fn load(
 
 /// Finds a free range of `length` bytes with the given alignment and maps it without permissions.
 fn reserve(space: &AddressSpace, length: u64, alignment: u64, preferred: Option<u64>) -> Result<u64, Errno> {
-    let none = Protection::default();
+    let no_access = Protection::default();
     if let Some(wanted) = preferred {
         let wanted = wanted & !(alignment - 1);
-        if let Ok(start) = space.map(&MapRequest::anonymous(Placement::FixedNoReplace(wanted), length, none))
+        if let Ok(start) =
+            space.map(&MapRequest::anonymous(Placement::FixedNoReplace(wanted), length, no_access))
         {
             return Ok(start);
         }
     }
-    let room = length.checked_add(alignment - space.page_bytes()).ok_or(Errno(libc::ENOMEM))?;
-    let found = space.map(&MapRequest::anonymous(Placement::Hint(0), room, none))?;
-    let start = found.next_multiple_of(alignment);
-    if start > found {
-        space.unmap(found, start - found)?;
+    let padded_length = length.checked_add(alignment - space.page_bytes()).ok_or(Errno(libc::ENOMEM))?;
+    let mapped = space.map(&MapRequest::anonymous(Placement::Hint(0), padded_length, no_access))?;
+    let start = mapped.next_multiple_of(alignment);
+    if start > mapped {
+        space.unmap(mapped, start - mapped)?;
     }
-    let (end, used) = (found + room, start + length);
+    let (end, used) = (mapped + padded_length, start + length);
     if end > used {
         space.unmap(used, end - used)?;
     }

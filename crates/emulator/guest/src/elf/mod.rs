@@ -128,7 +128,7 @@ impl Architecture {
 
     /// The number of equal parts into which the address space is divided. The program gets the lowest one, the
     /// translator the others.
-    pub fn share(self) -> u64 {
+    pub fn address_space_parts(self) -> u64 {
         match self {
             Self::LoongArch64 => 1,
             Self::Mips64 | Self::Aarch64 => 2,
@@ -282,7 +282,7 @@ impl Image {
             executable_stack: false,
             alignment: architecture.page_bytes(),
         };
-        let (size, limit) = (file.size()?, limit / architecture.share());
+        let (size, limit) = (file.size()?, limit / architecture.address_space_parts());
         for (index, header) in table.chunks_exact(PROGRAM_HEADER_BYTES).enumerate() {
             image.read_header(file, size, limit, index, header)?;
         }
@@ -321,7 +321,7 @@ impl Image {
                     },
                 };
                 let end = address.saturating_add(memory_bytes);
-                if let Some(why) = self.objection(&segment, size, limit) {
+                if let Some(why) = self.segment_problem(&segment, size, limit) {
                     return Err(ElfError::Segment { index, start: address, end, why });
                 }
                 if alignment.is_power_of_two() && alignment <= 1 << 30 {
@@ -355,9 +355,9 @@ impl Image {
     }
 
     /// Why `segment` cannot follow the segments read so far, or `None` if it can. `size` is the file size in bytes.
-    fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<Reason> {
+    fn segment_problem(&self, segment: &Segment, size: u64, limit: u64) -> Option<Reason> {
         let Segment { address, memory_bytes, file_bytes, offset, .. } = *segment;
-        let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);
+        let lowest = self.segments.last().map_or(0, |previous| previous.address + previous.memory_bytes);
         if file_bytes > memory_bytes {
             Some(Reason { what: "has more bytes in the file than in memory", advice: "the file is damaged" })
         } else if address

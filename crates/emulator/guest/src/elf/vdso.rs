@@ -87,13 +87,13 @@ pub fn vdso_image() -> Vec<u8> {
 impl Strings {
     fn new() -> Self {
         let mut bytes = vec![0];
-        let mut put = |text: &str| {
+        let mut append = |text: &str| {
             let at = bytes.len() as u32;
             bytes.extend(text.bytes().chain([0]));
             at
         };
-        let functions = FUNCTIONS.iter().map(|(name, ..)| put(name)).collect();
-        let (version, object) = (put(VERSION), put(NAME));
+        let functions = FUNCTIONS.iter().map(|(name, ..)| append(name)).collect();
+        let (version, object) = (append(VERSION), append(NAME));
         Self { bytes, functions, version, object }
     }
 }
@@ -115,15 +115,15 @@ impl Writer {
 
     /// A hash table with one bucket that chains all symbols, which is enough for five names.
     fn hash_table(&mut self) -> u64 {
-        let place = self.align(8);
+        let offset = self.align(8);
         let symbols = FUNCTIONS.len() as u32 + 1;
         self.u32s([1, symbols, 1, 0]);
         (1..symbols).for_each(|symbol| self.u32s([(symbol + 1) % symbols]));
-        place
+        offset
     }
 
     fn symbols(&mut self, names: &[u32]) -> u64 {
-        let place = self.align(8);
+        let offset = self.align(8);
         self.bytes.extend([0; 24]);
         for (index, name) in names.iter().enumerate() {
             self.u32s([*name]);
@@ -132,26 +132,26 @@ impl Writer {
             self.u16s([1]);
             self.u64s([TEXT + index * FUNCTION_BYTES, FUNCTION_BYTES].map(|word| word as u64));
         }
-        place
+        offset
     }
 
     /// The version index of each symbol.
     fn versions(&mut self) -> u64 {
-        let place = self.align(8);
+        let offset = self.align(8);
         self.u16s([0]);
         self.u16s(FUNCTIONS.map(|_| 2));
-        place
+        offset
     }
 
     /// Definition 1 (base) is the name of the object, definition 2 the version.
     fn definitions(&mut self, strings: &Strings) -> u64 {
-        let place = self.align(8);
+        let offset = self.align(8);
         let definitions = [(strings.object, NAME, 1, 28), (strings.version, VERSION, 0, 0)];
         for (number, (name, text, flags, next)) in (1..).zip(definitions) {
             self.u16s([1, flags, number, 1]);
             self.u32s([elf_hash(text), 20, next, name, 0]);
         }
-        place
+        offset
     }
 
     fn functions(&mut self) {

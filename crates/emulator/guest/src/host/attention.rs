@@ -49,10 +49,10 @@ thread_local! {
 /// would interrupt the call, the restarted call would invalidate the code again, and the thread could livelock while
 /// other threads execute that code.
 pub fn suppress_own_attention<R>(act: impl FnOnce() -> R) -> R {
-    let before = SUPPRESSED.replace(true);
-    let done = act();
-    SUPPRESSED.set(before);
-    done
+    let was_suppressed = SUPPRESSED.replace(true);
+    let result = act();
+    SUPPRESSED.set(was_suppressed);
+    result
 }
 
 /// Whether `flag` belongs to this host thread and the thread is inside [`suppress_own_attention`].
@@ -67,30 +67,30 @@ pub fn is_own_attention_suppressed(flag: *const Attention) -> bool {
 /// # Safety
 /// `flag` is null or stays valid until this host thread ends or registers another flag.
 pub unsafe fn register_attention(flag: *const Attention) {
-    let former = REGISTERED.get();
+    let previous = REGISTERED.get();
     // The order matters: a signal in between sets either the former flag, which is read below, or the new one.
     REGISTERED.set(flag);
     perturb();
-    let withdraw = |former: &Attention| former.0.swap(0, Ordering::SeqCst) != 0;
-    let requested = if former.is_null() {
-        OWN.with(withdraw)
+    let take = |previous: &Attention| previous.0.swap(0, Ordering::SeqCst) != 0;
+    let requested = if previous.is_null() {
+        OWN.with(take)
     } else {
         // SAFETY: the former flag was registered and stays valid until this call returns.
-        withdraw(unsafe { &*former })
+        take(unsafe { &*previous })
     };
     if requested {
         with_attention(Attention::request);
     }
 }
 
-/// Calls `look` with the flag of this host thread.
-pub fn with_attention<R>(look: impl FnOnce(&Attention) -> R) -> R {
+/// Calls `f` with the flag of this host thread.
+pub fn with_attention<R>(f: impl FnOnce(&Attention) -> R) -> R {
     let registered = REGISTERED.get();
     if registered.is_null() {
-        OWN.with(look)
+        OWN.with(f)
     } else {
         // SAFETY: `register_attention` requires that the flag is valid while it is registered.
-        look(unsafe { &*registered })
+        f(unsafe { &*registered })
     }
 }
 
@@ -124,16 +124,16 @@ mod tests {
             }
         });
         let flags = [Attention::new(), Attention::new()];
-        let (mut lost, mut round, begun) = (0, 0usize, Instant::now());
+        let (mut lost, mut round, started) = (0, 0usize, Instant::now());
         while HANDLED.load(Ordering::Relaxed) < SIGNALS
-            && (!round.is_multiple_of(1024) || begun.elapsed() < TIMEOUT)
+            && (!round.is_multiple_of(1024) || started.elapsed() < TIMEOUT)
         {
             round += 1;
-            let before = HANDLED.load(Ordering::Relaxed);
+            let handled_before = HANDLED.load(Ordering::Relaxed);
             // SAFETY: the flags outlive the loop, and the last registration is undone below.
             unsafe { register_attention(&raw const flags[round % 2]) };
-            let came = HANDLED.load(Ordering::Relaxed) != before;
-            lost += usize::from(came && !with_attention(Attention::is_requested));
+            let was_handled = HANDLED.load(Ordering::Relaxed) != handled_before;
+            lost += usize::from(was_handled && !with_attention(Attention::is_requested));
             with_attention(Attention::clear);
         }
         DONE.store(true, Ordering::Relaxed);

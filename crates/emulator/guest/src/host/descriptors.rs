@@ -15,9 +15,9 @@ use crate::host::locks::{Lazy, Mutex, MutexGuard, RwLock};
 /// the highest one.
 const MAX_DESCRIPTORS: u64 = 1 << 16;
 /// Maximum number of emulator descriptors. They are a quarter of all descriptors up to this number.
-const MAX_OWN: u64 = 512;
+const MAX_RESERVED: u64 = 512;
 /// Minimum number of emulator descriptors: messages, traces, the root, a debugger, the pipe of a fork.
-const MIN_OWN: u64 = 8;
+const MIN_RESERVED: u64 = 8;
 /// How often to retry when another thread lowers the limit concurrently.
 const MAX_RETRIES: usize = 64;
 /// Marks a limit that is not set yet.
@@ -45,7 +45,7 @@ static LAST_SET: AtomicU64 = AtomicU64::new(UNSET);
 fn range() -> (u64, u64) {
     static RANGE: Lazy<(u64, u64)> = Lazy::new(|| {
         let end = host_limit().rlim_max.min(MAX_DESCRIPTORS);
-        (end.saturating_sub((end / 4).clamp(MIN_OWN, MAX_OWN)), end)
+        (end.saturating_sub((end / 4).clamp(MIN_RESERVED, MAX_RESERVED)), end)
     });
     *RANGE
 }
@@ -56,7 +56,7 @@ pub fn first() -> RawFd {
 }
 
 /// Whether a system call argument names an emulator descriptor. The host reads only the low 32 bits.
-pub fn is_own(argument: u64) -> bool {
+pub fn is_reserved(argument: u64) -> bool {
     argument as i32 >= first()
 }
 
@@ -83,7 +83,7 @@ fn set_host_soft(soft: u64) {
 /// The host allows too few descriptors.
 pub fn begin(inherited: Option<Limit>, is_constant: bool) -> io::Result<()> {
     let (first, end) = range();
-    if end < 4 * MIN_OWN {
+    if end < 4 * MIN_RESERVED {
         let problem = format!("the limit of {end} open files is too low; raise `ulimit -n` to 64 or more");
         return Err(io::Error::other(problem));
     }
@@ -94,16 +94,16 @@ pub fn begin(inherited: Option<Limit>, is_constant: bool) -> io::Result<()> {
     SOFT.store(limit.soft.min(cap), Ordering::Relaxed);
     set_host_soft(end);
     if inherited.is_some() {
-        close_with_the_next_program();
+        set_close_on_exec();
     }
     Ok(())
 }
 
 /// Sets close-on-exec on all emulator descriptors that the previous program passed to this one.
-fn close_with_the_next_program() {
+fn set_close_on_exec() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    let own = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
-    for descriptor in own.filter(|descriptor| *descriptor >= first()) {
+    let descriptors = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    for descriptor in descriptors.filter(|descriptor| *descriptor >= first()) {
         // SAFETY: the call takes no pointers, and the descriptor belongs to the emulator.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
@@ -113,35 +113,35 @@ fn close_with_the_next_program() {
 pub fn apply_guest_limit() {
     let raised = raised();
     if *raised == 0 {
-        set_host_soft(known_limit().soft.min(range().0));
+        set_host_soft(current_limit().soft.min(range().0));
     }
 }
 
 /// The guest's limit.
 pub fn limit() -> Limit {
     let _raised = raised();
-    known_limit()
+    current_limit()
 }
 
 /// Adopts a soft limit that another process set with prlimit. The caller holds the lock of [`RAISED`].
 fn adopt_host_limit() {
-    let found = host_limit().rlim_cur;
-    let given = LAST_SET.load(Ordering::Relaxed);
-    if given != UNSET && found != given && found <= range().0 {
-        SOFT.store(found.min(HARD.load(Ordering::Relaxed)), Ordering::Relaxed);
-        LAST_SET.store(found, Ordering::Relaxed);
+    let host_soft = host_limit().rlim_cur;
+    let last_set = LAST_SET.load(Ordering::Relaxed);
+    if last_set != UNSET && host_soft != last_set && host_soft <= range().0 {
+        SOFT.store(host_soft.min(HARD.load(Ordering::Relaxed)), Ordering::Relaxed);
+        LAST_SET.store(host_soft, Ordering::Relaxed);
     }
 }
 
 /// The guest's limit, including changes made by other processes. The caller holds the lock of [`RAISED`].
-fn known_limit() -> Limit {
+fn current_limit() -> Limit {
     adopt_host_limit();
     let first = range().0;
-    let known = |value: &AtomicU64, other: u64| match value.load(Ordering::Relaxed) {
+    let set_or = |value: &AtomicU64, other: u64| match value.load(Ordering::Relaxed) {
         UNSET => other.min(first),
-        known => known,
+        set_or => set_or,
     };
-    Limit { soft: known(&SOFT, host_limit().rlim_cur), hard: known(&HARD, first) }
+    Limit { soft: set_or(&SOFT, host_limit().rlim_cur), hard: set_or(&HARD, first) }
 }
 
 /// Sets the guest's limit as setrlimit(2) does.
@@ -176,20 +176,20 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
 ///
 /// # Errors
 /// Those of prlimit(2).
-pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
+pub fn limit_of_process(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
     let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let resource = u64::from(super::resources::NOFILE);
     // SAFETY: `host` is valid for writes.
     unsafe { host_call(libc::SYS_prlimit64, [process, resource, 0, (&raw mut host) as u64, 0, 0]) }?;
     let hard = limit().hard;
-    let former = Limit { soft: host.rlim_cur.min(range().0).min(hard), hard };
+    let previous = Limit { soft: host.rlim_cur.min(range().0).min(hard), hard };
     if let Some(new) = new {
         check_limit(new)?;
         host.rlim_cur = new.soft.min(range().0).min(host.rlim_max);
         // SAFETY: `host` is valid for reads.
         unsafe { host_call(libc::SYS_prlimit64, [process, resource, (&raw const host) as u64, 0, 0, 0]) }?;
     }
-    Ok(former)
+    Ok(previous)
 }
 
 /// The number of threads that currently need emulator descriptors. While it is not zero, the host's soft limit is
@@ -220,7 +220,7 @@ impl Drop for RaisedLimit {
         let mut raised = raised();
         *raised = raised.saturating_sub(1);
         if *raised == 0 {
-            set_host_soft(known_limit().soft.min(range().0));
+            set_host_soft(current_limit().soft.min(range().0));
         }
     }
 }
@@ -236,19 +236,19 @@ pub fn reset_raised_limit() {
 /// # Errors
 /// Those of `make`.
 pub fn with_raised_limit<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let is_limit_reached = |made: &io::Result<T>| {
-        let error = made.as_ref().err().and_then(io::Error::raw_os_error);
+    let is_limit_reached = |result: &io::Result<T>| {
+        let error = result.as_ref().err().and_then(io::Error::raw_os_error);
         matches!(error, Some(libc::EMFILE | libc::EINVAL))
     };
-    let mut made = make();
+    let mut result = make();
     for _ in 0..MAX_RETRIES {
-        if !is_limit_reached(&made) {
+        if !is_limit_reached(&result) {
             break;
         }
         let _raised = RaisedLimit::raise();
-        made = make();
+        result = make();
     }
-    made
+    result
 }
 
 /// Duplicates a descriptor to an emulator descriptor with close-on-exec.
@@ -263,7 +263,7 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// No emulator descriptor is free.
-pub fn duplicate_for_the_next_program(descriptor: RawFd) -> io::Result<OwnedFd> {
+pub fn duplicate_across_exec(descriptor: RawFd) -> io::Result<OwnedFd> {
     duplicated(descriptor, libc::F_DUPFD)
 }
 
@@ -298,13 +298,13 @@ pub fn block_reassignment() -> impl Sized {
 /// # Errors
 /// Those of `make`, or no emulator descriptor is free.
 pub fn open_reserved(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
-    let _stay = block_reassignment();
+    let _no_reassignment = block_reassignment();
     Ok(move_to_reserved(make()?)?)
 }
 
 /// Runs a guest call that may close or reassign a descriptor.
 pub fn with_reassignment<T>(call: impl FnOnce() -> T) -> T {
-    let _numbers = REASSIGNMENT.write().ignore_poison();
+    let _exclusive = REASSIGNMENT.write().ignore_poison();
     call()
 }
 
@@ -314,12 +314,12 @@ pub fn done(returned: i32) -> io::Result<()> {
 }
 
 /// Takes ownership of a descriptor that a call returned, or reads errno if the call failed.
-pub fn owned(made: RawFd) -> io::Result<OwnedFd> {
-    if made < 0 {
+pub fn owned(returned: RawFd) -> io::Result<OwnedFd> {
+    if returned < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the caller has just created the descriptor, and no other code knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+    Ok(unsafe { OwnedFd::from_raw_fd(returned) })
 }
 
 #[cfg(test)]
@@ -329,18 +329,20 @@ mod tests {
     #[test]
     fn a_reserved_descriptor_is_outside_every_guest_limit() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let kept = move_to_reserved(file.into()).unwrap();
-        assert!(kept.as_raw_fd() >= first() && is_own(kept.as_raw_fd() as u64));
+        let reserved = move_to_reserved(file.into()).unwrap();
+        assert!(reserved.as_raw_fd() >= first() && is_reserved(reserved.as_raw_fd() as u64));
         assert!(limit().hard <= first() as u64);
-        assert!(!is_own(first() as u64 - 1) && !is_own(libc::AT_FDCWD as u64) && !is_own(u64::MAX));
+        assert!(
+            !is_reserved(first() as u64 - 1) && !is_reserved(libc::AT_FDCWD as u64) && !is_reserved(u64::MAX)
+        );
         // The host reads only the low half of the register.
-        assert!(is_own(1 << 32 | kept.as_raw_fd() as u64));
+        assert!(is_reserved(1 << 32 | reserved.as_raw_fd() as u64));
     }
 
     #[test]
     fn the_guest_limit_ends_at_the_first_reserved_descriptor() {
-        let own = first() as u64;
-        assert_eq!(set_limit(Limit { soft: 10, hard: own + 1 }), Err(Errno(libc::EPERM)));
-        assert_eq!(set_limit(Limit { soft: own, hard: own - 1 }), Err(Errno(libc::EINVAL)));
+        let reserved = first() as u64;
+        assert_eq!(set_limit(Limit { soft: 10, hard: reserved + 1 }), Err(Errno(libc::EPERM)));
+        assert_eq!(set_limit(Limit { soft: reserved, hard: reserved - 1 }), Err(Errno(libc::EINVAL)));
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Adds to the counter. A counter that the guest has filled is left unchanged, since it already signals an event.
 pub fn add(file: &OwnedFd, events: u64) {
-    without_waiting(file, || {
+    nonblocking(file, || {
         // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::write(file.as_raw_fd(), (&raw const events).cast(), 8) };
     });
@@ -15,13 +15,13 @@ pub fn add(file: &OwnedFd, events: u64) {
 /// Resets the counter to zero.
 pub fn clear(file: &OwnedFd) {
     let mut events = 0u64;
-    without_waiting(file, || {
+    nonblocking(file, || {
         // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::read(file.as_raw_fd(), (&raw mut events).cast(), 8) };
     });
 }
 
-fn without_waiting(file: &OwnedFd, act: impl FnOnce()) {
+fn nonblocking(file: &OwnedFd, act: impl FnOnce()) {
     // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     let waits = flags & libc::O_NONBLOCK == 0;

@@ -23,7 +23,7 @@ pub fn install() {
     INSTALLED.call_once(|| {
         release_library_signals();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP, libc::SIGILL] {
-            masks::dispose(signal, masks::HostDisposition::Call(on_fault), 0);
+            masks::set_disposition(signal, masks::HostDisposition::Call(on_fault), 0);
         }
     });
 }
@@ -33,7 +33,7 @@ pub fn install() {
 fn release_library_signals() {
     if std::thread::Builder::new().spawn(|| {}).is_ok_and(|thread| thread.join().is_ok()) {
         for signal in [32, 33] {
-            masks::dispose(signal, masks::HostDisposition::Default, 0);
+            masks::set_disposition(signal, masks::HostDisposition::Default, 0);
         }
     }
 }
@@ -65,7 +65,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
         reception::receive(signal, info, context);
     } else if !recover(signal, info, context) {
         // A bug in this process: the instruction runs again, and the default action terminates the process.
-        masks::dispose(signal, masks::HostDisposition::Default, 0);
+        masks::set_disposition(signal, masks::HostDisposition::Default, 0);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -93,7 +93,7 @@ pub fn prepare_thread() {
 /// Blocks guest signals on this host thread. Used for threads that run no guest code, which would have to forward the
 /// signals.
 pub fn shield_thread() {
-    masks::replace(masks::HELD);
+    masks::replace(masks::BLOCKABLE);
 }
 
 thread_local! {
@@ -133,9 +133,9 @@ struct Installed(#[expect(dead_code, reason = "dropping it would remove the sign
 impl Drop for Installed {
     fn drop(&mut self) {
         // From here on, a signal handler would have no alternate stack.
-        masks::replace(masks::HELD);
-        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        masks::replace(masks::BLOCKABLE);
+        let disabled = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         // SAFETY: the thread is ending; after this call the memory is not a signal stack.
-        unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
+        unsafe { libc::sigaltstack(&disabled, std::ptr::null_mut()) };
     }
 }

@@ -63,16 +63,16 @@ impl GateGuard {
 }
 
 fn pass_gate() {
-    let mut seen = GATE.load(Ordering::Relaxed);
+    let mut state = GATE.load(Ordering::Relaxed);
     loop {
-        if seen & CLOSED != 0 {
-            wait_for_change(&GATE, seen, None);
-            seen = GATE.load(Ordering::Relaxed);
+        if state & CLOSED != 0 {
+            wait_for_change(&GATE, state, None);
+            state = GATE.load(Ordering::Relaxed);
             continue;
         }
-        match GATE.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed) {
+        match GATE.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return,
-            Err(now) => seen = now,
+            Err(now) => state = now,
         }
     }
 }
@@ -96,25 +96,25 @@ pub struct Quiesced(PhantomData<*const ()>);
 /// If the caller holds a lock, because it would wait for itself.
 pub fn quiesce() -> Quiesced {
     assert_eq!(DEPTH.get(), 0, "a thread forks while it holds a lock");
-    let mut seen = GATE.load(Ordering::Relaxed);
+    let mut state = GATE.load(Ordering::Relaxed);
     loop {
-        if seen & CLOSED != 0 {
+        if state & CLOSED != 0 {
             // Another thread is forking.
-            wait_for_change(&GATE, seen, None);
-            seen = GATE.load(Ordering::Relaxed);
+            wait_for_change(&GATE, state, None);
+            state = GATE.load(Ordering::Relaxed);
             continue;
         }
-        match GATE.compare_exchange_weak(seen, seen | CLOSED, Ordering::AcqRel, Ordering::Relaxed) {
+        match GATE.compare_exchange_weak(state, state | CLOSED, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break,
-            Err(now) => seen = now,
+            Err(now) => state = now,
         }
     }
     loop {
-        let seen = GATE.load(Ordering::Acquire);
-        if seen == CLOSED {
+        let state = GATE.load(Ordering::Acquire);
+        if state == CLOSED {
             break;
         }
-        wait_for_change(&GATE, seen, None);
+        wait_for_change(&GATE, state, None);
     }
     // The forking thread may take any lock.
     DEPTH.set(1);
@@ -268,7 +268,7 @@ impl Condvar {
     /// # Errors
     /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        self.wait_at_most(guard, None)
+        self.wait_with_timeout(guard, None)
     }
 
     /// Waits while `condition` is true, but not much longer than `timeout`.
@@ -284,12 +284,12 @@ impl Condvar {
         let start = Instant::now();
         while condition(&mut guard) {
             let Some(rest) = timeout.checked_sub(start.elapsed()) else { break };
-            guard = self.wait_at_most(guard, Some(rest))?;
+            guard = self.wait_with_timeout(guard, Some(rest))?;
         }
         Ok(guard)
     }
 
-    fn wait_at_most<'a, T>(
+    fn wait_with_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Option<Duration>,
@@ -297,9 +297,9 @@ impl Condvar {
         debug_assert_eq!(DEPTH.get(), 1, "a fork would deadlock: this thread waits while it holds a lock");
         let mutex = guard.mutex;
         // A notification after the lock is released changes the word, so the wait below returns at once.
-        let seen = self.0.load(Ordering::Relaxed);
+        let notifications = self.0.load(Ordering::Relaxed);
         drop(guard);
-        wait_for_change(&self.0, seen, timeout);
+        wait_for_change(&self.0, notifications, timeout);
         mutex.lock()
     }
 
@@ -395,10 +395,10 @@ mod tests {
         }
 
         fn wait(&self) {
-            let seen = self.mutex.lock().unwrap();
-            let before = *seen;
+            let guard = self.mutex.lock().unwrap();
+            let old_value = *guard;
             let timeout = Duration::from_millis(1);
-            drop(self.changed.wait_timeout_while(seen, timeout, |now| *now == before).unwrap());
+            drop(self.changed.wait_timeout_while(guard, timeout, |now| *now == old_value).unwrap());
         }
     }
 
@@ -417,8 +417,8 @@ mod tests {
         }
         let mut status = 0;
         // SAFETY: the child belongs to this process, and `status` is valid for writes.
-        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-        waited == child && status == 0
+        let result = unsafe { libc::waitpid(child, &mut status, 0) };
+        result == child && status == 0
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
             scope.spawn(|| until_stopped(&|| work.wait()));
             let mut hung = 0;
             for _ in 0..50 {
-                let before = rounds.load(Ordering::Relaxed);
+                let rounds_before = rounds.load(Ordering::Relaxed);
                 hung += usize::from(!completes_in_child(|| {
                     work.lock_each();
                     work.write();
@@ -454,7 +454,7 @@ mod tests {
                     break;
                 }
                 // Wait until the other threads make progress again.
-                while rounds.load(Ordering::Relaxed) == before {
+                while rounds.load(Ordering::Relaxed) == rounds_before {
                     std::thread::yield_now();
                 }
             }

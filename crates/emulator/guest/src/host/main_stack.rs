@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn work_runs_on_the_given_stack_and_returns_its_result() {
         let stack = Stack::allocate(BYTES).expect("memory");
-        let (text, place, sum) = on(&stack, || (String::from("result"), here(), deep(10_000)));
+        let (text, address, sum) = on(&stack, || (String::from("result"), here(), deep(10_000)));
         assert_eq!((text.as_str(), sum), ("result", 50_005_000));
-        assert!(stack.usable().contains(&place));
+        assert!(stack.usable().contains(&address));
         assert!(!stack.usable().contains(&here()));
     }
 

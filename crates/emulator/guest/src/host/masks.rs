@@ -22,7 +22,7 @@ pub const FAULTS: SignalSet = set_of(libc::SIGSEGV)
     | set_of(libc::SIGTRAP);
 
 /// The signals blocked while a thread examines its pending signals.
-pub const HELD: SignalSet = !FAULTS;
+pub const BLOCKABLE: SignalSet = !FAULTS;
 
 const SET_BYTES: u64 = 8;
 
@@ -99,11 +99,11 @@ pub enum HostDisposition {
 
 /// Sets the host's disposition of `signal`. `flags` are added to the flags that all handlers have (useful:
 /// SA_NOCLDSTOP, SA_NOCLDWAIT).
-pub fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
+pub fn set_disposition(signal: i32, disposition: HostDisposition, flags: u64) {
     let mut action = HostAction {
         flags,
         restorer: longma_signal_return as *const () as u64,
-        mask: HELD,
+        mask: BLOCKABLE,
         ..HostAction::default()
     };
     action.flags |= SA_RESTORER;
@@ -135,13 +135,13 @@ pub fn is_ignored(signal: i32) -> bool {
 
 /// Whether SIGPIPE was ignored when this process started. Rust's runtime ignores it before `main`, but the guest must
 /// inherit the original disposition.
-pub fn pipe_was_ignored() -> bool {
+pub fn sigpipe_was_ignored() -> bool {
     PIPE_IGNORED.load(std::sync::atomic::Ordering::Relaxed)
 }
 
 static PIPE_IGNORED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-extern "C" fn remember_pipe() {
+extern "C" fn record_sigpipe_disposition() {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), std::sync::atomic::Ordering::Relaxed);
 }
 
@@ -149,4 +149,4 @@ extern "C" fn remember_pipe() {
 // SAFETY: the section contains pointers to functions without arguments that run before `main`; this one needs no
 // runtime.
 #[unsafe(link_section = ".init_array")]
-static REMEMBER_PIPE: extern "C" fn() = remember_pipe;
+static REMEMBER_PIPE: extern "C" fn() = record_sigpipe_disposition;

@@ -21,4 +21,4 @@ mod termination;
 pub mod workers;
 
 pub use raw::host_call;
-pub use termination::die_by;
+pub use termination::terminate_by_signal;

@@ -29,9 +29,9 @@ impl Parker {
     /// Waits until there are messages and takes them.
     pub fn wait(&self) -> u32 {
         loop {
-            let taken = self.0.swap(0, Ordering::Acquire);
-            if taken != 0 {
-                return taken;
+            let messages = self.0.swap(0, Ordering::Acquire);
+            if messages != 0 {
+                return messages;
             }
             // SAFETY: as above.
             let _ = unsafe { host_call(libc::SYS_futex, [self.address(), FUTEX_WAIT_PRIVATE, 0, 0, 0, 0]) };
@@ -42,15 +42,15 @@ impl Parker {
     /// set.
     pub fn wait_interruptible(&self) -> Option<u32> {
         loop {
-            let taken = self.0.swap(0, Ordering::Acquire);
-            if taken != 0 {
-                return Some(taken);
+            let messages = self.0.swap(0, Ordering::Acquire);
+            if messages != 0 {
+                return Some(messages);
             }
             // SAFETY: as above.
-            let waited = unsafe {
+            let result = unsafe {
                 interruptible_on_host(libc::SYS_futex, [self.address(), FUTEX_WAIT_PRIVATE, 0, 0, 0, 0])
             };
-            if waited == Err(Errno::RESTART) {
+            if result == Err(Errno::RESTART) {
                 return None;
             }
         }
@@ -70,7 +70,7 @@ pub fn arrived_signals() -> u64 {
 }
 
 /// Clears the attention flag of this host thread. Returns whether it was set.
-pub fn withdraw_attention() -> bool {
+pub fn take_attention() -> bool {
     with_attention(|attention| {
         let requested = attention.is_requested();
         attention.clear();

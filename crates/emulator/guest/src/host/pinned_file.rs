@@ -31,10 +31,10 @@ impl PinnedFile {
     /// # Errors
     /// EBADF if it is not open; EMFILE if no emulator descriptor is free.
     pub fn of(descriptor: RawFd) -> Result<Self, Errno> {
-        if descriptors::is_own(descriptor as u64) {
+        if descriptors::is_reserved(descriptor as u64) {
             return Err(Errno(libc::EBADF));
         }
-        Self::noted(|| Ok(descriptors::duplicate(descriptor)?))
+        Self::register(|| Ok(descriptors::duplicate(descriptor)?))
     }
 
     /// Takes the file that `make` opens. `make` must not wait for another guest thread. It may be called again if the
@@ -43,33 +43,33 @@ impl PinnedFile {
     /// # Errors
     /// Those of `make`; EMFILE if no emulator descriptor is free.
     pub fn new(mut make: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        let mut made = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
-        Self::noted(|| Ok(descriptors::move_to_reserved(descriptors::with_raised_limit(&mut made)?)?))
+        let mut make_file = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
+        Self::register(|| Ok(descriptors::move_to_reserved(descriptors::with_raised_limit(&mut make_file)?)?))
     }
 
     /// Takes another file that the same `make` function of [`PinnedFile::new`] opened.
     ///
     /// # Errors
     /// EMFILE if no emulator descriptor is free.
-    pub fn within(made: OwnedFd) -> Result<Self, Errno> {
-        let made = descriptors::move_to_reserved(made)?;
-        all().push(made.as_raw_fd());
-        Ok(Self(ManuallyDrop::new(made)))
+    pub fn within(file: OwnedFd) -> Result<Self, Errno> {
+        let file = descriptors::move_to_reserved(file)?;
+        all().push(file.as_raw_fd());
+        Ok(Self(ManuallyDrop::new(file)))
     }
 
-    fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        let _stay = descriptors::block_reassignment();
-        let made = make()?;
-        all().push(made.as_raw_fd());
-        Ok(Self(ManuallyDrop::new(made)))
+    fn register(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        let _no_reassignment = descriptors::block_reassignment();
+        let file = make()?;
+        all().push(file.as_raw_fd());
+        Ok(Self(ManuallyDrop::new(file)))
     }
 
     /// Releases the descriptor to the caller, who may store it.
     pub fn into_owned(self) -> OwnedFd {
-        let mut held = ManuallyDrop::new(self);
-        all().retain(|number| *number != held.number());
-        // SAFETY: `held` is neither used again nor dropped.
-        unsafe { ManuallyDrop::take(&mut held.0) }
+        let mut this = ManuallyDrop::new(self);
+        all().retain(|number| *number != this.number());
+        // SAFETY: `this` is neither used again nor dropped.
+        unsafe { ManuallyDrop::take(&mut this.0) }
     }
 
     /// The descriptor number, for host calls.
@@ -102,8 +102,8 @@ impl AsFd for PinnedFile {
 impl Drop for PinnedFile {
     fn drop(&mut self) {
         // A child forked between the two steps would inherit the descriptor without knowing it.
-        let _stay = descriptors::block_reassignment();
-        all().retain(|held| *held != self.number());
+        let _no_reassignment = descriptors::block_reassignment();
+        all().retain(|descriptor| *descriptor != self.number());
         // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
@@ -112,9 +112,9 @@ impl Drop for PinnedFile {
 /// Runs in a forked child: closes the files that threads of the parent hold. Otherwise they would stay open, and
 /// locked, while the child lives.
 pub fn close_parents() {
-    for held in all().drain(..) {
+    for descriptor in all().drain(..) {
         // SAFETY: the call takes no pointers, and the owner is a thread of the parent.
-        unsafe { libc::close(held) };
+        unsafe { libc::close(descriptor) };
     }
 }
 
@@ -126,12 +126,12 @@ mod tests {
     fn a_pinned_file_stays_the_same_when_its_descriptor_is_reused() {
         let (first, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         first.set_len(7).unwrap();
-        let held = PinnedFile::of(first.as_raw_fd()).unwrap();
+        let pinned = PinnedFile::of(first.as_raw_fd()).unwrap();
         // SAFETY: both descriptors are open and belong to this test.
         assert!(unsafe { libc::dup2(second.as_raw_fd(), first.as_raw_fd()) } >= 0);
-        let link = held.link().into_string().unwrap();
+        let link = pinned.link().into_string().unwrap();
         assert_eq!(std::fs::metadata(&link).unwrap().len(), 7);
-        assert!(descriptors::is_own(held.number() as u64));
-        assert_eq!(PinnedFile::of(held.number()).unwrap_err(), Errno(libc::EBADF));
+        assert!(descriptors::is_reserved(pinned.number() as u64));
+        assert_eq!(PinnedFile::of(pinned.number()).unwrap_err(), Errno(libc::EBADF));
     }
 }

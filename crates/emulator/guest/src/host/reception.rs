@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::attention::{Attention, with_attention};
 use super::calls;
-use super::masks::{FAULTS, HELD, SignalSet, set_of};
+use super::masks::{BLOCKABLE, FAULTS, SignalSet, set_of};
 use crate::Errno;
 use crate::host::host_call;
 
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, cont
 /// the thread has examined its signals.
 pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
     // SAFETY: the kernel's mask is the first 8 bytes of the field.
-    unsafe { (&raw mut context.uc_sigmask).cast::<SignalSet>().write(HELD) };
+    unsafe { (&raw mut context.uc_sigmask).cast::<SignalSet>().write(BLOCKABLE) };
     let reception = REGISTERED.get();
     if reception.is_null() {
         // SAFETY: a siginfo_t has 128 bytes.
@@ -190,7 +190,7 @@ pub fn requeue(signal: i32, info: &mut SignalInfo) {
 /// Sends a signal to the process again, because this host thread runs no guest thread or is about to stop running one.
 /// A signal directed at this thread alone is dropped. The thread must have its signals blocked from now on.
 pub fn forward(signal: i32, info: &SignalInfo) {
-    if set_of(signal) & HELD == 0 || code_of(info) == libc::SI_TKILL {
+    if set_of(signal) & BLOCKABLE == 0 || code_of(info) == libc::SI_TKILL {
         // A signal that cannot be blocked here would return to this thread endlessly.
         return;
     }

@@ -28,11 +28,11 @@ pub fn perturb() {
 #[cold]
 fn delay() {
     // Any odd step visits all states.
-    let drawn = mix(STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)) >> 32;
-    match drawn % 16 {
+    let random = mix(STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)) >> 32;
+    match random % 16 {
         0..8 => {}
         8..12 => std::thread::yield_now(),
-        12..15 => (0..drawn >> 8 & 0x3ff).for_each(|_| std::hint::spin_loop()),
-        _ => std::thread::sleep(std::time::Duration::from_micros(drawn >> 8 & 0x3f)),
+        12..15 => (0..random >> 8 & 0x3ff).for_each(|_| std::hint::spin_loop()),
+        _ => std::thread::sleep(std::time::Duration::from_micros(random >> 8 & 0x3f)),
     }
 }

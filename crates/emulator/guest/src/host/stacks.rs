@@ -139,13 +139,13 @@ mod tests {
     fn a_reused_stack_is_zeroed() {
         const BYTES: usize = 12 << 10;
         let first = Stack::allocate(BYTES).expect("memory");
-        let place = first.usable().start;
+        let address = first.usable().start;
         // SAFETY: the memory belongs to the stack.
-        unsafe { (place as *mut u64).write(7) };
+        unsafe { (address as *mut u64).write(7) };
         drop(first);
-        let again = Stack::allocate(BYTES).expect("memory");
-        assert_eq!(again.usable().start, place, "it is used again");
+        let reused = Stack::allocate(BYTES).expect("memory");
+        assert_eq!(reused.usable().start, address, "it is used again");
         // SAFETY: as above.
-        assert_eq!(unsafe { (place as *const u64).read() }, 0);
+        assert_eq!(unsafe { (address as *const u64).read() }, 0);
     }
 }

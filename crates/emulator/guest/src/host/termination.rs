@@ -3,9 +3,9 @@
 use super::masks::{self, HostDisposition, set_of};
 
 /// Terminates this process with `signal`, so that its parent sees the same wait status as for a native process.
-pub fn die_by(signal: i32) -> ! {
-    masks::dispose(signal, HostDisposition::Default, 0);
-    masks::replace(masks::HELD & !set_of(signal));
+pub fn terminate_by_signal(signal: i32) -> ! {
+    masks::set_disposition(signal, HostDisposition::Default, 0);
+    masks::replace(masks::BLOCKABLE & !set_of(signal));
     // SAFETY: the call takes no pointers.
     unsafe { libc::kill(libc::getpid(), signal) };
     // A signal to the calling process is delivered before `kill` returns, but possibly to another thread.

@@ -144,11 +144,11 @@ mod tests {
             let (sender, receiver) = mpsc::channel();
             let id = spawn(100 << 10, move || {
                 // SAFETY: the calls take no pointers.
-                let own = unsafe {
+                let own_id = unsafe {
                     libc::usleep(delay);
                     libc::gettid()
                 };
-                let _ = sender.send(own);
+                let _ = sender.send(own_id);
             });
             assert_eq!(id.expect("a thread"), receiver.recv().expect("it runs"));
         }

@@ -214,15 +214,15 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
     expected: u128,
     new: u128,
 ) -> Result<u128, Refused> {
-    let (old, put) = (expected as u64, new as u64);
+    let (old, new_value) = (expected as u64, new as u64);
     let mut wide = expected;
     // SAFETY: the caller upholds the contract; `wide` and `new` are live.
     let returned = unsafe {
         match N {
-            1 => longma_exchange_1(pointer, old, put),
-            2 => longma_exchange_2(pointer, old, put),
-            4 => longma_exchange_4(pointer, old, put),
-            8 => longma_exchange_8(pointer, old, put),
+            1 => longma_exchange_1(pointer, old, new_value),
+            2 => longma_exchange_2(pointer, old, new_value),
+            4 => longma_exchange_4(pointer, old, new_value),
+            8 => longma_exchange_8(pointer, old, new_value),
             _ => longma_exchange_16(pointer, &raw mut wide, &raw const new),
         }
     };

@@ -160,22 +160,22 @@ impl AddressSpace {
         match placement {
             Placement::Hint(hint) => {
                 let start = self.page_down(hint);
-                let wanted = start..start.saturating_add(length);
-                if start >= LOWEST && wanted.end <= self.top && map.is_free(wanted.clone()) {
-                    return Ok(wanted);
+                let range = start..start.saturating_add(length);
+                if start >= LOWEST && range.end <= self.top && map.is_free(range.clone()) {
+                    return Ok(range);
                 }
                 let start = map.find_free_below(length, LOWEST..self.top).ok_or(Errno(libc::ENOMEM))?;
                 Ok(start..start + length)
             }
             Placement::Fixed(start) | Placement::FixedNoReplace(start) => {
-                let wanted = self.range(start, length, libc::ENOMEM)?;
+                let range = self.range(start, length, libc::ENOMEM)?;
                 if start < LOWEST {
                     return Err(Errno(libc::EPERM));
                 }
-                if matches!(placement, Placement::FixedNoReplace(_)) && !map.is_free(wanted.clone()) {
+                if matches!(placement, Placement::FixedNoReplace(_)) && !map.is_free(range.clone()) {
                     return Err(Errno(libc::EEXIST));
                 }
-                Ok(wanted)
+                Ok(range)
             }
         }
     }
@@ -210,8 +210,8 @@ impl AddressSpace {
             | Backing::Registers(_) => (libc::MAP_ANONYMOUS, -1, 0),
             Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
         };
-        self.forget_code(&map, &range);
-        let held = self.hold_code();
+        self.invalidate_code(&map, &range);
+        let code_guard = self.lock_code_pages();
         // SAFETY: the range is inside the reservation, which contains only guest memory.
         let mapped = unsafe {
             libc::mmap(
@@ -225,7 +225,7 @@ impl AddressSpace {
         };
         if mapped == libc::MAP_FAILED {
             let error = errno();
-            self.refill_hole(&mut map, range);
+            self.reserve_again(&mut map, range);
             return Err(error);
         }
         if let Backing::Segment { id, read_only, .. } = request.backing
@@ -236,7 +236,7 @@ impl AddressSpace {
             self.set_executable(&range, removed, Protection::default());
             return Err(error);
         }
-        self.ask_for_huge_pages(&range, request);
+        self.advise_huge_pages(&range, request);
         let (origin, offset) = match &request.backing {
             Backing::Anonymous(origin) | Backing::Registers(origin) | Backing::Segment { origin, .. } => {
                 (origin.clone(), 0)
@@ -254,13 +254,13 @@ impl AddressSpace {
             shared: request.shared,
             origin,
             offset,
-            wiped_in_children: false,
-            left_out_of_children: false,
+            wipe_on_fork: false,
+            dont_fork: false,
         };
         let shows = mapping.clone();
         let removed = map.insert(range.clone(), mapping);
         self.set_executable(&range, removed, request.protection);
-        drop(held);
+        drop(code_guard);
         self.notify_all(writable_views(&map, &range, &shows));
         Ok(range.start)
     }
@@ -275,7 +275,7 @@ impl AddressSpace {
 
     /// Advises the host to use huge pages for large memory that the program is about to use, because guest accesses
     /// walk the host's page tables. MAP_NORESERVE memory is left alone.
-    fn ask_for_huge_pages(&self, range: &Range<u64>, request: &MapRequest) {
+    fn advise_huge_pages(&self, range: &Range<u64>, request: &MapRequest) {
         const ENOUGH_BYTES: u64 = 4 << 20;
         let anonymous = matches!(request.backing, Backing::Anonymous(_)) && !request.shared;
         let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
@@ -310,7 +310,7 @@ impl AddressSpace {
     }
 
     /// A failed MAP_FIXED may have unmapped the range. Reserves it again, so that no host mapping can be placed there.
-    fn refill_hole(&self, map: &mut Mappings, range: Range<u64>) {
+    fn reserve_again(&self, map: &mut Mappings, range: Range<u64>) {
         // SAFETY: MAP_FIXED_NOREPLACE does not affect existing mappings.
         let filled = unsafe {
             libc::mmap(
@@ -347,7 +347,7 @@ impl AddressSpace {
     /// Prevents fault handlers from making code pages writable while mappings change. The caller holds the guard until
     /// the page bitmaps are consistent again. Until then no thread can write-protect pages, since that needs the
     /// map's lock, which the caller holds.
-    fn hold_code(&self) -> Option<SpinGuard<'_>> {
+    fn lock_code_pages(&self) -> Option<SpinGuard<'_>> {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.lock())
     }
 
@@ -372,7 +372,7 @@ impl AddressSpace {
     /// Invalidates translations from `range` on all cores before the range is unmapped, changed or replaced. The caller
     /// holds the map's write lock until the change is complete. Since [`Self::protect_code`] needs that lock, no core
     /// translates the old code in between, and a core that sees the change finds no old translation.
-    fn forget_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
+    fn invalidate_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
         if map.properties_in(range.clone()).executable {
             perturb();
             self.memory.notify_code_changed(range.clone());
@@ -396,8 +396,8 @@ impl AddressSpace {
         if map.would_split(&range) {
             self.check_mapping_budget(&map)?;
         }
-        self.forget_code(&map, &range);
-        let _held = self.hold_code();
+        self.invalidate_code(&map, &range);
+        let _code_guard = self.lock_code_pages();
         self.release(&range)?;
         let removed = map.remove(range.clone());
         self.set_executable(&range, removed, Protection::default());
@@ -419,8 +419,8 @@ impl AddressSpace {
         }
         let mut at = range.start;
         let (mut views, mut result) = (Vec::new(), Ok(()));
-        self.forget_code(&map, &range);
-        let held = self.hold_code();
+        self.invalidate_code(&map, &range);
+        let code_guard = self.lock_code_pages();
         for (piece, mapping) in map.within(range.clone()) {
             // Linux changes the pages before the first gap.
             if piece.start != at {
@@ -444,7 +444,7 @@ impl AddressSpace {
             views.extend(writable_views(&map, &piece, &shows));
             at = piece.end;
         }
-        drop(held);
+        drop(code_guard);
         self.notify_all(views);
         drop(map);
         result?;
@@ -523,22 +523,22 @@ impl AddressSpace {
         old: Range<u64>,
         new: Range<u64>,
         mapping: Mapping,
-        keep: bool,
+        keep_old: bool,
     ) -> Result<(), Errno> {
         self.check_mapping_budget(map)?;
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
-        let moved = if keep { 0 } else { old_length };
+        let moved = if keep_old { 0 } else { old_length };
         let added = new_length.saturating_sub(moved);
         self.check_quota(map, new.clone(), added, !mapping.shared && mapping.protection.write)?;
         // With length 0, mremap creates a second view of a shared mapping. Invalidate the code in it, because the new
         // view is not write-protected until the code is read again.
-        let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
-        self.forget_code(map, &shown);
-        self.forget_code(map, &new);
-        let held = self.hold_code();
+        let source = old.start..old.start + if old_length == 0 { new_length } else { old_length };
+        self.invalidate_code(map, &source);
+        self.invalidate_code(map, &new);
+        let code_guard = self.lock_code_pages();
         // A page that is write-protected because of translated code splits a host mapping, and the host moves only one
         // mapping at a time. Restore the protection first.
-        for (piece, mapping) in map.within(shown) {
+        for (piece, mapping) in map.within(source) {
             // SAFETY: inside a guest mapping.
             unsafe {
                 libc::mprotect(
@@ -552,24 +552,25 @@ impl AddressSpace {
                 self.memory.0.code.remove_range(pages);
             }
         }
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
+        let flags =
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep_old { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
         if let Err(error) = self.move_on_host(old.start, new.start, moved_length, new_length, flags) {
-            self.refill_hole(map, new);
+            self.reserve_again(map, new);
             return Err(error);
         }
-        let removed = RemovedProperties::with(&mapping);
-        if !keep && old_length > 0 {
+        let removed = RemovedProperties::of(&mapping);
+        if !keep_old && old_length > 0 {
             self.release(&old)?;
             map.remove(old.clone());
         }
         let protection = mapping.protection;
-        let left = if keep { protection } else { Protection::default() };
+        let left = if keep_old { protection } else { Protection::default() };
         self.set_executable(&old, removed, left);
         let shows = mapping.clone();
         let replaced = map.insert(new.clone(), mapping);
         self.set_executable(&new, replaced, protection);
-        drop(held);
+        drop(code_guard);
         self.notify_all(writable_views(map, &new, &shows));
         Ok(())
     }
@@ -601,8 +602,8 @@ impl AddressSpace {
         let rest = self.move_on_host(old + half, new + half, length - half, new_length - half, flags);
         if rest.is_err() {
             // Undo the first half. If that fails too, reserve the range again so that no hole is left.
-            let back = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
-            if back.is_err() {
+            let undone = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
+            if undone.is_err() {
                 self.release(&(old..old + half))?;
             }
             self.release(&(new..new + half))?;
@@ -611,18 +612,18 @@ impl AddressSpace {
     }
 
     /// Moves the program break and returns the new one, or the old one on failure.
-    pub fn set_break(&self, wanted: u64) -> u64 {
+    pub fn set_break(&self, new_break: u64) -> u64 {
         let mut heap = self.heap.lock().expect(POISON);
-        if wanted < heap.start || wanted > self.top {
+        if new_break < heap.start || new_break > self.top {
             return heap.end;
         }
         let pages = |address| self.page_up(address).unwrap_or(!(self.page_bytes() - 1));
-        let (now, then) = (pages(heap.end), pages(wanted));
-        let done = if then > now {
+        let (old_end, new_end) = (pages(heap.end), pages(new_break));
+        let result = if new_end > old_end {
             let origin = Origin { name: "[heap]".into(), ..Origin::default() };
             self.map(&MapRequest {
-                placement: Placement::FixedNoReplace(now),
-                length: then - now,
+                placement: Placement::FixedNoReplace(old_end),
+                length: new_end - old_end,
                 protection: Protection { read: true, write: true, execute: false },
                 shared: false,
                 backing: Backing::Anonymous(Arc::new(origin)),
@@ -630,10 +631,10 @@ impl AddressSpace {
             })
             .is_ok()
         } else {
-            then == now || self.unmap(then, now - then).is_ok()
+            new_end == old_end || self.unmap(new_end, old_end - new_end).is_ok()
         };
-        if done {
-            heap.end = wanted;
+        if result {
+            heap.end = new_break;
         }
         heap.end
     }

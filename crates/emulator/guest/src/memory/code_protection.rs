@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use super::HOST_PAGE_BYTES;
 use super::address_space::{AddressSpace, errno};
 use super::mappings::{Mapping, Mappings};
-use crate::host::die_by;
 use crate::host::schedule_fuzz::perturb;
+use crate::host::terminate_by_signal;
 
 impl AddressSpace {
     /// Write-protects the executable host page of `address` in all mappings through which the guest may write to it, so
@@ -38,12 +38,13 @@ impl AddressSpace {
         let others = map.other_views(&(start..start + HOST_PAGE_BYTES)).into_iter();
         let others = others.filter(|(_, view)| view.shared && view.protection.write);
         let others: Vec<u64> = others.map(|(range, _)| range.start).collect();
-        let own = mapping.protection.write && mapping.protection.execute;
-        if !own && others.is_empty() {
+        let is_own_writable_code = mapping.protection.write && mapping.protection.execute;
+        if !is_own_writable_code && others.is_empty() {
             return false;
         }
-        let _held = self.memory().0.code_lock.lock();
-        own.then_some(start)
+        let _code_guard = self.memory().0.code_lock.lock();
+        is_own_writable_code
+            .then_some(start)
             .into_iter()
             .chain(others)
             .fold(false, |any, start| self.protect_page(start) | any)
@@ -73,7 +74,7 @@ impl AddressSpace {
                     "longma: cannot write-protect a page of code ({error:?}): the process has no mappings left; raise \
                      vm.max_map_count"
                 );
-                die_by(libc::SIGABRT);
+                terminate_by_signal(libc::SIGABRT);
             }
         }
         true
@@ -86,8 +87,8 @@ impl AddressSpace {
 
     /// Registers the function that is called with address ranges whose code may have changed. Only the first call has
     /// an effect.
-    pub fn on_code_change(&self, tell: Box<dyn Fn(Range<u64>) + Send + Sync>) {
+    pub fn on_code_change(&self, callback: Box<dyn Fn(Range<u64>) + Send + Sync>) {
         // Registering a second engine is a bug of the caller; the first one must keep its notifications.
-        let _ = self.memory().0.code_changed.set(tell);
+        let _ = self.memory().0.code_changed.set(callback);
     }
 }

@@ -53,7 +53,7 @@ impl AddressSpace {
                 self.advise_children(range, advice)?;
             }
             libc::MADV_DONTFORK | libc::MADV_DOFORK => {
-                self.set_left_out(range, advice == libc::MADV_DONTFORK)
+                self.set_dont_fork(range, advice == libc::MADV_DONTFORK)
             }
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
@@ -99,25 +99,25 @@ impl AddressSpace {
         let mut map = self.write();
         for (piece, mapping) in map.within(range) {
             self.advise_host(&piece, advice)?;
-            map.insert(piece, Mapping { wiped_in_children: advice == libc::MADV_WIPEONFORK, ..mapping });
+            map.insert(piece, Mapping { wipe_on_fork: advice == libc::MADV_WIPEONFORK, ..mapping });
         }
         Ok(())
     }
 
     /// Records MADV_DONTFORK and MADV_DOFORK without forwarding them: the host would leave a hole in the child's
     /// reservation, where other host mappings could be placed.
-    fn set_left_out(&self, range: Range<u64>, is_left_out: bool) {
+    fn set_dont_fork(&self, range: Range<u64>, is_left_out: bool) {
         let mut map = self.write();
         for (piece, mapping) in map.within(range) {
-            map.insert(piece, Mapping { left_out_of_children: is_left_out, ..mapping });
+            map.insert(piece, Mapping { dont_fork: is_left_out, ..mapping });
         }
     }
 
     /// Runs in a forked child that has its own memory: unmaps the ranges that the parent marked with MADV_DONTFORK.
-    pub fn unmap_left_out(&self) {
+    pub fn unmap_dont_fork(&self) {
         let map = self.read();
         let left_out: Vec<_> =
-            map.iter().filter(|(_, mapping)| mapping.left_out_of_children).map(|(range, _)| range).collect();
+            map.iter().filter(|(_, mapping)| mapping.dont_fork).map(|(range, _)| range).collect();
         drop(map);
         for range in left_out {
             // This fails only if the host has no more mappings; the child then keeps memory that it should not see.
@@ -131,9 +131,9 @@ impl AddressSpace {
         pieces.into_iter().try_for_each(|(piece, _)| {
             for _ in 0..MAX_RETRIES {
                 suppress_own_attention(|| self.memory().release_code(piece.clone()));
-                let done = self.advise_host(&piece, libc::MADV_POPULATE_WRITE);
-                if done.is_ok() || !self.memory().holds_watched_code(piece.start, piece.end - piece.start) {
-                    return done;
+                let result = self.advise_host(&piece, libc::MADV_POPULATE_WRITE);
+                if result.is_ok() || !self.memory().holds_watched_code(piece.start, piece.end - piece.start) {
+                    return result;
                 }
                 std::thread::yield_now();
             }
@@ -144,7 +144,7 @@ impl AddressSpace {
     /// Runs in a forked child: invalidates code in memory that the fork wiped.
     pub fn invalidate_wiped_code(&self) {
         let map = self.read();
-        let wiped = map.iter().filter(|(_, mapping)| mapping.wiped_in_children && mapping.protection.execute);
+        let wiped = map.iter().filter(|(_, mapping)| mapping.wipe_on_fork && mapping.protection.execute);
         let wiped: Vec<_> = wiped.map(|(range, _)| range).collect();
         drop(map);
         self.notify_all(wiped);
@@ -152,14 +152,14 @@ impl AddressSpace {
 
     /// Whether code is executed from a file's own pages, so that the caller must report file writes with
     /// [`Self::file_changed`].
-    pub fn runs_from_files(&self) -> bool {
+    pub fn executes_file_pages(&self) -> bool {
         self.memory().0.file_code_mappings.load(Ordering::Acquire) != 0
     }
 
     /// Reports a possible write to the file of `descriptor`: invalidates code that is executed from its own pages.
     pub fn file_changed(&self, descriptor: RawFd) {
         if let Some((device, inode)) = file_of(descriptor) {
-            let views = self.read().views_of_file(device, inode, |mapping| mapping.is_run_from_file());
+            let views = self.read().views_of_file(device, inode, |mapping| mapping.executes_file_pages());
             self.notify_all(views);
         }
     }
@@ -197,8 +197,8 @@ fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
     // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `status` is valid for writes.
-    let found = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
-    found.then_some((status.st_dev, status.st_ino))
+    let succeeded = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
+    succeeded.then_some((status.st_dev, status.st_ino))
 }
 
 /// Whether the mapping is the vDSO. The kernel would provide its contents again after discarding them, but the emulator

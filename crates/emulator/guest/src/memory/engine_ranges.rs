@@ -19,7 +19,7 @@ pub(super) struct EngineRange {
 
 /// Writes to pages at most this far apart share one protection change, because a system call costs more than a few
 /// unneeded pages.
-const NEAR_BYTES: u64 = 64 << 10;
+const MAX_MERGED_GAP_BYTES: u64 = 64 << 10;
 
 impl AddressSpace {
     /// Reserves `range` for the translator: guest calls do not change it. The caller has mapped it as private anonymous
@@ -54,14 +54,14 @@ impl AddressSpace {
             let start = page(first);
             let mut end = start + HOST_PAGE_BYTES;
             let follows = |(address, _): &&(u64, u32)| {
-                if (end..end + NEAR_BYTES).contains(&page(*address)) {
+                if (end..end + MAX_MERGED_GAP_BYTES).contains(&page(*address)) {
                     end = page(*address) + HOST_PAGE_BYTES;
                 }
                 (start..end).contains(address)
             };
             let count = rest.iter().take_while(follows).count();
-            let (run, behind) = rest.split_at(count);
-            rest = behind;
+            let (run, later) = rest.split_at(count);
+            rest = later;
             self.write_run(start..end, run)?;
         }
         Ok(())

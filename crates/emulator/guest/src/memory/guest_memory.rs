@@ -125,7 +125,7 @@ impl GuestMemory {
         for (limit, identical) in places {
             // With identical addresses, the reservation starts at `LOWEST`: all lower addresses are below any host
             // mapping, and there is no room for a guard area below address 0.
-            let (wanted, length, flags) = if identical {
+            let (preferred, length, flags) = if identical {
                 (LOWEST, limit as usize + GUARD_BYTES - LOWEST, libc::MAP_FIXED_NOREPLACE)
             } else {
                 (0, limit as usize + 2 * GUARD_BYTES, 0)
@@ -133,7 +133,7 @@ impl GuestMemory {
             // SAFETY: a new mapping that replaces no existing one.
             let start = unsafe {
                 libc::mmap(
-                    ptr::without_provenance_mut(wanted),
+                    ptr::without_provenance_mut(preferred),
                     length,
                     libc::PROT_NONE,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
@@ -145,7 +145,7 @@ impl GuestMemory {
                 error = io::Error::last_os_error();
                 continue;
             }
-            if identical && start.addr() != wanted {
+            if identical && start.addr() != preferred {
                 // SAFETY: the mapping was made above; a kernel without MAP_FIXED_NOREPLACE treats the address as a
                 // hint.
                 unsafe { libc::munmap(start, length) };
@@ -187,7 +187,7 @@ impl GuestMemory {
     }
 
     /// Sets the guest page size to the host's. Call it before anything is mapped.
-    pub fn take_host_pages(&self) {
+    pub fn use_host_page_size(&self) {
         self.0.page_bytes.store(HOST_PAGE_BYTES, Ordering::Relaxed);
     }
 
@@ -220,15 +220,15 @@ impl GuestMemory {
     /// The range is outside the address space.
     pub fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
-        self.note_writes(address..address + length);
+        self.record_writes(address..address + length);
         if !self.0.code.is_empty() && length > 0 {
             suppress_own_attention(|| self.release_code(address..address + length));
         }
         Ok(pointer)
     }
 
-    /// Whether a page of the `length` bytes at `address` is write-protected because of translated code, so that the kernel
-    /// cannot write to it.
+    /// Whether a page of the `length` bytes at `address` is write-protected because of translated code, so that the
+    /// kernel cannot write to it.
     pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
         // The maximum size of a single read or write in Linux.
         let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
@@ -268,11 +268,11 @@ impl GuestMemory {
             unsafe { access::compare_exchange::<1>(pointer, 0, 0) }.is_ok()
         };
         let pages = address / HOST_PAGE_BYTES..end.div_ceil(HOST_PAGE_BYTES);
-        let refused = pages.map(|page| address.max(page * HOST_PAGE_BYTES)).find(|&at| {
+        let first_refused = pages.map(|page| address.max(page * HOST_PAGE_BYTES)).find(|&at| {
             // The page may become protected between the two checks.
             !(self.is_code_protected(at) || touches(at) || self.is_code_protected(at))
         });
-        refused.unwrap_or(end) - address
+        first_refused.unwrap_or(end) - address
     }
 
     /// Loads an integer.
@@ -348,10 +348,10 @@ impl GuestMemory {
     /// A byte is not readable; `buffer` holds the bytes before it.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, buffer.len() as u64, Access::Read)?;
-        self.piecewise(address, buffer.len(), Access::Read, |done| {
-            let rest = &mut buffer[done..];
+        self.piecewise(address, buffer.len(), Access::Read, |copied| {
+            let rest = &mut buffer[copied..];
             // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
-            unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(done), rest.len()) }
+            unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(copied), rest.len()) }
         })
     }
 
@@ -361,10 +361,10 @@ impl GuestMemory {
     /// A byte is not writable; the bytes before it have been written.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, bytes.len() as u64, Access::Write)?;
-        self.piecewise(address, bytes.len(), Access::Write, |done| {
-            let rest = &bytes[done..];
+        self.piecewise(address, bytes.len(), Access::Write, |copied| {
+            let rest = &bytes[copied..];
             // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
-            unsafe { access::copy(pointer.wrapping_add(done), rest.as_ptr(), rest.len()) }
+            unsafe { access::copy(pointer.wrapping_add(copied), rest.as_ptr(), rest.len()) }
         })
     }
 
@@ -374,9 +374,9 @@ impl GuestMemory {
     /// A byte is not writable; the bytes before it have been set.
     pub fn fill(&self, address: u64, length: u64, value: u8) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
-        self.piecewise(address, length as usize, Access::Write, |done| {
+        self.piecewise(address, length as usize, Access::Write, |filled| {
             // SAFETY: the bytes are in the reservation.
-            unsafe { access::fill(pointer.wrapping_add(done), value, length as usize - done) }
+            unsafe { access::fill(pointer.wrapping_add(filled), value, length as usize - filled) }
         })
     }
 
@@ -418,7 +418,7 @@ impl GuestMemory {
         // If the map permits a fetch that the host refused, another thread has just changed the mapping. Retry, as the
         // kernel does.
         for _ in 0..MAX_FETCH_RETRIES {
-            let refused = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
+            let current_fault = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
                 match self.load(address) {
                     Ok(word) => return Ok(word),
                     Err(found) if found.cause == FaultCause::BeyondFile && self.is_of_file(address) => {
@@ -429,8 +429,8 @@ impl GuestMemory {
             } else {
                 self.explain(address, 4, Access::Execute)
             };
-            if refused.cause != FaultCause::BeyondFile {
-                return Err(refused);
+            if current_fault.cause != FaultCause::BeyondFile {
+                return Err(current_fault);
             }
         }
         Err(fault(FaultCause::BeyondFile))
@@ -444,9 +444,9 @@ impl GuestMemory {
         let mut page = None;
         for (at, word) in (address..).step_by(4).zip(words) {
             // Check each page once; a plain load suffices for its remaining words.
-            let here = at / HOST_PAGE_BYTES;
-            if page != Some(here) {
-                page = Some(here).filter(|page| {
+            let current = at / HOST_PAGE_BYTES;
+            if page != Some(current) {
+                page = Some(current).filter(|page| {
                     at.is_multiple_of(4) && self.0.executable.contains(*page) && !self.is_own_code(at)
                 });
             }
@@ -517,7 +517,7 @@ impl GuestMemory {
             return Err(self.explain(address, size, access));
         };
         if access == Access::Write {
-            let is_noted = self.note_writes(address..last + 1);
+            let is_noted = self.record_writes(address..last + 1);
             if self.release_code(address..last + 1) || is_noted {
                 return Ok(());
             }
@@ -596,16 +596,16 @@ impl GuestMemory {
                 self.notify_code_changed(view);
             }
             perturb();
-            let held = self.0.code_lock.lock();
+            let code_guard = self.0.code_lock.lock();
             if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
                 continue;
             }
             if self.0.code.remove(page) {
-                let both = libc::PROT_READ | libc::PROT_WRITE;
+                let read_write = libc::PROT_READ | libc::PROT_WRITE;
                 // SAFETY: a host page inside the reservation that the guest may read and write, as its bit showed.
-                unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
+                unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, read_write) };
             }
-            drop(held);
+            drop(code_guard);
             perturb();
             return true;
         }
@@ -613,7 +613,7 @@ impl GuestMemory {
 
     /// How often code was about to be read from `page`; `None` if the page is not write-protected.
     fn watches_of_protected(&self, page: u64) -> Option<u64> {
-        let _held = self.0.code_lock.lock();
+        let _code_guard = self.0.code_lock.lock();
         self.0.code.contains(page).then(|| self.0.watches_of(page).load(Ordering::Relaxed))
     }
 
@@ -623,8 +623,8 @@ impl GuestMemory {
     }
 
     pub(super) fn notify_code_changed(&self, range: Range<u64>) {
-        if let Some(tell) = self.0.code_changed.get() {
-            tell(range);
+        if let Some(callback) = self.0.code_changed.get() {
+            callback(range);
         }
     }
 
@@ -636,13 +636,13 @@ impl GuestMemory {
         access: Access,
         mut copy: impl FnMut(usize) -> Result<(), Refused>,
     ) -> Result<(), Fault> {
-        let (mut done, mut tries) = (0, 0);
-        while done < length {
-            let Err(Refused { remaining }) = copy(done) else { return Ok(()) };
-            let now = length - remaining.min(length - done);
-            tries = if now == done { tries + 1 } else { 0 };
-            done = now;
-            let at = address + done as u64;
+        let (mut copied, mut tries) = (0, 0);
+        while copied < length {
+            let Err(Refused { remaining }) = copy(copied) else { return Ok(()) };
+            let now = length - remaining.min(length - copied);
+            tries = if now == copied { tries + 1 } else { 0 };
+            copied = now;
+            let at = address + copied as u64;
             self.fix_up(at, 1, access)?;
             if tries > MAX_RETRIES {
                 return Err(self.explain(at, 1, access));

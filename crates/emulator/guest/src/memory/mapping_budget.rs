@@ -38,8 +38,8 @@ impl MappingBudget {
     /// Whether the guest may create or split a mapping. `watched` is the number of write-protected code pages.
     pub fn allows_split(&self, map: &Mappings, watched: usize) -> bool {
         let Some(max) = *MAX_MAP_COUNT else { return true };
-        let known = map.pieces() + SPLITS_PER_PAGE * watched + self.splits.load(Ordering::Relaxed);
-        if known + ASSUMED_USED + RESERVED < max || self.take() {
+        let estimate = map.pieces() + SPLITS_PER_PAGE * watched + self.splits.load(Ordering::Relaxed);
+        if estimate + ASSUMED_USED + RESERVED < max || self.take() {
             return true;
         }
         let Some(now) = count() else { return true };
@@ -66,11 +66,11 @@ static MAX_MAP_COUNT: Lazy<Option<usize>> =
 /// may be out of mappings.
 fn count() -> Option<usize> {
     let mut maps = std::fs::File::open("/proc/self/maps").ok()?;
-    let (mut lines, mut piece) = (0, [0; 4096]);
+    let (mut lines, mut buffer) = (0, [0; 4096]);
     loop {
-        match maps.read(&mut piece).ok()? {
+        match maps.read(&mut buffer).ok()? {
             0 => return Some(lines),
-            read => lines += piece[..read].iter().filter(|byte| **byte == b'\n').count(),
+            read => lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count(),
         }
     }
 }

@@ -86,9 +86,9 @@ pub struct Mapping {
     /// The file offset of the first byte; 0 without a file.
     pub offset: u64,
     /// A forked child reads zeros here (MADV_WIPEONFORK).
-    pub wiped_in_children: bool,
+    pub wipe_on_fork: bool,
     /// A forked child does not inherit this mapping (MADV_DONTFORK).
-    pub left_out_of_children: bool,
+    pub dont_fork: bool,
 }
 
 impl Mapping {
@@ -104,7 +104,7 @@ impl Mapping {
 
     /// Whether it executes code from a file's own pages. A private mapping is excluded: whether it shows later writes
     /// to the file is unspecified (mmap(2)).
-    pub(super) fn is_run_from_file(&self) -> bool {
+    pub(super) fn executes_file_pages(&self) -> bool {
         self.shared && self.protection.execute && self.origin.is_file
     }
 
@@ -121,8 +121,8 @@ impl Mapping {
         }
     }
 
-    /// The object that it shows, if the mapping is shared or executable. A write through a shared mapping changes code in
-    /// every executable mapping of the same object, even a private one.
+    /// The object that it shows, if the mapping is shared or executable. A write through a shared mapping changes code
+    /// in every executable mapping of the same object, even a private one.
     fn watched_object(&self) -> Option<Object> {
         if self.shared || self.protection.execute { self.object() } else { None }
     }
@@ -152,13 +152,13 @@ pub(super) struct RemovedProperties {
 
 impl RemovedProperties {
     /// The properties of one mapping.
-    pub fn with(mapping: &Mapping) -> Self {
+    pub fn of(mapping: &Mapping) -> Self {
         let executable = mapping.protection.execute;
         Self { executable, watched: executable || mapping.shared }
     }
 
     /// The union of both.
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self { executable: self.executable | other.executable, watched: self.watched | other.watched }
     }
 }
@@ -183,15 +183,15 @@ struct Views {
     /// Their start addresses.
     starts: BTreeSet<u64>,
     /// The number of executable ones.
-    run: usize,
+    executable: usize,
     /// The number of writable ones.
-    written: usize,
+    writable: usize,
 }
 
 impl Views {
     /// Whether code of the object can be changed through a mapping.
-    fn are_run_and_written(&self) -> bool {
-        self.run > 0 && self.written > 0
+    fn is_writable_code(&self) -> bool {
+        self.executable > 0 && self.writable > 0
     }
 }
 
@@ -224,8 +224,8 @@ impl Gaps {
 impl Mappings {
     /// The gap between the last mapping before `start` and the first one at or after `end`.
     fn between(&self, start: u64, end: u64) -> Range<u64> {
-        let before = self.map.range(..start).next_back().map_or(0, |(_, (end, _))| *end);
-        before..self.map.range(end..).next().map_or(u64::MAX, |(&start, _)| start)
+        let gap_start = self.map.range(..start).next_back().map_or(0, |(_, (end, _))| *end);
+        gap_start..self.map.range(end..).next().map_or(u64::MAX, |(&start, _)| start)
     }
 
     /// Adds a mapping in an unmapped range.
@@ -236,21 +236,21 @@ impl Mappings {
         self.gaps.add(range.end..gap.end);
         if let Some(object) = mapping.watched_object() {
             let views = self.views.entry(object).or_default();
-            let before = views.are_run_and_written();
+            let was_writable_code = views.is_writable_code();
             views.starts.insert(range.start);
-            views.run += usize::from(mapping.protection.execute);
-            views.written += usize::from(mapping.shared && mapping.protection.write);
+            views.executable += usize::from(mapping.protection.execute);
+            views.writable += usize::from(mapping.shared && mapping.protection.write);
             self.writable_code_objects
-                .fetch_add(usize::from(!before && views.are_run_and_written()), Ordering::AcqRel);
+                .fetch_add(usize::from(!was_writable_code && views.is_writable_code()), Ordering::AcqRel);
         }
-        self.file_code_mappings.fetch_add(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_add(usize::from(mapping.executes_file_pages()), Ordering::AcqRel);
         self.map.insert(range.start, (range.end, mapping));
     }
 
     /// Removes the mapping that starts at `start`.
     fn take(&mut self, start: u64) -> Option<(u64, Mapping)> {
         let (end, mapping) = self.map.remove(&start)?;
-        self.file_code_mappings.fetch_sub(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_sub(usize::from(mapping.executes_file_pages()), Ordering::AcqRel);
         let gap = self.between(start, end);
         self.gaps.take(gap.start..start);
         self.gaps.take(end..gap.end);
@@ -258,12 +258,12 @@ impl Mappings {
         if let Some(object) = mapping.watched_object()
             && let Some(views) = self.views.get_mut(&object)
         {
-            let before = views.are_run_and_written();
+            let was_writable_code = views.is_writable_code();
             views.starts.remove(&start);
-            views.run -= usize::from(mapping.protection.execute);
-            views.written -= usize::from(mapping.shared && mapping.protection.write);
+            views.executable -= usize::from(mapping.protection.execute);
+            views.writable -= usize::from(mapping.shared && mapping.protection.write);
             self.writable_code_objects
-                .fetch_sub(usize::from(before && !views.are_run_and_written()), Ordering::AcqRel);
+                .fetch_sub(usize::from(was_writable_code && !views.is_writable_code()), Ordering::AcqRel);
             if views.starts.is_empty() {
                 self.views.remove(&object);
             }
@@ -299,11 +299,11 @@ impl Mappings {
 
     /// The mappings that overlap `range`, in address order.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &Mapping)> {
-        let first = self.at(range.start).map_or(range.start, |(found, _)| found.start);
-        let found = self.map.range(first..range.end.max(first));
-        found
+        let first = self.at(range.start).map_or(range.start, |(overlapping, _)| overlapping.start);
+        let overlapping = self.map.range(first..range.end.max(first));
+        overlapping
             .map(|(&start, (end, mapping))| (start..*end, mapping))
-            .filter(move |(found, _)| found.end > range.start)
+            .filter(move |(overlapping, _)| overlapping.end > range.start)
     }
 
     /// The parts of mappings inside `range`, in address order.
@@ -319,7 +319,7 @@ impl Mappings {
     /// The properties of all mappings in `range`.
     pub fn properties_in(&self, range: Range<u64>) -> RemovedProperties {
         self.overlapping(range).fold(RemovedProperties::default(), |removed, (_, mapping)| {
-            removed.and(RemovedProperties::with(mapping))
+            removed.union(RemovedProperties::of(mapping))
         })
     }
 
@@ -332,7 +332,7 @@ impl Mappings {
     /// Whether a write through `mapping` may change code, in it or in another mapping.
     pub fn may_change_code(&self, mapping: &Mapping) -> bool {
         let views = mapping.watched_object().and_then(|object| self.views.get(&object));
-        mapping.shared && mapping.protection.write && views.is_some_and(|views| views.run > 0)
+        mapping.shared && mapping.protection.write && views.is_some_and(|views| views.executable > 0)
     }
 
     /// Whether every byte of `range` is mapped.
@@ -355,16 +355,16 @@ impl Mappings {
     /// The other address ranges that show the bytes of `range`, which is inside one mapping. Considers shared and
     /// executable mappings.
     pub fn other_views(&self, range: &Range<u64>) -> Vec<(Range<u64>, &Mapping)> {
-        let Some((own, mapping)) = self.at(range.start) else { return Vec::new() };
+        let Some((containing, mapping)) = self.at(range.start) else { return Vec::new() };
         let Some(views) = mapping.object().and_then(|object| self.views.get(&object)) else {
             return Vec::new();
         };
-        let first = mapping.offset.wrapping_add(range.start - own.start);
+        let first = mapping.offset.wrapping_add(range.start - containing.start);
         let last = first.saturating_add(range.end - range.start);
         let seen_at = |start: &u64| {
             let (end, view) = self.map.get(start)?;
             let (from, to) = (first.max(view.offset), last.min(view.offset.saturating_add(end - start)));
-            let is_other = *start != own.start;
+            let is_other = *start != containing.start;
             (is_other && from < to).then(|| (start + from - view.offset..start + to - view.offset, view))
         };
         views.starts.iter().filter_map(seen_at).collect()
@@ -379,17 +379,17 @@ impl Mappings {
         own.into_iter().chain(others).collect()
     }
 
-    /// The mappings of a file that satisfy `which`. Considers shared and executable mappings.
+    /// The mappings of a file that satisfy `predicate`. Considers shared and executable mappings.
     pub fn views_of_file(
         &self,
         device: u64,
         inode: u64,
-        which: impl Fn(&Mapping) -> bool,
+        predicate: impl Fn(&Mapping) -> bool,
     ) -> Vec<Range<u64>> {
         let Some(views) = self.views.get(&Object::File(device, inode)) else { return Vec::new() };
         let views = views.starts.iter().filter_map(|start| Some((*start, self.map.get(start)?)));
-        let wanted = views.filter(|(_, (_, mapping))| which(mapping));
-        wanted.map(|(start, (end, _))| start..*end).collect()
+        let matching = views.filter(|(_, (_, mapping))| predicate(mapping));
+        matching.map(|(start, (end, _))| start..*end).collect()
     }
 
     /// The number of mappings that execute code from a file's own pages.
@@ -402,17 +402,17 @@ impl Mappings {
         let pieces = self.within(range.clone());
         let Some((first, _)) = pieces.first() else { return RemovedProperties::default() };
         let removed = pieces.iter().fold(RemovedProperties::default(), |removed, (_, mapping)| {
-            removed.and(RemovedProperties::with(mapping))
+            removed.union(RemovedProperties::of(mapping))
         });
         self.window_changes += u64::from(pieces.iter().any(|(_, mapping)| mapping.origin.window.is_some()));
-        if let Some((found, mapping)) = self.at(first.start) {
+        if let Some((first_range, mapping)) = self.at(first.start) {
             let mapping = mapping.clone();
-            self.take(found.start);
-            if found.start < range.start {
-                self.put(found.start..range.start, mapping.clone());
+            self.take(first_range.start);
+            if first_range.start < range.start {
+                self.put(first_range.start..range.start, mapping.clone());
             }
-            if found.end > range.end {
-                self.put(range.end..found.end, mapping.advanced(range.end - found.start));
+            if first_range.end > range.end {
+                self.put(range.end..first_range.end, mapping.advanced(range.end - first_range.start));
             }
         }
         for (piece, _) in &pieces[1..] {
@@ -491,8 +491,8 @@ mod tests {
             shared: false,
             origin: Arc::new(origin),
             offset,
-            wiped_in_children: false,
-            left_out_of_children: false,
+            wipe_on_fork: false,
+            dont_fork: false,
         }
     }
 
@@ -511,18 +511,18 @@ mod tests {
                 for page in range {
                     pages[page as usize] = insert.then(|| mapping(write, file, if file { page } else { 0 }));
                 }
-                for (page, wanted) in pages.iter().enumerate() {
+                for (page, expected) in pages.iter().enumerate() {
                     let page = page as u64;
                     let found = map.within(page..page + 1).pop().map(|(_, found)| found);
-                    prop_assert_eq!(&found, wanted);
+                    prop_assert_eq!(&found, expected);
                 }
                 let ranges: Vec<_> = map.iter().map(|(range, _)| range).collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
-                for wanted in 1..8 {
-                    let free = |at: u64| (at..at + wanted).all(|page| pages[page as usize].is_none());
+                for expected in 1..8 {
+                    let free = |at: u64| (at..at + expected).all(|page| pages[page as usize].is_none());
                     for (from, to) in [(0, 96), (7, 90), (20, 40)] {
-                        let highest = (from..=to - wanted).rev().find(|&at| free(at));
-                        prop_assert_eq!(map.find_free_below(wanted, from..to), highest);
+                        let highest = (from..=to - expected).rev().find(|&at| free(at));
+                        prop_assert_eq!(map.find_free_below(expected, from..to), highest);
                     }
                 }
             }

@@ -69,7 +69,7 @@ impl AddressSpace {
         };
         protect(start..end, libc::PROT_READ | libc::PROT_WRITE);
         act();
-        let _held = self.memory().0.code_lock.lock();
+        let _code_guard = self.memory().0.code_lock.lock();
         protect(start..end, mapping.protection.host_bits(&mapping.origin));
         for page in start / HOST_PAGE_BYTES..end / HOST_PAGE_BYTES {
             if self.memory().0.code.contains(page) {

@@ -46,22 +46,22 @@ impl WriteKey {
     /// # Safety
     /// The range consists of whole host pages of private anonymous memory, and no other code needs to write to it.
     pub unsafe fn protect(self, start: *mut libc::c_void, bytes: usize) -> bool {
-        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the caller upholds the contract.
         unsafe {
             // The memory is used sparsely, so huge pages would waste it. A kernel without huge pages returns an error,
             // which is ignored.
             libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
-            libc::syscall(libc::SYS_pkey_mprotect, start, bytes, both, self.0) == 0
+            libc::syscall(libc::SYS_pkey_mprotect, start, bytes, read_write, self.0) == 0
         }
     }
 
     /// Calls `write` while this thread may write to pages with the key.
     pub fn permit<R>(self, write: impl FnOnce() -> R) -> R {
-        let others = read_rights() & !self.bits(ACCESS_DISABLED | WRITE_DISABLED);
-        set_rights(others);
+        let other_rights = read_rights() & !self.bits(ACCESS_DISABLED | WRITE_DISABLED);
+        set_rights(other_rights);
         let result = write();
-        set_rights(others | self.bits(WRITE_DISABLED));
+        set_rights(other_rights | self.bits(WRITE_DISABLED));
         result
     }
 
@@ -119,12 +119,12 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
         }
         let rights = field(PKRU_OFFSET.load(Ordering::Relaxed) as usize).cast::<u32>();
         let key = WriteKey(number);
-        let before = rights.read_unaligned();
-        if before & key.bits(ACCESS_DISABLED) == 0 {
+        let old_rights = rights.read_unaligned();
+        if old_rights & key.bits(ACCESS_DISABLED) == 0 {
             // The thread may read, so the fault is a write. Another recovery handles it.
             return false;
         }
-        rights.write_unaligned(before & !key.bits(ACCESS_DISABLED) | key.bits(WRITE_DISABLED));
+        rights.write_unaligned(old_rights & !key.bits(ACCESS_DISABLED) | key.bits(WRITE_DISABLED));
     }
     true
 }
@@ -153,8 +153,8 @@ mod tests {
         // This thread is older than the key, unless another test has already allocated the key.
         let old = std::thread::spawn(move || {
             let memory = begun.recv().unwrap();
-            let seen = memory.load::<u32>(START);
-            (seen, memory.store::<u32>(START, 3).is_err())
+            let loaded = memory.load::<u32>(START);
+            (loaded, memory.store::<u32>(START, 3).is_err())
         });
         let space = space();
         space.write_engine_range(&[(START, 1), (START + 8, 2)]).unwrap();
@@ -193,9 +193,9 @@ mod tests {
             eprintln!("skipped: this host has no protection keys");
             return;
         };
-        let before = super::read_rights();
+        let rights_before = super::read_rights();
         key.permit(|| assert_eq!(super::read_rights() & key.bits(3), 0));
-        assert_eq!(super::read_rights() & !key.bits(3), before & !key.bits(3), "other keys' rights");
+        assert_eq!(super::read_rights() & !key.bits(3), rights_before & !key.bits(3), "other keys' rights");
         assert_eq!(super::read_rights() & key.bits(3), key.bits(2));
     }
 }

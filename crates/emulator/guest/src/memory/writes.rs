@@ -45,29 +45,29 @@ impl Writes {
 
 impl Pages {
     fn is_protected_at(&self, address: u64) -> bool {
-        let behind = self.protected.partition_point(|range| range.end <= address);
-        self.protected.get(behind).is_some_and(|range| range.contains(&address))
+        let index = self.protected.partition_point(|range| range.end <= address);
+        self.protected.get(index).is_some_and(|range| range.contains(&address))
     }
 }
 
 impl GuestMemory {
     /// Starts tracking writes. The caller must be the only thread of the process.
     pub fn track_writes(&self) {
-        let mut wanted: Vec<Range<u64>> = Vec::new();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let private = map.iter().filter(|(_, mapping)| {
             mapping.protection.write && !mapping.shared && mapping.origin.window.is_none()
         });
         for (range, _) in private {
-            match wanted.last_mut().filter(|last| last.end == range.start) {
+            match ranges.last_mut().filter(|last| last.end == range.start) {
                 Some(last) => last.end = range.end,
-                None => wanted.push(range),
+                None => ranges.push(range),
             }
         }
         let mut pages = self.0.writes.pages();
         pages.before.clear();
         self.0.writes.are_tracked.store(true, Ordering::Relaxed);
-        pages.protected = wanted.into_iter().filter(|range| self.set_writable(range, false)).collect();
+        pages.protected = ranges.into_iter().filter(|range| self.set_writable(range, false)).collect();
     }
 
     /// Changes the protection of a range. Returns whether that succeeded.
@@ -80,13 +80,13 @@ impl GuestMemory {
 
     /// Called before a write to `range`: saves the contents of its tracked pages and makes them writable. Returns
     /// whether a page was read-only because of tracking, so that the write can be retried.
-    pub(super) fn note_writes(&self, range: Range<u64>) -> bool {
+    pub(super) fn record_writes(&self, range: Range<u64>) -> bool {
         if !self.0.writes.are_tracked.load(Ordering::Relaxed) {
             return false;
         }
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let mut pages = self.0.writes.pages();
-        let mut noted = false;
+        let mut was_read_only = false;
         let first = range.start & !(HOST_PAGE_BYTES - 1);
         for at in (first..range.end).step_by(HOST_PAGE_BYTES as usize) {
             let may_be_written =
@@ -102,14 +102,14 @@ impl GuestMemory {
                 continue;
             }
             pages.before.insert(at, page);
-            let _held = self.0.code_lock.lock();
+            let _code_guard = self.0.code_lock.lock();
             // A page with translated code stays write-protected, so that the code is invalidated first.
             if !self.0.code.contains(at / HOST_PAGE_BYTES) {
                 self.set_writable(&(at..at + HOST_PAGE_BYTES), true);
             }
-            noted = true;
+            was_read_only = true;
         }
-        noted
+        was_read_only
     }
 
     /// The bytes that differ from their values at the start of tracking, merged into runs within each page.

@@ -189,12 +189,12 @@ pub(crate) fn forward(
                 Kind::Out(bytes) | Kind::InOut(bytes) => results.structure(value, bytes.into())?,
                 Kind::OutBuffer(length) => results.buffer(on_write_fault, value, bytes(length))?,
                 Kind::InVectors(count) | Kind::OutVectors(count) => {
-                    let found = match kind {
+                    let host_argument = match kind {
                         Kind::OutVectors(_) => results.vectors(on_write_fault, value, bytes(count)),
                         _ => Vectors::new(memory, value, bytes(count)),
                     }?;
-                    let address = found.address();
-                    vectors.push(found);
+                    let address = host_argument.address();
+                    vectors.push(host_argument);
                     address
                 }
                 _ => value,
@@ -205,7 +205,7 @@ pub(crate) fn forward(
         // credentials.
         unsafe {
             match waits {
-                Some(what) => interruptible(number, what, host),
+                Some(waits_for) => interruptible(number, waits_for, host),
                 None => host_call(number, host),
             }
         }

@@ -24,7 +24,7 @@ const MEMORY_DEVICES: u32 = 1;
 impl OnWriteFault {
     /// For a call that reads from `descriptor`.
     pub fn of_read(process: &Process, descriptor: u64) -> Self {
-        if is_alone(process) {
+        if is_single_threaded(process) {
             return Self::Remains;
         }
         let Some(status) = status_of(descriptor as RawFd) else { return Self::Remains };
@@ -39,18 +39,18 @@ impl OnWriteFault {
 
     /// For a call that receives from socket `descriptor` with these MSG_ flags.
     pub fn of_receipt(process: &Process, descriptor: u64, flags: u64) -> Self {
-        if is_alone(process) { Self::Remains } else { of_socket(descriptor, flags as i32) }
+        if is_single_threaded(process) { Self::Remains } else { of_socket(descriptor, flags as i32) }
     }
 
     /// For a call that receives a message.
     pub fn of_message(process: &Process) -> Self {
-        if is_alone(process) { Self::Remains } else { Self::Lost }
+        if is_single_threaded(process) { Self::Remains } else { Self::Lost }
     }
 }
 
 /// Whether the process has only one thread, so that no other thread can protect, unmap or execute memory during the
 /// call.
-fn is_alone(process: &Process) -> bool {
+fn is_single_threaded(process: &Process) -> bool {
     process.threads.load(Ordering::Acquire) == 1
 }
 

@@ -45,13 +45,13 @@ pub(crate) fn with_results(
     mut call: impl FnMut(&mut Results<'_>) -> Result<u64, Errno>,
 ) -> Result<u64, Errno> {
     for _ in 0..MAX_RETRIES {
-        let mut results = Results { memory, own: Vec::new(), direct: [(0, 0); RANGES], directs: 0 };
+        let mut results = Results { memory, buffers: Vec::new(), direct: [(0, 0); RANGES], direct_count: 0 };
         let returned = call(&mut results);
-        if returned == Err(Errno(libc::EFAULT)) && results.meet_code() {
+        if returned == Err(Errno(libc::EFAULT)) && results.is_blocked_by_code_page() {
             std::thread::yield_now();
             continue;
         }
-        return results.deliver(returned);
+        return results.copy_to_guest(returned);
     }
     Err(Errno(libc::EFAULT))
 }
@@ -59,14 +59,14 @@ pub(crate) fn with_results(
 /// The buffers that the kernel writes during one call.
 pub(crate) struct Results<'m> {
     memory: &'m GuestMemory,
-    own: Vec<Own>,
+    buffers: Vec<TemporaryBuffer>,
     /// Address and length of directly written ranges. The last entry covers all ranges that exceed the array.
     direct: [(u64, u64); RANGES],
-    directs: usize,
+    direct_count: usize,
 }
 
 /// Temporary memory for one result.
-struct Own {
+struct TemporaryBuffer {
     /// The guest address of the result.
     address: u64,
     /// The buffer, which may be larger than the result.
@@ -86,7 +86,7 @@ enum Extent {
     Counted { head: u64, before: u64 },
 }
 
-impl Own {
+impl TemporaryBuffer {
     /// Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
@@ -106,7 +106,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for TemporaryBuffer {
     fn drop(&mut self) {
         if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= MAX_REUSED_BUFFER_BYTES {
             REUSED_BUFFER.set(std::mem::take(&mut self.room));
@@ -136,7 +136,7 @@ impl<'m> Results<'m> {
     ///
     /// # Errors
     /// As for [`Self::structure`].
-    pub fn precious_structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
+    pub fn consumable_structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
         self.structure_if(bytes <= MAX_MESSAGE_BYTES, address, bytes)
     }
 
@@ -154,9 +154,9 @@ impl<'m> Results<'m> {
             return self.in_place(address, bytes);
         }
         // If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the first.
-        let is_second = self.own.iter().any(|own| own.overlaps(address, bytes));
+        let is_second = self.buffers.iter().any(|buffer| buffer.overlaps(address, bytes));
         let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
-        Ok(self.keep(Own { address, length: room.len(), room, extent }))
+        Ok(self.push_buffer(TemporaryBuffer { address, length: room.len(), room, extent }))
     }
 
     /// The host address of a buffer of `bytes` bytes that the call fills from the start with as many bytes as it
@@ -191,12 +191,16 @@ impl<'m> Results<'m> {
         if on_write_fault == OnWriteFault::Remains || in_range == 0 || in_range > MAX_MESSAGE_BYTES {
             return self.in_place(address, bytes);
         }
-        Ok(self.keep(Own::for_message(address, in_range, Extent::Counted { head, before })))
+        Ok(self.push_buffer(TemporaryBuffer::for_message(
+            address,
+            in_range,
+            Extent::Counted { head, before },
+        )))
     }
 
-    fn keep(&mut self, mut own: Own) -> u64 {
-        let pointer = own.room.as_mut_ptr() as u64;
-        self.own.push(own);
+    fn push_buffer(&mut self, mut buffer: TemporaryBuffer) -> u64 {
+        let pointer = buffer.room.as_mut_ptr() as u64;
+        self.buffers.push(buffer);
         pointer
     }
 
@@ -210,11 +214,11 @@ impl<'m> Results<'m> {
         address: u64,
         count: u64,
     ) -> Result<Vectors, Errno> {
-        let mut before = 0u64;
+        let mut earlier_bytes = 0u64;
         Vectors::of(self.memory, address, count, |base, bytes| {
-            let place = self.counted(on_write_fault, base, bytes, 0, before);
-            before = before.saturating_add(bytes);
-            place
+            let host_address = self.counted(on_write_fault, base, bytes, 0, earlier_bytes);
+            earlier_bytes = earlier_bytes.saturating_add(bytes);
+            host_address
         })
     }
 
@@ -224,14 +228,14 @@ impl<'m> Results<'m> {
     /// As for [`Self::structure`].
     pub fn in_place(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
         let (at, bytes) = in_range(self.memory, address, bytes)?;
-        self.note(at, bytes);
+        self.record_direct(at, bytes);
         Ok(self.memory.pointer_for_writing(at, bytes)? as u64)
     }
 
-    fn note(&mut self, address: u64, bytes: u64) {
-        if self.directs < RANGES {
-            self.direct[self.directs] = (address, bytes);
-            self.directs += 1;
+    fn record_direct(&mut self, address: u64, bytes: u64) {
+        if self.direct_count < RANGES {
+            self.direct[self.direct_count] = (address, bytes);
+            self.direct_count += 1;
             return;
         }
         let (last, length) = self.direct[RANGES - 1];
@@ -240,30 +244,32 @@ impl<'m> Results<'m> {
     }
 
     /// Whether a code page prevents the kernel from writing memory that the guest may write.
-    fn meet_code(&self) -> bool {
-        self.direct[..self.directs].iter().any(|&(at, bytes)| self.memory.holds_watched_code(at, bytes))
+    fn is_blocked_by_code_page(&self) -> bool {
+        self.direct[..self.direct_count].iter().any(|&(at, bytes)| self.memory.holds_watched_code(at, bytes))
     }
 
-    fn deliver(self, returned: Result<u64, Errno>) -> Result<u64, Errno> {
-        for own in &self.own {
-            match &own.extent {
+    fn copy_to_guest(self, returned: Result<u64, Errno>) -> Result<u64, Errno> {
+        for buffer in &self.buffers {
+            match &buffer.extent {
                 Extent::Counted { head, before } => {
                     let all = returned.map_or(0, |counted| counted.saturating_add(*head));
-                    let bytes = all.saturating_sub(*before).min(own.length as u64);
-                    self.memory.write(own.address, &own.bytes()[..bytes as usize])?;
+                    let bytes = all.saturating_sub(*before).min(buffer.length as u64);
+                    self.memory.write(buffer.address, &buffer.bytes()[..bytes as usize])?;
                 }
                 // A failed call may still report a reason or its progress.
-                Extent::Changed(former) => write_changes(self.memory, own.address, former, own.bytes())?,
-                Extent::Whole => self.memory.write(own.address, own.bytes())?,
+                Extent::Changed(former) => {
+                    write_changes(self.memory, buffer.address, former, buffer.bytes())?
+                }
+                Extent::Whole => self.memory.write(buffer.address, buffer.bytes())?,
             }
         }
         returned
     }
 }
 
-/// Writes the runs of `bytes` that differ from `former`. The guest may have changed the other bytes concurrently.
-fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]) -> Result<(), Errno> {
-    let differs = |at: usize| former[at] != bytes[at];
+/// Writes the runs of `bytes` that differ from `previous`. The guest may have changed the other bytes concurrently.
+fn write_changes(memory: &GuestMemory, address: u64, previous: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+    let differs = |at: usize| previous[at] != bytes[at];
     let mut at = 0;
     while let Some(start) = (at..bytes.len()).find(|&at| differs(at)) {
         let end = (start..bytes.len()).find(|&at| !differs(at)).unwrap_or(bytes.len());
@@ -301,9 +307,9 @@ mod tests {
         let memory = space.memory();
         for bytes in [8, 4000, 2 * PAGE_BYTES] {
             let returned = with_results(memory, |results| {
-                let place = results.buffer(OnWriteFault::Lost, START, bytes)?;
+                let buffer = results.buffer(OnWriteFault::Lost, START, bytes)?;
                 assert!(space.protect_code(START));
-                fill(place, b"message");
+                fill(buffer, b"message");
                 Ok(7)
             });
             assert_eq!(returned, Ok(7));
@@ -318,24 +324,24 @@ mod tests {
         let memory = space.memory();
         let mut tries = 0;
         let returned = with_results(memory, |results| {
-            let place = results.buffer(OnWriteFault::Remains, START, 8)?;
-            assert_eq!(place, memory.base() as u64 + START);
+            let buffer = results.buffer(OnWriteFault::Remains, START, 8)?;
+            assert_eq!(buffer, memory.base() as u64 + START);
             tries += 1;
             if tries < 3 {
                 assert!(space.protect_code(START));
                 return Err(Errno(libc::EFAULT));
             }
-            fill(place, b"stream");
+            fill(buffer, b"stream");
             Ok(6)
         });
         assert_eq!((returned, tries), (Ok(6), 3));
         assert_eq!(memory.read_array(START).unwrap(), *b"stream\0\0");
-        let refused = with_results(memory, |results| {
+        let result = with_results(memory, |results| {
             results.buffer(OnWriteFault::Remains, START, 8)?;
             tries += 1;
             Err(Errno(libc::EFAULT))
         });
-        assert_eq!((refused, tries), (Err(Errno(libc::EFAULT)), 4));
+        assert_eq!((result, tries), (Err(Errno(libc::EFAULT)), 4));
     }
 
     #[test]
@@ -365,9 +371,9 @@ mod tests {
         let memory = space.memory();
         memory.write(START, b"0123456789").unwrap();
         let returned = with_results(memory, |results| {
-            let place = results.structure(START, 10)?;
+            let buffer = results.structure(START, 10)?;
             memory.write(START, b"abcdefghij").unwrap();
-            fill(place + 4, b"XY");
+            fill(buffer + 4, b"XY");
             Err(Errno(libc::EINTR))
         });
         assert_eq!(returned, Err(Errno(libc::EINTR)));
@@ -380,9 +386,9 @@ mod tests {
         let memory = space.memory();
         let read_only = Protection { write: false, ..EVERYTHING };
         space.protect(START + PAGE_BYTES, PAGE_BYTES, read_only).unwrap();
-        let mut places = Vec::new();
+        let mut buffers = Vec::new();
         let returned = with_results(memory, |results| {
-            places = vec![
+            buffers = vec![
                 results.structure(0, 8)?,
                 results.structure(START + PAGE_BYTES, 8)?,
                 results.buffer(OnWriteFault::Remains, START + PAGE_BYTES - 4, 8)?,
@@ -392,6 +398,6 @@ mod tests {
         });
         let host = |address: u64| memory.base() as u64 + address;
         assert_eq!(returned, Err(Errno(libc::EFAULT)));
-        assert_eq!(places, [0, host(START + PAGE_BYTES), host(START + PAGE_BYTES - 4)]);
+        assert_eq!(buffers, [0, host(START + PAGE_BYTES), host(START + PAGE_BYTES - 4)]);
     }
 }

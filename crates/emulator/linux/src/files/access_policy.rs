@@ -79,7 +79,7 @@ pub(super) fn is_descriptor_folder(path: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct Changeable {
     number: RawFd,
-    _held: Option<PinnedFile>,
+    _pinned: Option<PinnedFile>,
 }
 
 impl Changeable {
@@ -87,11 +87,11 @@ impl Changeable {
     pub fn of(process: &Process, descriptor: u64) -> Result<Self, Errno> {
         let descriptor = descriptor as RawFd;
         if !process.root.is_confined() {
-            return Ok(Self { number: descriptor, _held: None });
+            return Ok(Self { number: descriptor, _pinned: None });
         }
-        let held = PinnedFile::of(descriptor)?;
-        process.root.check_change(&held)?;
-        Ok(Self { number: held.number(), _held: Some(held) })
+        let pinned = PinnedFile::of(descriptor)?;
+        process.root.check_change(&pinned)?;
+        Ok(Self { number: pinned.number(), _pinned: Some(pinned) })
     }
 
     /// The descriptor as an argument of a host call.
@@ -117,19 +117,19 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
 
 /// Opens the file of a confined guest's descriptor again. A file that is not the guest's own gets no additional access.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
-    let held = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
+    let pinned = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
     // SAFETY: the call takes no pointers.
-    let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
-    let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
-    let gains = (wants.0 && !has.0, wants.1 && !has.1);
-    if gains != (false, false) && !process.root.owns(&held)? {
-        let name = kernel_name(&held)?;
-        if !shared(&name).is_some_and(|shared| shared.writable || !wants.1) {
+    let flags = unsafe { libc::fcntl(pinned.number(), libc::F_GETFL) };
+    let (current, requested) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
+    let gains = (requested.0 && !current.0, requested.1 && !current.1);
+    if gains != (false, false) && !process.root.owns(&pinned)? {
+        let name = kernel_name(&pinned)?;
+        if !shared(&name).is_some_and(|shared| shared.writable || !requested.1) {
             return Err(Errno(libc::EACCES));
         }
     }
     let how = OpenHow { flags: how.flags & !(libc::O_CREAT as u64), mode: 0, ..how };
-    open_how(libc::AT_FDCWD, &held.link(), &how)
+    open_how(libc::AT_FDCWD, &pinned.link(), &how)
 }
 
 /// The error for a path whose descriptor is not open.
@@ -138,7 +138,7 @@ pub(super) fn bad_descriptor_to_not_found(error: Errno) -> Errno {
 }
 
 /// Returns a descriptor from a system call.
-pub(super) fn given(opened: Result<OwnedFd, Errno>) -> Result<u64, Errno> {
+pub(super) fn into_guest_descriptor(opened: Result<OwnedFd, Errno>) -> Result<u64, Errno> {
     opened.map(|opened| opened.into_raw_fd() as u64)
 }
 

@@ -10,7 +10,7 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 
-use super::access_policy::{self, Changeable, given};
+use super::access_policy::{self, Changeable, into_guest_descriptor};
 use super::resolved_path::{absolute, library_path};
 use super::{Follow, ProcFile, ResolvedPath, guest_path};
 use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
@@ -68,28 +68,28 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
         let base = process.root.open_pinned(&absolute(process, directory as RawFd, b".")?, 0)?;
         let (directory, path) = (base.number(), &c_path(&path)?);
         let inside = PathInRoot { directory, path, resolve, base_is_in_control_fs: is_in_control_fs(&base) };
-        return given(inside.open(how));
+        return into_guest_descriptor(inside.open(how));
     }
     open(&thread.process, directory, &path, how)
 }
 
 fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returned {
     if let Some(file) = ProcFile::find(process, directory as RawFd, path) {
-        return given(file.open(process, how.flags as i32));
+        return into_guest_descriptor(file.open(process, how.flags as i32));
     }
     if let Some(file) = DeviceFile::find(&process.config.devices, path) {
-        return given(open_device(process, file, how.flags as i32));
+        return into_guest_descriptor(open_device(process, file, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
         if let Some(descriptor) = access_policy::descriptor_named(path) {
-            return given(access_policy::reopen(process, descriptor, how));
+            return into_guest_descriptor(access_policy::reopen(process, descriptor, how));
         }
         if let Some(opened) = access_policy::open_shared(path, how) {
-            return given(opened);
+            return into_guest_descriptor(opened);
         }
         if !access_policy::is_descriptor_folder(path) {
             let path = absolute(process, directory as RawFd, path)?;
-            return given(process.root.open(&path, how));
+            return into_guest_descriptor(process.root.open(&path, how));
         }
     }
     let reads = how.flags as i32 & libc::O_ACCMODE == libc::O_RDONLY && how.flags & O_CREAT == 0;
@@ -100,7 +100,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
         // Opening a FIFO or a terminal may block. SAFETY: the path is live.
-        let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::OtherEnd, arguments) }?;
+        let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::FifoPeer, arguments) }?;
         // SAFETY: the host has just created the descriptor for this call.
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
@@ -108,7 +108,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     match ProcFile::of_open_file(process, &opened) {
         Some(file) => {
             drop(opened);
-            given(file.open(process, how.flags as i32))
+            into_guest_descriptor(file.open(process, how.flags as i32))
         }
         None => Ok(opened.into_raw_fd() as u64),
     }
@@ -125,7 +125,7 @@ fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<Owned
 }
 
 pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
-    if descriptors::is_own(descriptor) {
+    if descriptors::is_reserved(descriptor) {
         // The descriptor number belongs to the emulator in another guest process too.
         return Err(Errno(libc::EBADF));
     }
@@ -143,24 +143,26 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
         return Err(Errno(libc::EINVAL));
     }
     let text = guest_path(process, path)?;
-    let own = match ProcFile::find(process, directory as RawFd, &text) {
-        Some(ProcFile::Executable) => Some(process.shown_executable().into_os_string().into_vec()),
+    let guest_target = match ProcFile::find(process, directory as RawFd, &text) {
+        Some(ProcFile::Executable) => Some(process.guest_executable().into_os_string().into_vec()),
         _ if text == b"/proc/self/cwd" && process.fixed_identity.is_some() => {
             Some(working_directory(process)?)
         }
         _ if process.root.is_confined() => confined_link(process, &text)?,
         _ => None,
     };
-    if let Some(target) = own {
-        let shown = &target[..target.len().min(size as usize)];
-        process.memory().write(result, shown)?;
-        return Ok(shown.len() as u64);
+    if let Some(target) = guest_target {
+        let truncated = &target[..target.len().min(size as usize)];
+        process.memory().write(result, truncated)?;
+        return Ok(truncated.len() as u64);
     }
-    let place = ResolvedPath::of(process, directory as i32, &text, Follow::No)?;
+    let resolved = ResolvedPath::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
         let result = results.buffer(OnWriteFault::Remains, result, size)?;
         // SAFETY: the path is live, and the buffer is in the reservation or `results`.
-        unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
+        unsafe {
+            host_call(libc::SYS_readlinkat, [resolved.directory(), resolved.path(), result, size, 0, 0])
+        }
     })
 }
 
@@ -171,7 +173,9 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
         b"/proc/self/root" => Some(b"/".to_vec()),
         _ => match access_policy::descriptor_named(path) {
             None => None,
-            Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
+            Some(descriptor) if descriptors::is_reserved(descriptor as u64) => {
+                return Err(Errno(libc::ENOENT));
+            }
             Some(descriptor) => {
                 let link = name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
                 let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
@@ -182,19 +186,19 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     })
 }
 
-/// Makes a host call whose first two arguments are the directory and the path of `place`.
-fn at(number: i64, place: &ResolvedPath, rest: [u64; 4]) -> Returned {
+/// Makes a host call whose first two arguments are the directory and the path of `resolved`.
+fn call_at(number: i64, resolved: &ResolvedPath, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
     // SAFETY: the path is live; callers pass numbers or checked pointers.
-    unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
+    unsafe { host_call(number, [resolved.directory(), resolved.path(), c, d, e, f]) }
 }
 
 pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_unlinkat, &ResolvedPath::find_name(thread, directory, path)?, [flags, 0, 0, 0])
+    call_at(libc::SYS_unlinkat, &ResolvedPath::find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
 pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_mkdirat, &ResolvedPath::find_name(thread, directory, path)?, [mode, 0, 0, 0])
+    call_at(libc::SYS_mkdirat, &ResolvedPath::find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
@@ -203,15 +207,18 @@ pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: 
         // A device node would give access beyond the root.
         return Err(Errno(libc::EPERM));
     }
-    at(libc::SYS_mknodat, &ResolvedPath::find_name(thread, directory, path)?, [mode, device, 0, 0])
+    call_at(libc::SYS_mknodat, &ResolvedPath::find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
-    let place = ResolvedPath::find_name(thread, directory, path)?;
+    let resolved = ResolvedPath::find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
     unsafe {
-        host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
+        host_call(
+            libc::SYS_symlinkat,
+            [target.as_ptr() as u64, resolved.directory(), resolved.path(), 0, 0, 0],
+        )
     }
 }
 
@@ -244,11 +251,11 @@ pub(crate) fn renameat2(
 }
 
 pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat, &ResolvedPath::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    call_at(libc::SYS_faccessat, &ResolvedPath::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
-    at(
+    call_at(
         libc::SYS_faccessat2,
         &ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
@@ -256,7 +263,7 @@ pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]
 }
 
 pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(
+    call_at(
         libc::SYS_fchmodat,
         &ResolvedPath::find_to_change(thread, directory, path, Follow::Yes)?,
         [mode, 0, 0, 0],
@@ -264,7 +271,7 @@ pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Argumen
 }
 
 pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
-    at(
+    call_at(
         libc::SYS_fchmodat2,
         &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
@@ -272,7 +279,7 @@ pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]:
 }
 
 pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
-    at(
+    call_at(
         libc::SYS_fchownat,
         &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [user, group, flags, 0],
@@ -290,7 +297,7 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
         // SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
-    at(
+    call_at(
         libc::SYS_utimensat,
         &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [times, flags, 0, 0],
@@ -298,35 +305,35 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
 }
 
 /// Makes a host call that reads the file at a path, with its remaining arguments.
-fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, ResolvedPath::find(thread, AT_FDCWD, path, follow)?, rest)
+fn read_path(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
+    on_joined_path(number, ResolvedPath::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
 /// Makes a host call that changes the file at a path, with its remaining arguments.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, ResolvedPath::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
+    on_joined_path(number, ResolvedPath::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-fn whole(number: i64, place: ResolvedPath, rest: [u64; 4]) -> Returned {
-    let place = place.whole()?;
+fn on_joined_path(number: i64, resolved: ResolvedPath, rest: [u64; 4]) -> Returned {
+    let resolved = resolved.joined()?;
     let [b, c, d, e] = rest;
     // SAFETY: the path is live; callers pass numbers or checked pointers.
-    unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
+    unsafe { host_call(number, [resolved.path(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
-    let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
+    let result = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
     // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    let found = [&raw mut status as u64, 0, 0, 0];
-    if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
+    let stat_arguments = [&raw mut status as u64, 0, 0, 0];
+    if read_path(thread, libc::SYS_stat, path, Follow::Yes, stat_arguments).is_ok() {
         thread.process.space.inode_truncated(status.st_dev, status.st_ino);
     }
-    Ok(done)
+    Ok(result)
 }
 
 pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
-    on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
+    read_path(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
 /// The guest's name of its working directory.
@@ -359,9 +366,9 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
-    let place = ResolvedPath::find(thread, AT_FDCWD, path, follow)?.whole()?;
+    let resolved = ResolvedPath::find(thread, AT_FDCWD, path, follow)?.joined()?;
     // SAFETY: the path is live.
-    unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
+    unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, resolved.path(), mask, 0, 0, 0]) }
 }
 
 pub(crate) fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
@@ -377,7 +384,7 @@ pub(crate) fn get_attribute(thread: &Thread, number: i64, follow: Follow, argume
     let name = buffer(memory, name, 1)?;
     with_results(memory, |results| {
         let value = results.buffer(OnWriteFault::Remains, value, size)?;
-        on(thread, number, path, follow, [name, value, size, 0])
+        read_path(thread, number, path, follow, [name, value, size, 0])
     })
 }
 
@@ -390,7 +397,7 @@ pub(crate) fn list_attributes(
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let list = results.buffer(OnWriteFault::Remains, list, size)?;
-        on(thread, number, path, follow, [list, size, 0, 0])
+        read_path(thread, number, path, follow, [list, size, 0, 0])
     })
 }
 

@@ -10,7 +10,7 @@ use longma_guest::words::u32_at;
 
 use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
-use crate::devices::{GO_FIRST, HANDLE_INTERRUPTS, INTERRUPT_HERE};
+use crate::devices::{HANDLE_INTERRUPTS, MODEL_DEFERRED_WORK, ROUTE_INTERRUPTS};
 use crate::simulated::sched_attributes::{group_for_guest, group_on_host};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Thread};
@@ -113,7 +113,7 @@ fn forward(
 pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let command = arguments[1] as i32;
     if command == libc::F_NOTIFY {
-        thread.process.note_unkept("requested signals for changes to a directory");
+        thread.process.record_uncaptured("requested signals for changes to a directory");
     }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
@@ -182,10 +182,10 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
         return foreground(thread, arguments);
     }
-    if matches!(request, HANDLE_INTERRUPTS | INTERRUPT_HERE | GO_FIRST) {
+    if matches!(request, HANDLE_INTERRUPTS | ROUTE_INTERRUPTS | MODEL_DEFERRED_WORK) {
         return handle_interrupts(thread, arguments[0] as i32, request);
     }
-    if request == FICLONE && descriptors::is_own(arguments[2]) {
+    if request == FICLONE && descriptors::is_reserved(arguments[2]) {
         return Err(Errno(libc::EBADF));
     }
     if request == FICLONERANGE {
@@ -206,17 +206,17 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 /// the thread's core, or to run deferred work.
 fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned {
     let process = &thread.process;
-    let found = DeviceFile::of_descriptor(&process.config.devices, descriptor);
-    let (Some(file), Some(simulation)) = (found, process.simulation()) else {
+    let device = DeviceFile::of_descriptor(&process.config.devices, descriptor);
+    let (Some(file), Some(simulation)) = (device, process.simulation()) else {
         return Err(Errno(libc::ENOTTY));
     };
     let scheduler = &simulation.scheduler;
     let core = match request {
-        INTERRUPT_HERE => scheduler.core_and_node(thread.number).0,
+        ROUTE_INTERRUPTS => scheduler.core_and_node(thread.number).0,
         _ => scheduler.handle_interrupts(thread.number),
     };
-    if request != GO_FIRST {
-        file.interrupt(core);
+    if request != MODEL_DEFERRED_WORK {
+        file.route_interrupts(core);
     }
     Ok(0)
 }
@@ -238,7 +238,7 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
 fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
     // `struct file_clone_range`. A copy, which the guest cannot change after the check.
     let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
-    if descriptors::is_own(u32_at(&bytes, 0).into()) {
+    if descriptors::is_reserved(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
     let arguments = [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0];

@@ -17,7 +17,7 @@ use crate::root::{OpenHow, open_how};
 pub(crate) struct InMemoryFile {
     file: PinnedFile,
     /// The write end of a pipe. While it is open, opening the pipe again does not block.
-    _written: Option<PinnedFile>,
+    _write_end: Option<PinnedFile>,
 }
 
 impl InMemoryFile {
@@ -34,7 +34,7 @@ impl InMemoryFile {
             Ok(descriptors::owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?)
         })?;
         file.write(bytes)?;
-        Ok(Self { file, _written: None })
+        Ok(Self { file, _write_end: None })
     }
 
     fn pipe(bytes: &[u8]) -> Result<Self, Errno> {
@@ -50,16 +50,16 @@ impl InMemoryFile {
             Ok(read)
         })?;
         let written = written.ok_or(Errno(libc::EMFILE))?;
-        let room = i32::try_from(bytes.len()).map_err(|_| Errno(libc::ENOMEM))?;
+        let capacity = i32::try_from(bytes.len()).map_err(|_| Errno(libc::ENOMEM))?;
         // If the host refuses the size, the write below is incomplete. SAFETY: the call takes no pointers.
-        unsafe { libc::fcntl(written.number(), libc::F_SETPIPE_SZ, room) };
+        unsafe { libc::fcntl(written.number(), libc::F_SETPIPE_SZ, capacity) };
         // SAFETY: the descriptor outlives `end`, and `ManuallyDrop` prevents closing it.
         let mut end = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(written.number()) });
         match end.write_all(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Errno(libc::ENOMEM)),
             done => Ok(done?),
         }?;
-        Ok(Self { file, _written: Some(written) })
+        Ok(Self { file, _write_end: Some(written) })
     }
 
     /// Opens the file for the guest with these O_ flags.
@@ -74,8 +74,8 @@ impl InMemoryFile {
     ///
     /// # Errors
     /// No emulator descriptor is free.
-    pub fn for_the_next_program(&self) -> io::Result<OwnedFd> {
-        descriptors::duplicate_for_the_next_program(self.file.number())
+    pub fn duplicate_across_exec(&self) -> io::Result<OwnedFd> {
+        descriptors::duplicate_across_exec(self.file.number())
     }
 }
 

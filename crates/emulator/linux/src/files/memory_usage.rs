@@ -52,7 +52,7 @@ fn parse(text: &str) -> Vec<HostMapping> {
     let mut mappings: Vec<HostMapping> = Vec::new();
     for line in text.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
-        if let Some(field) = COUNTED.iter().position(|known| *known == name) {
+        if let Some(field) = COUNTED.iter().position(|counted| *counted == name) {
             let amount = value.split_whitespace().next().and_then(|amount| amount.parse().ok());
             if let Some(mapping) = mappings.last_mut() {
                 mapping.usage[field] = amount.unwrap_or(0);
@@ -75,11 +75,11 @@ fn range_of(line: &str) -> Option<Range<u64>> {
 fn usage_of(range: &Range<u64>, host: &[HostMapping]) -> Usage {
     let mut sum = Usage::default();
     for mapping in host {
-        let both = range.start.max(mapping.range.start)..range.end.min(mapping.range.end);
-        if both.is_empty() {
+        let overlap = range.start.max(mapping.range.start)..range.end.min(mapping.range.end);
+        if overlap.is_empty() {
             continue;
         }
-        let (part, total_bytes) = (both.end - both.start, mapping.range.end - mapping.range.start);
+        let (part, total_bytes) = (overlap.end - overlap.start, mapping.range.end - mapping.range.start);
         for (total, used) in sum.iter_mut().zip(mapping.usage) {
             *total += (u128::from(used) * u128::from(part)).div_ceil(u128::from(total_bytes)) as u64;
         }
@@ -157,12 +157,12 @@ mod tests {
             "1000-3000 rw-p 00000000 00:00 0 \nSize: 8 kB\nRss: 8 kB\nShared_Dirty: 4 kB\n\
              3000-4000 r--p 00000000 00:00 0 \nRss: 4 kB\n",
         );
-        let of = |name: &str, range| {
-            usage_of(&range, &host)[COUNTED.iter().position(|known| *known == name).unwrap()]
+        let usage_in = |name: &str, range| {
+            usage_of(&range, &host)[COUNTED.iter().position(|counted| *counted == name).unwrap()]
         };
-        assert_eq!(of("Rss", 0x1000..0x4000), 12);
-        assert_eq!(of("Rss", 0x2000..0x4000), 8);
-        assert_eq!(of("Shared_Dirty", 0x1000..0x2000), 2);
-        assert_eq!(of("Rss", 0x4000..0x5000), 0);
+        assert_eq!(usage_in("Rss", 0x1000..0x4000), 12);
+        assert_eq!(usage_in("Rss", 0x2000..0x4000), 8);
+        assert_eq!(usage_in("Shared_Dirty", 0x1000..0x2000), 2);
+        assert_eq!(usage_in("Rss", 0x4000..0x5000), 0);
     }
 }

@@ -14,4 +14,4 @@ pub(crate) mod status;
 pub(crate) use access_policy::Changeable;
 pub(crate) use in_memory_file::InMemoryFile;
 pub(crate) use proc_files::ProcFile;
-pub(crate) use resolved_path::{Follow, ResolvedPath, Use, guest_path};
+pub(crate) use resolved_path::{Follow, PathUse, ResolvedPath, guest_path};

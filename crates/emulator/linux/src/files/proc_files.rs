@@ -22,7 +22,7 @@ use crate::simulated::identity::FIRST_ID;
 
 /// A file about the machine, which is simulated in simulated time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Modelled {
+pub(crate) enum MachineFile {
     /// /proc/meminfo
     Memory,
     /// /proc/stat
@@ -33,7 +33,7 @@ pub(crate) enum Modelled {
     Load,
 }
 
-impl Modelled {
+impl MachineFile {
     const NAMES: [(&str, Self); 4] = [
         ("meminfo", Self::Memory),
         ("stat", Self::Kernel),
@@ -46,8 +46,8 @@ impl Modelled {
     }
 
     fn on_host(self) -> String {
-        let found = Self::NAMES.iter().find(|(_, file)| *file == self);
-        format!("/proc/{}", found.map_or("", |(name, _)| name))
+        let entry = Self::NAMES.iter().find(|(_, file)| *file == self);
+        format!("/proc/{}", entry.map_or("", |(name, _)| name))
     }
 
     fn text(self, simulation: &Simulation) -> String {
@@ -86,7 +86,7 @@ pub(crate) enum ProcFile {
     /// /proc/cpuinfo
     Processors,
     /// A file about the simulated machine.
-    Modelled(Modelled),
+    MachineFile(MachineFile),
     /// A file that would expose the emulator's memory.
     Refused,
     /// A descriptor of the emulator.
@@ -96,8 +96,8 @@ pub(crate) enum ProcFile {
 impl ProcFile {
     /// The generated file at a path, if there is one.
     pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
-        let found = Self::of(path).filter(|file| file.is_generated_for(process));
-        found.or_else(|| Self::under_another_name(process, directory, path))
+        let generated = Self::of(path).filter(|file| file.is_generated_for(process));
+        generated.or_else(|| Self::through_link(process, directory, path))
     }
 
     /// The generated file with this absolute path. It exists even if the guest's root has no /proc.
@@ -107,7 +107,7 @@ impl ProcFile {
             below.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
         match parts[..] {
             [b"cpuinfo"] => Some(Self::Processors),
-            [name] if Modelled::of(name).is_some() => Modelled::of(name).map(Self::Modelled),
+            [name] if MachineFile::of(name).is_some() => MachineFile::of(name).map(Self::MachineFile),
             [process, ref rest @ ..] if is_self(process) => Self::of_process(rest),
             _ => None,
         }
@@ -115,7 +115,7 @@ impl ProcFile {
 
     /// Whether the file is generated for this process. Files about the machine are the host's without simulated time.
     fn is_generated_for(self, process: &Process) -> bool {
-        !matches!(self, Self::Modelled(_)) || process.simulation().is_some()
+        !matches!(self, Self::MachineFile(_)) || process.simulation().is_some()
     }
 
     /// The generated file with these path components below the process's directory.
@@ -124,7 +124,7 @@ impl ProcFile {
         let (name, is_thread) = match *rest {
             [b"fd", number] | [b"task", _, b"fd", number] => {
                 let number = std::str::from_utf8(number).ok()?.parse().ok()?;
-                return descriptors::is_own(number).then_some(Self::Hidden);
+                return descriptors::is_reserved(number).then_some(Self::Hidden);
             }
             [b"map_files"] | [b"map_files", _] => return Some(Self::Refused),
             [name] => (name, false),
@@ -149,10 +149,10 @@ impl ProcFile {
 
     /// Detects links that are reached through a directory or another link. Opening such a path would open the link's
     /// target.
-    fn under_another_name(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
+    fn through_link(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
         let last = last_part(path);
         let number = std::str::from_utf8(last).ok().and_then(|text| text.parse().ok());
-        let may_be = last == b"exe" || number.is_some_and(descriptors::is_own);
+        let may_be = last == b"exe" || number.is_some_and(descriptors::is_reserved);
         if process.root.is_confined() || !may_be {
             return None;
         }
@@ -162,7 +162,8 @@ impl ProcFile {
         Self::of_open_file(process, &link)
     }
 
-    /// The generated file that replaces the open host file `file`, if there is one. The path used to open it is irrelevant.
+    /// The generated file that replaces the open host file `file`, if there is one. The path used to open it is
+    /// irrelevant.
     pub fn of_open_file(process: &Process, file: &impl AsFd) -> Option<Self> {
         if !is_in_proc(file) {
             return None;
@@ -170,15 +171,15 @@ impl ProcFile {
         let name = kernel_name(file).ok()?;
         // The name starts with the mount point of /proc.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
-        let found = parts
+        let generated = parts
             .iter()
             .enumerate()
             .find_map(|(at, part)| Self::of_process(&parts[at + 1..]).zip(number_of(part)));
-        match found {
+        match generated {
             None => match parts[..] {
                 [.., b"cpuinfo"] => Some(Self::Processors),
                 [.., b"proc", name] => {
-                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_generated_for(process))
+                    MachineFile::of(name).map(Self::MachineFile).filter(|file| file.is_generated_for(process))
                 }
                 _ => None,
             },
@@ -214,7 +215,7 @@ impl ProcFile {
             Self::Sizes => sizes(process)?,
             Self::Status => status(process)?,
             Self::Processors => processors(cores_of(process)).into_bytes(),
-            Self::Modelled(file) => {
+            Self::MachineFile(file) => {
                 let simulation = process.simulation().ok_or(Errno(libc::ENOENT))?;
                 file.text(simulation).into_bytes()
             }
@@ -224,15 +225,15 @@ impl ProcFile {
     }
 
     /// The path of the file on the host, for calls other than open and readlink.
-    pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
+    pub fn resolved_path(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
                 let file = process.root.open_pinned(process.executable.as_os_str().as_bytes(), 0)?;
-                Ok(ResolvedPath::of_held(file))
+                Ok(ResolvedPath::of_open_file(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
             Self::Processors => ResolvedPath::on_host(b"/proc/cpuinfo"),
-            Self::Modelled(file) => ResolvedPath::on_host(file.on_host().as_bytes()),
+            Self::MachineFile(file) => ResolvedPath::on_host(file.on_host().as_bytes()),
             // The host's entry has the right type, owner and times.
             Self::Executable => ResolvedPath::on_host(b"/proc/self/exe"),
             _ => ResolvedPath::on_host(b"/proc/self/maps"),
@@ -403,16 +404,16 @@ mod tests {
 
     #[test]
     fn proc_files_of_the_guest_are_found_under_all_names() {
-        let own = std::process::id();
+        let own_id = std::process::id();
         for path in
-            ["/proc/self/maps".to_owned(), format!("/proc/{own}/maps"), "/proc//self/./maps".to_owned()]
+            ["/proc/self/maps".to_owned(), format!("/proc/{own_id}/maps"), "/proc//self/./maps".to_owned()]
         {
             assert_eq!(ProcFile::of(path.as_bytes()), Some(ProcFile::Maps), "{path}");
         }
         assert_eq!(ProcFile::of(b"/proc/1/maps"), None);
         assert_eq!(ProcFile::of(b"/proc/self/fd/3"), None);
         assert_eq!(ProcFile::of(b"/proc/self/task/12/maps"), Some(ProcFile::Maps));
-        let own = format!("/proc/self/fd/{}", descriptors::first());
-        assert_eq!(ProcFile::of(own.as_bytes()), Some(ProcFile::Hidden));
+        let reserved = format!("/proc/self/fd/{}", descriptors::first());
+        assert_eq!(ProcFile::of(reserved.as_bytes()), Some(ProcFile::Hidden));
     }
 }

@@ -31,11 +31,11 @@ impl Follow {
     }
 }
 
-/// How a call uses a place.
+/// How a call uses the file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum PathUse {
     /// It reads the file or its metadata.
-    Look,
+    Read,
     /// It changes metadata (mode, owner, times, attributes) or the length.
     Change,
     /// It creates, moves or removes the name.
@@ -47,7 +47,7 @@ pub(crate) enum Use {
 pub(crate) struct ResolvedPath {
     directory: RawFd,
     path: CString,
-    _held: Option<PinnedFile>,
+    _pinned: Option<PinnedFile>,
 }
 
 /// Reads a path argument.
@@ -68,26 +68,26 @@ impl ResolvedPath {
     /// Like [`ResolvedPath::find`], for a call that changes the file. A confined guest may change only its own files.
     pub fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
-        Self::for_use(&thread.process, directory as RawFd, &path, follow, Use::Change)
+        Self::for_use(&thread.process, directory as RawFd, &path, follow, PathUse::Change)
     }
 
     /// Like [`ResolvedPath::find`], for a call that creates, moves or removes the name.
     pub fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
-        Self::for_use(&thread.process, directory as RawFd, &path, Follow::No, Use::Name)
+        Self::for_use(&thread.process, directory as RawFd, &path, Follow::No, PathUse::Name)
     }
 
     /// Like [`ResolvedPath::find`], for a call whose path may be null.
     pub fn find_optional(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         if path == 0 {
-            return Ok(Self { directory: directory as RawFd, path: CString::default(), _held: None });
+            return Ok(Self { directory: directory as RawFd, path: CString::default(), _pinned: None });
         }
         Self::find(thread, directory, path, follow)
     }
 
     /// Resolves `path` relative to `directory`, for a call that only reads.
     pub fn of(process: &Process, directory: RawFd, path: &[u8], follow: Follow) -> Result<Self, Errno> {
-        Self::for_use(process, directory, path, follow, Use::Look)
+        Self::for_use(process, directory, path, follow, PathUse::Read)
     }
 
     /// Resolves `path` relative to `directory`.
@@ -96,33 +96,33 @@ impl ResolvedPath {
         directory: RawFd,
         path: &[u8],
         follow: Follow,
-        used: Use,
+        used: PathUse,
     ) -> Result<Self, Errno> {
-        if used != Use::Name
+        if used != PathUse::Name
             && let Some(special) = Self::special(process, directory, path, follow)
         {
-            return if used == Use::Look { special } else { Err(Errno(libc::EPERM)) };
+            return if used == PathUse::Read { special } else { Err(Errno(libc::EPERM)) };
         }
         if !process.root.is_confined() {
             let path = match follow {
                 Follow::Yes => library_path(process, path)?,
                 Follow::No => c_path(path)?,
             };
-            return Ok(Self { directory, path, _held: None });
+            return Ok(Self { directory, path, _pinned: None });
         }
         if path.is_empty() {
-            let held = match directory {
+            let pinned = match directory {
                 libc::AT_FDCWD => process.root.open_pinned(&process.root.working_directory()?, 0)?,
                 directory => PinnedFile::of(directory)?,
             };
-            check(process, &held, used == Use::Change)?;
-            return Ok(Self { directory: held.number(), path: CString::default(), _held: Some(held) });
+            check(process, &pinned, used == PathUse::Change)?;
+            return Ok(Self { directory: pinned.number(), path: CString::default(), _pinned: Some(pinned) });
         }
-        match access_policy::descriptor_named(path).filter(|_| used != Use::Name) {
+        match access_policy::descriptor_named(path).filter(|_| used != PathUse::Name) {
             Some(descriptor) => {
-                let held = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
-                check(process, &held, used == Use::Change)?;
-                Ok(Self::of_held(held))
+                let pinned = PinnedFile::of(descriptor).map_err(bad_descriptor_to_not_found)?;
+                check(process, &pinned, used == PathUse::Change)?;
+                Ok(Self::of_open_file(pinned))
             }
             None => Self::in_root(process, directory, path, follow, used),
         }
@@ -136,7 +136,7 @@ impl ResolvedPath {
         follow: Follow,
     ) -> Option<Result<Self, Errno>> {
         if let Some(file) = ProcFile::find(process, directory, path) {
-            return Some(file.place(process, follow));
+            return Some(file.resolved_path(process, follow));
         }
         if let Some(file) = DeviceFile::find(&process.config.devices, path) {
             return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
@@ -151,7 +151,7 @@ impl ResolvedPath {
         directory: RawFd,
         path: &[u8],
         follow: Follow,
-        used: Use,
+        used: PathUse,
     ) -> Result<Self, Errno> {
         let absolute = absolute(process, directory, path)?;
         let end = absolute.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
@@ -159,36 +159,36 @@ impl ResolvedPath {
         let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
-        let hold = |path: &[u8], flags: i32| {
-            let held = process.root.open_pinned(path, flags)?;
-            check(process, &held, used != Use::Look)?;
-            Ok::<_, Errno>(held)
+        let open_pinned = |path: &[u8], flags: i32| {
+            let pinned = process.root.open_pinned(path, flags)?;
+            check(process, &pinned, used != PathUse::Read)?;
+            Ok::<_, Errno>(pinned)
         };
         if follow == Follow::No && name_is_plain {
-            let held = hold(parent, libc::O_DIRECTORY)?;
-            if used == Use::Change {
+            let pinned = open_pinned(parent, libc::O_DIRECTORY)?;
+            if used == PathUse::Change {
                 // Another file system may be mounted at the path. A mount point cannot be replaced with another file.
-                let (directory, path) = (held.number(), &c_path(name)?);
+                let (directory, path) = (pinned.number(), &c_path(name)?);
                 let named = PathInRoot { directory, path, resolve: 0, base_is_in_control_fs: false };
                 check(process, &named.open_pinned(libc::O_NOFOLLOW)?, true)?;
             }
-            return Ok(Self { directory: held.number(), path: c_path(name)?, _held: Some(held) });
+            return Ok(Self { directory: pinned.number(), path: c_path(name)?, _pinned: Some(pinned) });
         }
-        let held = hold(&absolute, 0)?;
+        let pinned = open_pinned(&absolute, 0)?;
         if follow == Follow::No {
-            return Ok(Self { directory: held.number(), path: c".".into(), _held: Some(held) });
+            return Ok(Self { directory: pinned.number(), path: c".".into(), _pinned: Some(pinned) });
         }
-        Ok(Self::of_held(held))
+        Ok(Self::of_open_file(pinned))
     }
 
     /// A path on the host.
     pub fn on_host(path: &[u8]) -> Result<Self, Errno> {
-        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None })
+        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _pinned: None })
     }
 
-    /// The place of a held file.
-    pub fn of_held(held: PinnedFile) -> Self {
-        Self { directory: libc::AT_FDCWD, path: held.link(), _held: Some(held) }
+    /// A path that refers to an open file.
+    pub fn of_open_file(pinned: PinnedFile) -> Self {
+        Self { directory: libc::AT_FDCWD, path: pinned.link(), _pinned: Some(pinned) }
     }
 
     /// The directory as an argument of a host call.
@@ -202,7 +202,7 @@ impl ResolvedPath {
     }
 
     /// Joins the directory and the path, for calls that take no directory.
-    pub fn whole(self) -> Result<Self, Errno> {
+    pub fn joined(self) -> Result<Self, Errno> {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
             return Ok(self);
         }
@@ -220,9 +220,9 @@ impl ResolvedPath {
     }
 }
 
-/// Refuses `held` if the call `changes` it and the guest may not.
-fn check(process: &Process, held: &PinnedFile, changes: bool) -> Result<(), Errno> {
-    if changes { process.root.check_change(held) } else { Ok(()) }
+/// Refuses `pinned` if the call `changes` it and the guest may not.
+fn check(process: &Process, pinned: &PinnedFile, changes: bool) -> Result<(), Errno> {
+    if changes { process.root.check_change(pinned) } else { Ok(()) }
 }
 
 /// Converts a confined guest's path to an absolute one.

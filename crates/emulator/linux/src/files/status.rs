@@ -41,8 +41,8 @@ fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno>
 }
 
 pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
-    let place = ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?;
-    let status = status_at(place.directory(), place.path(), flags)?;
+    let resolved = ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?;
+    let status = status_at(resolved.directory(), resolved.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
 }
@@ -57,20 +57,20 @@ pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) ->
 }
 
 pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
-    let place = ResolvedPath::find_optional(thread, directory, path, Follow::by_flags(flags))?;
+    let resolved = ResolvedPath::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
         // SAFETY: the path is live, and the result is in the reservation or `results`.
-        unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
+        unsafe { host_call(libc::SYS_statx, [resolved.directory(), resolved.path(), flags, mask, result, 0]) }
     })
 }
 
 pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
-    let place = ResolvedPath::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
+    let resolved = ResolvedPath::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.joined()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
         // SAFETY: the path is live, and the result is in the reservation or `results`.
-        unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
+        unsafe { host_call(libc::SYS_statfs, [resolved.path(), result, 0, 0, 0, 0]) }
     })
 }
 

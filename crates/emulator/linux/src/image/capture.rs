@@ -57,8 +57,8 @@ fn mapping_image(range: Range<u64>, mapping: &Mapping) -> Result<MappingImage, I
         shared: mapping.shared,
         origin: (origin.name.clone(), origin.device, origin.inode, origin.is_file),
         offset: mapping.offset,
-        wiped_in_children: mapping.wiped_in_children,
-        left_out_of_children: mapping.left_out_of_children,
+        wipe_on_fork: mapping.wipe_on_fork,
+        dont_fork: mapping.dont_fork,
     })
 }
 
@@ -73,8 +73,8 @@ fn check_views(mappings: &[(Range<u64>, Mapping)]) -> Result<(), ImageError> {
         .collect();
     parts.sort_unstable();
     // Within one memory object, a mapping that starts before the previous one ends.
-    let twice = parts.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
-    twice.map_or(Ok(()), |pair| Err(ImageError::Views { start: pair[0].3, other: pair[1].3 }))
+    let overlapping = parts.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
+    overlapping.map_or(Ok(()), |pair| Err(ImageError::Views { start: pair[0].3, other: pair[1].3 }))
 }
 
 impl Process {
@@ -86,7 +86,7 @@ impl Process {
     /// The process has state that cannot be captured.
     pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
-        self.check_kept(simulation)?;
+        self.check_capturable(simulation)?;
         let program_hash = self
             .root
             .open_to_read(&self.executable)
@@ -95,7 +95,7 @@ impl Process {
         threads.iter_mut().try_for_each(|thread| complete(thread, simulation))?;
         let mappings = self.mapping_images()?;
         let mut timers = simulation.timers.lock().ignore_poison();
-        timers.forget_closed();
+        timers.remove_closed();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;
         let open_files = descriptors::limit();
@@ -148,18 +148,18 @@ impl Process {
     }
 
     /// Refuses a process with kernel or engine state that an image does not contain.
-    fn check_kept(&self, simulation: &Simulation) -> Result<(), ImageError> {
+    fn check_capturable(&self, simulation: &Simulation) -> Result<(), ImageError> {
         if self.architecture() != Architecture::LoongArch64 {
             return Err(ImageError::Translated);
         }
         if has_children().map_err(|error| ImageError::host("check for children", error))? {
             return Err(ImageError::Children);
         }
-        if let Some(what) = self.unkept() {
-            return Err(ImageError::Unkept(what));
+        if let Some(state) = self.uncaptured() {
+            return Err(ImageError::UnsupportedState(state));
         }
         if simulation.sched_attributes.is_changed(&simulation.identities.alive()) {
-            return Err(ImageError::Unkept("changed its priority"));
+            return Err(ImageError::UnsupportedState("changed its priority"));
         }
         Ok(())
     }
@@ -193,11 +193,11 @@ fn name_of(thread: i32) -> Vec<u8> {
 /// Whether this process has children, including zombies.
 fn has_children() -> io::Result<bool> {
     let every_change = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
-    let only_look = libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    let options = libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: `libc::siginfo_t` is plain data.
-    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `found` is valid for writes.
-    if unsafe { libc::waitid(libc::P_ALL, 0, &mut found, every_change | only_look) } == 0 {
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is valid for writes.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &mut info, every_change | options) } == 0 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::DeviceFile;
-use crate::open_files::{self, fact, is_same, status_of};
+use crate::open_files::{self, fact, is_same_open_file, status_of};
 
 const KCMP_EPOLL_TFD: u64 = 7;
 /// Source: Linux include/uapi/asm-generic/fcntl.h.
@@ -71,17 +71,18 @@ fn last(action: &str) -> ImageError {
     ImageError::host(action, std::io::Error::last_os_error())
 }
 
-/// Captures all open files of the guest. `own` holds the emulator's descriptors, `standard` the identities of the
-/// initial standard files. Device files look like eventfds but are refused.
+/// Captures all open files of the guest. `emulator_descriptors` holds the emulator's descriptors, `standard` the
+/// identities of the initial standard files. Device files look like eventfds but are refused.
 pub(super) fn capture(
-    own: &[RawFd],
+    emulator_descriptors: &[RawFd],
     standard: &[Option<(u64, u64)>; 3],
     devices: &[DeviceFile],
     inherited: &[(u64, u64)],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
     let open = open_files::all().map_err(|error| ImageError::host("list open files", error))?;
-    let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
+    let of_guest =
+        |descriptor: &RawFd| *descriptor < descriptors::first() && !emulator_descriptors.contains(descriptor);
     for descriptor in open.into_iter().filter(of_guest) {
         if let Some(device) = DeviceFile::of_descriptor(devices, descriptor) {
             return Err(ImageError::Device {
@@ -92,13 +93,13 @@ pub(super) fn capture(
         let flags = control(descriptor, libc::F_GETFL, 0)?;
         let close_on_exec = control(descriptor, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
         let twin = images.iter().find(|image| {
-            !matches!(image.kind, FileKind::Duplicate(_)) && is_same(image.descriptor, descriptor)
+            !matches!(image.kind, FileKind::Duplicate(_)) && is_same_open_file(image.descriptor, descriptor)
         });
         let kind = match twin {
             Some(twin) => FileKind::Duplicate(twin.descriptor),
             None => kind_of(descriptor, standard, inherited)?,
         };
-        check_kept(descriptor, &kind, flags)?;
+        check_capturable(descriptor, &kind, flags)?;
         let mut image = FileImage { descriptor, kind, flags, close_on_exec, contents: Vec::new(), room: 0 };
         if let FileKind::Pipe(_, is_write) = image.kind {
             image.room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
@@ -110,12 +111,12 @@ pub(super) fn capture(
 }
 
 /// Refuses file state that an image does not contain.
-fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
-    let refused = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
+fn check_capturable(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
+    let unsupported = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
     let facts =
         open_files::facts(descriptor).map_err(|error| ImageError::host("inspect an open file", error))?;
     if facts.lines().any(|line| line.starts_with("lock:")) {
-        return refused("a locked or leased file");
+        return unsupported("a locked or leased file");
     }
     // Inherited files were set up by another process.
     if matches!(kind, FileKind::Standard(_) | FileKind::Outside) {
@@ -123,19 +124,19 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
     }
     let mut owner = [0i32; 2];
     // SAFETY: F_GETOWN_EX writes a type and an id.
-    let asked = unsafe { libc::fcntl(descriptor, F_GETOWN_EX, owner.as_mut_ptr()) };
-    if flags & libc::O_ASYNC != 0 || asked == 0 && owner[1] != 0 {
-        return refused("a file that sends signals");
+    let result = unsafe { libc::fcntl(descriptor, F_GETOWN_EX, owner.as_mut_ptr()) };
+    if flags & libc::O_ASYNC != 0 || result == 0 && owner[1] != 0 {
+        return unsupported("a file that sends signals");
     }
     if matches!(kind, FileKind::Pipe(..)) && flags & libc::O_DIRECT != 0 {
-        return refused("a packet-mode pipe");
+        return unsupported("a packet-mode pipe");
     }
     if let FileKind::Epoll(entries) = kind {
-        let mut watched: Vec<_> = entries.iter().map(|entry| entry.0).collect();
-        watched.sort_unstable();
-        let twice = watched.windows(2).any(|pair| pair[0] == pair[1]);
-        if twice || watched.iter().any(|file| !watches(descriptor, *file)) {
-            return refused("an epoll set that watches a file whose descriptor is closed");
+        let mut watched_files: Vec<_> = entries.iter().map(|entry| entry.0).collect();
+        watched_files.sort_unstable();
+        let has_duplicate = watched_files.windows(2).any(|pair| pair[0] == pair[1]);
+        if has_duplicate || watched_files.iter().any(|file| !watches(descriptor, *file)) {
+            return unsupported("an epoll set that watches a file whose descriptor is closed");
         }
     }
     Ok(())
@@ -147,8 +148,8 @@ fn watches(set: RawFd, file: RawFd) -> bool {
     let slot = [set as u32, file as u32, 0];
     // SAFETY: the structure is live; the call compares two files of this process.
     unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_EPOLL_TFD, file as u64, slot.as_ptr()) == 0
+        let own_id = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own_id, own_id, KCMP_EPOLL_TFD, file as u64, slot.as_ptr()) == 0
     }
 }
 
@@ -162,8 +163,10 @@ fn kind_of(
     let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
         .map_err(|error| ImageError::host("inspect an open file", error))?;
     // The guest may have opened the file of a standard descriptor again, with a separate offset and mode.
-    let is_the_guests = descriptor > 2 && can_be_opened_again(&status, &path);
-    if let Some(number) = standard.iter().position(|found| *found == identity && !is_the_guests) {
+    let is_the_guests = descriptor > 2 && can_reopen(&status, &path);
+    if let Some(number) =
+        standard.iter().position(|standard_file| *standard_file == identity && !is_the_guests)
+    {
         let number = if (0..3).contains(&descriptor) && standard[descriptor as usize] == identity {
             descriptor
         } else {
@@ -171,37 +174,37 @@ fn kind_of(
         };
         return Ok(FileKind::Standard(number));
     }
-    let shown = path.to_string_lossy().into_owned();
-    let refused = |what: String| ImageError::File { descriptor, what };
+    let kernel_name = path.to_string_lossy().into_owned();
+    let unsupported = |what: String| ImageError::File { descriptor, what };
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
-            if !can_be_opened_again(&status, &path) {
-                return Err(refused(format!("a file without a name ({shown})")));
+            if !can_reopen(&status, &path) {
+                return Err(unsupported(format!("a file without a name ({kernel_name})")));
             }
             // SAFETY: the call takes no pointers.
             let offset = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
             Ok(FileKind::Path(path.into_os_string().into_vec(), offset.max(0) as u64))
         }
-        libc::S_IFCHR if DEVICES.contains(&shown.as_str()) => {
+        libc::S_IFCHR if DEVICES.contains(&kernel_name.as_str()) => {
             Ok(FileKind::Path(path.into_os_string().into_vec(), 0))
         }
         libc::S_IFIFO if identity.is_some_and(|pipe| inherited.contains(&pipe)) => Ok(FileKind::Outside),
-        libc::S_IFIFO if shown.starts_with("pipe:") => {
+        libc::S_IFIFO if kernel_name.starts_with("pipe:") => {
             let mode = control(descriptor, libc::F_GETFL, 0)? & libc::O_ACCMODE;
             Ok(FileKind::Pipe(status.st_ino, mode == libc::O_WRONLY))
         }
-        libc::S_IFIFO => Err(refused(format!("a named pipe ({shown})"))),
-        libc::S_IFSOCK => Err(refused("a socket".into())),
-        libc::S_IFCHR => Err(refused(format!("a device ({shown})"))),
-        _ => anonymous(descriptor, &shown).ok_or_else(|| refused(shown)),
+        libc::S_IFIFO => Err(unsupported(format!("a named pipe ({kernel_name})"))),
+        libc::S_IFSOCK => Err(unsupported("a socket".into())),
+        libc::S_IFCHR => Err(unsupported(format!("a device ({kernel_name})"))),
+        _ => anonymous(descriptor, &kernel_name).ok_or_else(|| unsupported(kernel_name)),
     }
 }
 
 /// Whether `path` refers to the open regular file, directory or simple device.
-fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
+fn can_reopen(status: &libc::stat, path: &Path) -> bool {
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
-            let named = fs::metadata(path).map(|found| (found.dev(), found.ino()));
+            let named = fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
             status.st_nlink > 0 && named.ok() == Some((status.st_dev, status.st_ino))
         }
         libc::S_IFCHR => path.to_str().is_some_and(|path| DEVICES.contains(&path)),
@@ -210,9 +213,9 @@ fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
 }
 
 /// The kind of a file that is in no file system, from the kernel's description.
-fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
+fn anonymous(descriptor: RawFd, kernel_name: &str) -> Option<FileKind> {
     let facts = open_files::facts(descriptor).ok()?;
-    match shown {
+    match kernel_name {
         "anon_inode:[eventfd]" => {
             let count = u64::from_str_radix(fact(&facts, "eventfd-count")?, 16).ok()?;
             let semaphore = fact(&facts, "eventfd-semaphore").is_some_and(|text| text != "0");
@@ -229,10 +232,10 @@ fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
 /// Parses `tfd: 5 events: 19 data: 5 ...`. The last two numbers are hexadecimal.
 fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
     let mut words = line.split_whitespace();
-    let mut after = |name: &str| (words.next()? == name).then(|| words.next()).flatten();
-    let descriptor = after("tfd:")?.parse().ok()?;
-    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
-    Some((descriptor, events, u64::from_str_radix(after("data:")?, 16).ok()?))
+    let mut value_after = |name: &str| (words.next()? == name).then(|| words.next()).flatten();
+    let descriptor = value_after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(value_after("events:")?, 16).ok()?;
+    Some((descriptor, events, u64::from_str_radix(value_after("data:")?, 16).ok()?))
 }
 
 /// The contents of a pipe, without removing them.
@@ -247,16 +250,16 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
         return Ok(contents);
     }
     let (copy, into) = new_pipe()?;
-    let room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
-    control(into.as_raw_fd(), libc::F_SETPIPE_SZ, room)?;
+    let capacity = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
+    control(into.as_raw_fd(), libc::F_SETPIPE_SZ, capacity)?;
     // SAFETY: the call takes no pointers; tee does not remove data.
     let copied = unsafe { libc::tee(descriptor, into.as_raw_fd(), contents.len(), libc::SPLICE_F_NONBLOCK) };
     if copied != contents.len() as isize {
         return Err(last("look into a pipe"));
     }
     // SAFETY: the buffer has this many bytes, and this many are available.
-    let got = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
-    if got == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
+    let bytes_read = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
+    if bytes_read == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
 }
 
 fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
@@ -265,27 +268,28 @@ fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
 }
 
 /// Duplicates `file` to the descriptor of `image`.
-fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
+fn duplicate_to(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
     let flags = if image.close_on_exec { libc::O_CLOEXEC } else { 0 };
-    let done = if file == image.descriptor {
+    let result = if file == image.descriptor {
         control(file, libc::F_SETFD, if image.close_on_exec { libc::FD_CLOEXEC } else { 0 })?
     } else {
         // SAFETY: the call takes no pointers, and the descriptor belongs to the guest.
         unsafe { libc::dup3(file, image.descriptor, flags) }
     };
-    if done < 0 { Err(last("reopen a file")) } else { Ok(()) }
+    if result < 0 { Err(last("reopen a file")) } else { Ok(()) }
 }
 
-/// Opens the files again. `own` holds the emulator's descriptors; a guest file with one of these numbers is refused.
-pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageError> {
+/// Opens the files again. `emulator_descriptors` holds the emulator's descriptors; a guest file with one of these
+/// numbers is refused.
+pub(super) fn restore(images: &[FileImage], emulator_descriptors: &[RawFd]) -> Result<(), ImageError> {
     let ordered = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
     let in_range = images.iter().all(|image| (0..descriptors::first()).contains(&image.descriptor));
     if !ordered || !in_range {
         return Err(ImageError::Inconsistent("its open files are not sorted"));
     }
-    if let Some(taken) = images.iter().find(|image| own.contains(&image.descriptor)) {
-        let what = "a number that the emulator uses in this process".into();
-        return Err(ImageError::File { descriptor: taken.descriptor, what });
+    if let Some(conflicting) = images.iter().find(|image| emulator_descriptors.contains(&image.descriptor)) {
+        let file = "a number that the emulator uses in this process".into();
+        return Err(ImageError::File { descriptor: conflicting.descriptor, what: file });
     }
     let mut restorer = Restorer { standard: standard_copies()?, pipes: BTreeMap::new() };
     for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
@@ -295,17 +299,17 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
     for image in images {
         restorer.open(image, images)?;
     }
-    images.iter().try_for_each(watch_again)
+    images.iter().try_for_each(restore_epoll_entries)
 }
 
 /// Copies the standard files, because restored files may take their descriptors.
 fn standard_copies() -> Result<BTreeMap<i32, OwnedFd>, ImageError> {
     let open = (0..3).filter(|number| status_of(*number).is_some());
-    open.map(|number| Ok((number, copy_out_of_the_way(number)?))).collect()
+    open.map(|number| Ok((number, duplicate_to_reserved(number)?))).collect()
 }
 
 /// Duplicates a file to an emulator descriptor.
-fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
+fn duplicate_to_reserved(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
     descriptors::duplicate(descriptor).map_err(|error| ImageError::host("keep a file", error))
 }
 
@@ -324,7 +328,7 @@ impl Restorer {
                     descriptor: image.descriptor,
                     what: format!("standard descriptor {number}, which is closed here"),
                 })?;
-                place(file.as_raw_fd(), image)
+                duplicate_to(file.as_raw_fd(), image)
             }
             FileKind::Duplicate(of) => {
                 if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
@@ -334,17 +338,17 @@ impl Restorer {
                     |other: &FileImage| other.descriptor == *of && other.kind == FileKind::Outside;
                 match images.iter().any(is_outside) && status_of(*of).is_none() {
                     true => Ok(()),
-                    false => place(*of, image),
+                    false => duplicate_to(*of, image),
                 }
             }
             // It is already open, or missing.
             FileKind::Outside => Ok(()),
-            FileKind::Path(path, offset) => open_again(image, path, *offset),
+            FileKind::Path(path, offset) => reopen_path(image, path, *offset),
             FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
             FileKind::Epoll(_) => {
                 // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
-                let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-                put(made, image, "create an epoll set").map(drop)
+                let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+                move_to_descriptor(descriptor, image, "create an epoll set").map(drop)
             }
             FileKind::Pipe(number, is_write) => self.open_pipe(image, *number, *is_write),
         }
@@ -355,8 +359,8 @@ impl Restorer {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(none) => {
                 let (read, write) = new_pipe()?;
-                let out = |end: OwnedFd| copy_out_of_the_way(end.as_raw_fd());
-                none.insert((out(read)?, out(write)?))
+                let reserve = |end: OwnedFd| duplicate_to_reserved(end.as_raw_fd());
+                none.insert((reserve(read)?, reserve(write)?))
             }
         };
         // A smaller capacity is acceptable if the contents fit. SAFETY: the call takes no pointers.
@@ -364,7 +368,7 @@ impl Restorer {
         fill(write, &image.contents)?;
         let end = if is_write { write } else { read };
         control(end.as_raw_fd(), libc::F_SETFL, image.flags)?;
-        place(end.as_raw_fd(), image)
+        duplicate_to(end.as_raw_fd(), image)
     }
 }
 
@@ -372,8 +376,8 @@ fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), Imag
     let semaphore = if semaphore { libc::EFD_SEMAPHORE } else { 0 };
     let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
     // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
-    let made = unsafe { libc::eventfd(0, flags) };
-    let event = put(made, image, "create an eventfd")?;
+    let descriptor = unsafe { libc::eventfd(0, flags) };
+    let event = move_to_descriptor(descriptor, image, "create an eventfd")?;
     if count == u64::MAX {
         return Err(ImageError::Inconsistent("an eventfd's counter is out of range"));
     }
@@ -383,34 +387,34 @@ fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), Imag
 }
 
 /// Adds the entries of an epoll set after all files are open.
-fn watch_again(image: &FileImage) -> Result<(), ImageError> {
+fn restore_epoll_entries(image: &FileImage) -> Result<(), ImageError> {
     let FileKind::Epoll(entries) = &image.kind else { return Ok(()) };
     for (descriptor, events, data) in entries {
         let mut event = libc::epoll_event { events: *events, u64: *data };
         // SAFETY: the event is live.
-        let done =
+        let result =
             unsafe { libc::epoll_ctl(image.descriptor, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) };
-        if done != 0 {
+        if result != 0 {
             return Err(last("refill an epoll set"));
         }
     }
     Ok(())
 }
 
-/// Moves a new file to the descriptor of `image`, which it returns. `made` is -1 if opening it failed.
-fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError> {
-    if made < 0 {
+/// Moves a new file to the descriptor of `image`, which it returns. `opened` is -1 if opening it failed.
+fn move_to_descriptor(opened: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError> {
+    if opened < 0 {
         return Err(last(action));
     }
-    place(made, image)?;
-    if made != image.descriptor {
+    duplicate_to(opened, image)?;
+    if opened != image.descriptor {
         // SAFETY: the descriptor was created for this call and has been duplicated.
-        unsafe { libc::close(made) };
+        unsafe { libc::close(opened) };
     }
     Ok(image.descriptor)
 }
 
-fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
+fn reopen_path(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
     let name = || String::from_utf8_lossy(path).into_owned();
     let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path contains a zero byte"))?;
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
@@ -425,7 +429,7 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
     }
     // The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
-    put(opened, image, "reopen a file").map(drop)
+    move_to_descriptor(opened, image, "reopen a file").map(drop)
 }
 
 fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
@@ -439,9 +443,9 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
     control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
     // SAFETY: the buffer has this many bytes.
-    let done = unsafe { libc::write(write.as_raw_fd(), contents.as_ptr().cast(), contents.len()) };
+    let written = unsafe { libc::write(write.as_raw_fd(), contents.as_ptr().cast(), contents.len()) };
     control(write.as_raw_fd(), libc::F_SETFL, mode)?;
-    if done == contents.len() as isize {
+    if written == contents.len() as isize {
         Ok(())
     } else {
         Err(ImageError::host("refill a pipe", Errno(libc::EAGAIN)))
@@ -457,14 +461,14 @@ mod tests {
     fn a_standard_descriptor_reopened_by_the_guest_keeps_its_offset() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"abcdef").unwrap();
-        let mut own = file.reopen().unwrap();
-        own.seek(SeekFrom::Start(3)).unwrap();
-        let status = status_of(own.as_raw_fd()).unwrap();
+        let mut reopened = file.reopen().unwrap();
+        reopened.seek(SeekFrom::Start(3)).unwrap();
+        let status = status_of(reopened.as_raw_fd()).unwrap();
         let standard = [Some((status.st_dev, status.st_ino)), None, None];
         let path = file.path().canonicalize().unwrap().into_os_string().into_vec();
-        assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
+        assert_eq!(kind_of(reopened.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
         // Without a name, it is the inherited file.
         drop(file);
-        assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
+        assert_eq!(kind_of(reopened.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
     }
 }

@@ -33,7 +33,7 @@ pub struct ProcessImage {
     pub working_directory: Vec<u8>,
     /// The initial working directory on the host, if it has a constant name in the guest; otherwise empty.
     pub started_in: Vec<u8>,
-    /// The stored limits ([`KeptLimit`](crate::KeptLimit)): resource, soft and hard limit.
+    /// The stored limits ([`StoredLimit`](crate::StoredLimit)): resource, soft and hard limit.
     pub limits: Vec<(u32, u64, u64)>,
     /// The limit of open files: soft and hard.
     pub open_files: (u64, u64),
@@ -87,10 +87,11 @@ pub struct MappingImage {
     /// The file offset of its first byte.
     pub offset: u64,
     /// Whether a forked child reads zeros here (MADV_WIPEONFORK).
-    pub wiped_in_children: bool,
+    #[serde(rename = "wiped_in_children")]
+    pub wipe_on_fork: bool,
     /// Whether a forked child does not inherit this mapping (MADV_DONTFORK).
-    #[serde(default)]
-    pub left_out_of_children: bool,
+    #[serde(default, rename = "left_out_of_children")]
+    pub dont_fork: bool,
 }
 
 const CLOSE: &str = "save before it is opened or after it is closed";
@@ -152,7 +153,7 @@ pub enum ImageError {
     },
     /// The process has unsupported kernel state.
     #[error("the process has {0}, which a checkpoint cannot contain; {SAVE_BEFORE}")]
-    Unkept(&'static str),
+    UnsupportedState(&'static str),
     /// A thread cannot be captured in its current state.
     #[error("thread {number} {what}; {OTHER_TIME}")]
     Thread {
@@ -195,7 +196,7 @@ impl ImageError {
             Self::File { .. } => Some(CLOSE),
             Self::Device { .. } => Some(CLOSE_DEVICE),
             Self::Views { .. } => Some(ONE_VIEW),
-            Self::Unkept(_) => Some(SAVE_BEFORE),
+            Self::UnsupportedState(_) => Some(SAVE_BEFORE),
             Self::Thread { .. } => Some(OTHER_TIME),
             Self::Children => Some(WITHOUT_CHILDREN),
             Self::Timer => Some(WITHOUT_TIMER),

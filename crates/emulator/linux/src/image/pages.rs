@@ -42,7 +42,7 @@ pub fn contents(space: &AddressSpace, receive: &mut Receive<'_>) -> Result<(), I
 ///
 /// # Errors
 /// The memory is not mapped.
-pub(super) fn put_contents(
+pub(super) fn write_contents(
     space: &AddressSpace,
     memory: &File,
     address: u64,
@@ -53,8 +53,10 @@ pub(super) fn put_contents(
     if !inside || !is_mapped(space, address, bytes.len() as u64) {
         return Err(ImageError::Inconsistent("it has contents where nothing is mapped"));
     }
-    let place = space.memory().base() as u64 + address;
-    memory.write_all_at(bytes, place).map_err(|error| ImageError::host("write the guest's memory", error))
+    let host_address = space.memory().base() as u64 + address;
+    memory
+        .write_all_at(bytes, host_address)
+        .map_err(|error| ImageError::host("write the guest's memory", error))
 }
 
 fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {

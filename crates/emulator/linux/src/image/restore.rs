@@ -13,12 +13,12 @@ use longma_loongarch::State;
 use longma_sim::Time;
 
 use super::capture::hash_of;
-use super::pages::put_contents;
+use super::pages::write_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::fixed_identity::FixedIdentity;
 use crate::open_files;
 use crate::process::dispositions::Action;
-use crate::process::{KeptLimit, Parts, ProcessConfig, is_emulated_only};
+use crate::process::{Parts, ProcessConfig, StoredLimit, is_emulated_only};
 use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
@@ -31,15 +31,15 @@ type Contents<'a> = dyn FnMut() -> Result<Option<(u64, Vec<u8>)>, ImageError> + 
 impl ProcessImage {
     /// Checks the invariants that do not depend on the host.
     fn check(&self) -> Result<(), ImageError> {
-        let wrong = |what| Err(ImageError::Inconsistent(what));
+        let inconsistent = |what| Err(ImageError::Inconsistent(what));
         if self.actions.len() != 64 {
-            return wrong("the number of signals differs");
+            return inconsistent("the number of signals differs");
         }
         if self.threads.is_empty() || self.threads.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-            return wrong("its threads are not sorted");
+            return inconsistent("its threads are not sorted");
         }
         if self.threads.iter().any(|thread| thread.number >= self.threads_made) {
-            return wrong("it has more threads than it has created");
+            return inconsistent("it has more threads than it has created");
         }
         let page = |address: u64| address.is_multiple_of(PAGE_BYTES);
         let mut at = PAGE_BYTES;
@@ -49,16 +49,16 @@ impl ProcessImage {
                 || mapping.start < at
                 || mapping.end <= mapping.start
             {
-                return wrong("its mappings are not sorted");
+                return inconsistent("its mappings are not sorted");
             }
             at = mapping.end;
         }
         let (start, end) = self.heap;
         if at > self.limit || !page(self.top) || self.top > self.limit || end < start || end > self.top {
-            return wrong("its mappings reach beyond its memory");
+            return inconsistent("its mappings reach beyond its memory");
         }
         if self.threads_made > 1 << 20 {
-            return wrong("it has created more threads than can exist");
+            return inconsistent("it has created more threads than can exist");
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Process {
         config.program = PathBuf::from(os(image.executable.clone()));
         config.arguments = image.arguments.iter().cloned().map(os).collect();
         config.environment = image.environment.iter().cloned().map(os).collect();
-        let own_descriptors = open_files::own_at_the_start();
+        let own_descriptors = open_files::initial_emulator_descriptors();
         let root =
             Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
         check_program(&root, image)?;
@@ -129,7 +129,7 @@ impl Process {
         let fixed_identity =
             config.fixed_identity.then(|| FixedIdentity::new(&config.program, &work, root.is_confined()));
         let limits = image.limits.iter();
-        config.limits = limits.map(|&(resource, soft, hard)| KeptLimit { resource, soft, hard }).collect();
+        config.limits = limits.map(|&(resource, soft, hard)| StoredLimit { resource, soft, hard }).collect();
         let parts = Parts {
             space,
             fixed_identity,
@@ -150,12 +150,12 @@ impl Process {
         };
         let process = Self::assemble(config, root, Some(simulation), parts);
         let threads = image.threads.iter().map(|saved| saved.thread(&process)).collect::<Result<_, _>>()?;
-        process.surround(image)?;
+        process.restore_kernel_state(image)?;
         Ok((process, threads))
     }
 
     /// Restores process state in the host kernel: signal dispositions, working directory, files.
-    fn surround(&self, image: &ProcessImage) -> Result<(), ImageError> {
+    fn restore_kernel_state(&self, image: &ProcessImage) -> Result<(), ImageError> {
         for (signal, [handler, flags, mask]) in (1..).zip(image.actions.iter().copied()) {
             let action = Action { handler, flags, mask };
             if self.dispositions.get(signal) != action {
@@ -174,22 +174,22 @@ impl Process {
 
     /// Restores the limits that the process had set.
     fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
-        let refused =
+        let limit_error =
             |what: &str, error| ImageError::host(format!("restore the process's limit of {what}"), error);
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_emulated_only(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the structure is live.
             if unsafe { libc::setrlimit(resource as _, &raw const limit) } != 0 {
                 let error = std::io::Error::last_os_error();
-                return Err(refused(&format!("resource {resource}"), error.into()));
+                return Err(limit_error(&format!("resource {resource}"), error.into()));
             }
         }
         let (soft, hard) = image.open_files;
-        let wanted = descriptors::Limit { soft, hard };
-        if wanted == descriptors::limit() {
+        let saved_limit = descriptors::Limit { soft, hard };
+        if saved_limit == descriptors::limit() {
             return Ok(());
         }
-        descriptors::set_limit(wanted).map_err(|error| refused("open files", error))
+        descriptors::set_limit(saved_limit).map_err(|error| limit_error("open files", error))
     }
 }
 
@@ -206,8 +206,8 @@ impl ThreadImage {
 fn check_program(root: &Root, image: &ProcessImage) -> Result<(), ImageError> {
     let path = PathBuf::from(std::ffi::OsString::from_vec(image.executable.clone()));
     let opened = root.open_to_read(&path).and_then(hash_of);
-    let found = opened.map_err(|error| ImageError::host(format!("read {}", path.display()), error))?;
-    if found == image.program_hash {
+    let program_hash = opened.map_err(|error| ImageError::host(format!("read {}", path.display()), error))?;
+    if program_hash == image.program_hash {
         Ok(())
     } else {
         Err(ImageError::OtherProgram { path: path.display().to_string() })
@@ -227,13 +227,9 @@ fn space(
         space
             .map(&mapping.request())
             .map_err(|error| ImageError::host(format!("map memory at {:#x}", mapping.start), error))?;
-        let kept_from_children = [
-            (mapping.wiped_in_children, libc::MADV_WIPEONFORK),
-            (mapping.left_out_of_children, libc::MADV_DONTFORK),
-        ];
-        for (_, advice) in
-            kept_from_children.into_iter().filter(|(overlaps_engine_range, _)| *overlaps_engine_range)
-        {
+        let kept_from_children =
+            [(mapping.wipe_on_fork, libc::MADV_WIPEONFORK), (mapping.dont_fork, libc::MADV_DONTFORK)];
+        for (_, advice) in kept_from_children.into_iter().filter(|(is_set, _)| *is_set) {
             space
                 .advise(mapping.start, mapping.length(), advice)
                 .map_err(|error| ImageError::host("exclude memory from children", error))?;
@@ -244,7 +240,7 @@ fn space(
         .open("/proc/self/mem")
         .map_err(|error| ImageError::host("open the memory of this process", error))?;
     while let Some((address, bytes)) = contents()? {
-        put_contents(&space, &file, address, &bytes)?;
+        write_contents(&space, &file, address, &bytes)?;
     }
     for mapping in image.mappings.iter().filter(|mapping| mapping.shared) {
         space

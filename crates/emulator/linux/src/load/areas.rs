@@ -10,7 +10,7 @@ use longma_guest::elf::Architecture;
 /// The range of a direct jump, so that all code can reach all other code.
 const CODE_BYTES: u64 = 120 << 20;
 /// The limit of code addresses, because entries of the lookup table have 32 bits.
-const REACHED: u64 = 1 << 32;
+const MAX_CODE_ADDRESS: u64 = 1 << 32;
 /// `addiu v0, zero, 5211` (rt_sigreturn) and `syscall`.
 const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
 /// `mov rax, 15` (rt_sigreturn) and `syscall`, which debuggers and unwinders recognize.
@@ -23,10 +23,11 @@ const ARM_SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
     let limit = space.memory().limit();
     let table = limit / 2..limit;
-    let places = (1..).map(|steps: u64| REACHED.checked_sub(steps * CODE_BYTES));
-    let places = places.map_while(|start| start.filter(|start| *start >= CODE_BYTES));
-    let mut places = places.map(|start| start & !(PAGE_BYTES - 1)).map(|start| start..start + CODE_BYTES);
-    let code = places.find(|range| space.is_free(range.clone())).ok_or(Errno(libc::ENOMEM))?;
+    let candidates = (1..).map(|steps: u64| MAX_CODE_ADDRESS.checked_sub(steps * CODE_BYTES));
+    let candidates = candidates.map_while(|start| start.filter(|start| *start >= CODE_BYTES));
+    let mut candidates =
+        candidates.map(|start| start & !(PAGE_BYTES - 1)).map(|start| start..start + CODE_BYTES);
+    let code = candidates.find(|range| space.is_free(range.clone())).ok_or(Errno(libc::ENOMEM))?;
     for (range, name, execute) in [(&code, "[translated]", true), (&table, "[targets]", false)] {
         let protection = Protection { read: true, write: false, execute };
         let length = range.end - range.start;

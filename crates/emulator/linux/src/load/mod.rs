@@ -35,7 +35,7 @@ use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 const STACK_POINTER: u8 = 3;
 
 /// The program file after resolving scripts.
-struct Found {
+struct ProgramFile {
     path: PathBuf,
     file: File,
     arguments: Vec<Vec<u8>>,
@@ -57,41 +57,44 @@ impl Process {
     /// # Errors
     /// The program is missing, unsupported, damaged, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
-        let own_descriptors = open_files::own_at_the_start();
+        let own_descriptors = open_files::initial_emulator_descriptors();
         if let Some(mask) = config.umask {
             // SAFETY: the call takes no pointers and cannot fail.
             unsafe { libc::umask(mask) };
         }
         let root = open_root(&config)?;
         let fixed_identity = fixed_identity(&root, &config);
-        let found = find(&root, &config, fixed_identity.as_ref())?;
-        let memory =
-            GuestMemory::reserve().map_err(host_error(HostOperation::ReserveAddressSpace, &found.path))?;
+        let program_file = find(&root, &config, fixed_identity.as_ref())?;
+        let memory = GuestMemory::reserve()
+            .map_err(host_error(HostOperation::ReserveAddressSpace, &program_file.path))?;
         let mut space = AddressSpace::new(memory.clone());
-        let program = Program::parse(found.path, found.file, memory.limit())?;
+        let program = Program::parse(program_file.path, program_file.file, memory.limit())?;
         let interpreter = program.interpreter(&root, &config, memory.limit())?;
         let architecture = program.image.architecture;
         if architecture.is_translated() {
-            share_space(&mut space, architecture);
+            limit_to_program_part(&mut space, architecture);
         }
 
         let failed = map_error(&program.path);
         let environment: Vec<Vec<u8>> =
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         let stack_limit = StackLimit::of(&config);
-        check_arguments(stack_limit, &found.arguments, &environment)?;
-        let shown = fixed_identity.as_ref().map(|names| names.of_program(&program.path));
+        check_arguments(stack_limit, &program_file.arguments, &environment)?;
+        let guest_path = fixed_identity.as_ref().map(|names| names.of_program(&program.path));
         let texts = Texts {
-            arguments: &found.arguments,
+            arguments: &program_file.arguments,
             environment: &environment,
-            path: shown.as_ref().unwrap_or(&program.path).as_os_str().as_bytes(),
+            path: guest_path.as_ref().unwrap_or(&program.path).as_os_str().as_bytes(),
         };
         let stack_top = stack_limit
             .map(&mut space, &texts, config.stack_offset, program.image.executable_stack)
             .map_err(&failed)?;
         let mapped = Mapped::map(&mut space, &program, interpreter.as_ref())?;
 
-        let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
+        let simulation = config
+            .simulation
+            .as_ref()
+            .map(|simulation_config| Arc::new(Simulation::new(simulation_config, &memory)));
         let facts = mapped.facts(&config, &program.image, simulation.as_deref());
         let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
         let stack = stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
@@ -102,7 +105,7 @@ impl Process {
             space,
             fixed_identity,
             executable: root_absolute(&config, &program.path),
-            arguments: found.arguments,
+            arguments: program_file.arguments,
             stack,
             program_range: mapped.range(&program.image),
             signal_return: mapped.signal_return,
@@ -179,8 +182,8 @@ impl Mapped {
         let architecture = program.image.architecture;
         let failed = map_error(&program.path);
         // As in the kernel, a PIE with a dynamic linker is loaded far from other mappings.
-        let away = space.memory().limit() / architecture.share() / 3 * 2;
-        let loaded = program.map(space, interpreter.is_some().then_some(away))?;
+        let preferred = space.memory().limit() / architecture.address_space_parts() / 3 * 2;
+        let loaded = program.map(space, interpreter.is_some().then_some(preferred))?;
         let (start, interpreter_base) = match interpreter {
             None => (loaded.entry, 0),
             Some(interpreter) => {
@@ -191,7 +194,7 @@ impl Mapped {
         // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded: other mappings
         // follow the program itself.
         let is_alone = program.image.relocatable && interpreter.is_none();
-        space.set_heap_start(if is_alone { away } else { loaded.end });
+        space.set_heap_start(if is_alone { preferred } else { loaded.end });
         let is_translated = architecture.is_translated();
         let areas = is_translated.then(|| areas::map(space, architecture)).transpose().map_err(&failed)?;
         let (vdso, signal_return) = if is_translated {
@@ -224,11 +227,11 @@ impl Mapped {
 }
 
 /// Gives a translated program its part of the address space, below the translator's.
-fn share_space(space: &mut AddressSpace, architecture: Architecture) {
+fn limit_to_program_part(space: &mut AddressSpace, architecture: Architecture) {
     if architecture.page_bytes() != PAGE_BYTES {
-        space.memory().take_host_pages();
+        space.memory().use_host_page_size();
     }
-    space.set_top(space.memory().limit() / architecture.share() - PAGE_BYTES);
+    space.set_top(space.memory().limit() / architecture.address_space_parts() - PAGE_BYTES);
 }
 
 fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
@@ -270,7 +273,7 @@ fn find(
     root: &Root,
     config: &ProcessConfig,
     fixed_identity: Option<&FixedIdentity>,
-) -> Result<Found, LoadError> {
+) -> Result<ProgramFile, LoadError> {
     let mut path = root.absolute(&config.program);
     let mut named = fixed_identity.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
     let mut arguments: Vec<Vec<u8>> = config.arguments.iter().map(|text| text.clone().into_vec()).collect();
@@ -296,7 +299,7 @@ fn find(
         let Ok(names) = names else {
             return Err(LoadError::Script { path, why: "its first line has no interpreter after #!" });
         };
-        let Some((interpreter, argument)) = names else { return Ok(Found { path, file, arguments }) };
+        let Some((interpreter, argument)) = names else { return Ok(ProgramFile { path, file, arguments }) };
         let mut longer = vec![interpreter.clone()];
         longer.extend(argument);
         longer.push(named.as_os_str().as_bytes().to_vec());
@@ -349,7 +352,7 @@ fn check_arguments(
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
 ) -> Result<(), LoadError> {
-    let limit_bytes = limit.most_argument_bytes();
+    let limit_bytes = limit.max_argument_bytes();
     // Each string also counts its terminator and its pointer.
     let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
     if bytes > limit_bytes { Err(LoadError::Arguments { bytes, limit: limit_bytes }) } else { Ok(()) }

@@ -34,19 +34,19 @@ pub(crate) struct StackLimit {
 impl StackLimit {
     /// The limit for a program to load.
     pub fn of(config: &ProcessConfig) -> Self {
-        let kept = config.limits.iter().find(|limit| limit.resource == resources::STACK);
-        let bytes = match (config.stack_bytes, kept) {
+        let stored = config.limits.iter().find(|limit| limit.resource == resources::STACK);
+        let bytes = match (config.stack_bytes, stored) {
             (0, Some(limit)) => limit.soft,
             (0, None) if config.fixed_identity => DEFAULT_BYTES,
             (0, None) => main_stack::limit_bytes(),
             (given, _) => given,
         };
         // A limit that a program has set for the next one is not a user setting.
-        Self { bytes: bytes.min(MAX_BYTES), is_constant: config.fixed_identity && kept.is_none() }
+        Self { bytes: bytes.min(MAX_BYTES), is_constant: config.fixed_identity && stored.is_none() }
     }
 
     /// The maximum size of arguments and environment in bytes, including terminators and pointers.
-    pub fn most_argument_bytes(self) -> u64 {
+    pub fn max_argument_bytes(self) -> u64 {
         (self.bytes / 4).clamp(*ARGUMENT_BYTES.start(), *ARGUMENT_BYTES.end())
     }
 
@@ -61,15 +61,15 @@ impl StackLimit {
     ) -> Result<u64, Errno> {
         let top = space.top();
         let protection = Protection { read: true, write: true, execute: executable };
-        let wanted = self.mapped_bytes(texts, offset).ok_or(Errno(libc::ENOMEM))?;
+        let mapped_bytes = self.mapped_bytes(texts, offset).ok_or(Errno(libc::ENOMEM))?;
         // A host that does not overcommit memory may refuse a very large stack.
-        let bytes = match map(space, top - wanted..top, protection) {
-            Ok(()) => wanted,
-            Err(error) if wanted <= DEFAULT_BYTES => return Err(error),
+        let bytes = match map(space, top - mapped_bytes..top, protection) {
+            Ok(()) => mapped_bytes,
+            Err(error) if mapped_bytes <= DEFAULT_BYTES => return Err(error),
             Err(_) => map(space, top - DEFAULT_BYTES..top, protection).map(|()| DEFAULT_BYTES)?,
         };
-        let room = if self.is_constant { bytes } else { bytes.max(MIN_FREE_BYTES) };
-        space.set_top(top - room - GUARD_BYTES);
+        let free_bytes = if self.is_constant { bytes } else { bytes.max(MIN_FREE_BYTES) };
+        space.set_top(top - free_bytes - GUARD_BYTES);
         Ok(top)
     }
 

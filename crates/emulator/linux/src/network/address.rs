@@ -5,7 +5,7 @@ use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
 use crate::Process;
-use crate::files::{Follow, ResolvedPath, Use};
+use crate::files::{Follow, PathUse, ResolvedPath};
 
 /// sizeof(struct sockaddr_storage), the maximum length that the kernel accepts.
 pub(super) const MAX_ADDRESS_BYTES: usize = 128;
@@ -72,17 +72,18 @@ impl HostAddress {
         path.filter(|_| is_unix)
     }
 
-    /// Rewrites a confined guest's path to `/proc/self/fd/N/NAME`, which fits into `sun_path` and cannot leave the root.
+    /// Rewrites a confined guest's path to `/proc/self/fd/N/NAME`, which fits into `sun_path` and cannot leave the
+    /// root.
     fn rewrite_for_host(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
         if !process.root.is_confined() {
             return Ok(());
         }
         let Some(path) = self.path().map(<[u8]>::to_vec) else { return Ok(()) };
         let (follow, used) = match purpose {
-            Purpose::Bind => (Follow::No, Use::Name),
-            Purpose::Destination => (Follow::Yes, Use::Look),
+            Purpose::Bind => (Follow::No, PathUse::Name),
+            Purpose::Destination => (Follow::Yes, PathUse::Read),
         };
-        let resolved = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
+        let resolved = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.joined()?;
         let host = resolved.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
         self._resolved = Some(resolved);
@@ -135,12 +136,12 @@ impl HostAddress {
         if !process.root.is_confined() {
             return;
         }
-        let known = process.socket_names.lock().get(&host).cloned();
+        let guest_name = process.socket_names.lock().get(&host).cloned();
         let last = || {
             let cut = host.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             host[cut..].to_vec()
         };
-        let _ = self.set_path(&known.unwrap_or_else(last));
+        let _ = self.set_path(&guest_name.unwrap_or_else(last));
     }
 
     /// Writes the address to the guest, truncated to `buffer_length` bytes.

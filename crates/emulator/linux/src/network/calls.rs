@@ -61,7 +61,7 @@ pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     let arguments = [socket, data, bytes, flags, address, length.into()];
     // SAFETY: the data is in guest memory; the address is local or null.
-    unsafe { interruptible(libc::SYS_sendto, WaitsFor::room_for_message(3), arguments) }
+    unsafe { interruptible(libc::SYS_sendto, WaitsFor::output_message(3), arguments) }
 }
 
 pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -89,15 +89,15 @@ fn with_address(
         return call(0, 0);
     }
     let memory = thread.process.memory();
-    let room: u32 = memory.load(length)?;
-    if (room as i32) < 0 {
+    let buffer_bytes: u32 = memory.load(length)?;
+    if (buffer_bytes as i32) < 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let mut host = HostAddress::empty(room);
+    let mut host = HostAddress::empty(buffer_bytes);
     let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
     let returned = call(pointer, length_pointer)?;
     host.rewrite_for_guest(&thread.process);
-    host.write(memory, address, room)?;
+    host.write(memory, address, buffer_bytes)?;
     memory.store(length, host.length())?;
     Ok(returned)
 }

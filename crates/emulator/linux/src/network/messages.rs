@@ -50,7 +50,7 @@ impl Header {
     }
 
     /// The host's header for a message that the host writes to `results`.
-    fn with_room_in(
+    fn for_results(
         &self,
         results: &mut Results<'_>,
         on_write_fault: OnWriteFault,
@@ -65,7 +65,7 @@ impl Header {
                 return Err(Errno(libc::ENOBUFS));
             }
             host.msg_control =
-                results.precious_structure(self.control, self.control_bytes)? as *mut libc::c_void;
+                results.consumable_structure(self.control, self.control_bytes)? as *mut libc::c_void;
             host.msg_controllen = self.control_bytes as _;
         }
         Ok((host, vectors))
@@ -103,9 +103,10 @@ fn sends_emulator_descriptor(control: &[u8]) -> bool {
             return false;
         }
         let is_rights = (i32_at(head, 8), i32_at(head, 12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
-        let mut sent = rest[HEAD_BYTES..length].chunks_exact(4);
-        let own = |sent: &[u8]| descriptors::is_own(u32_at(sent, 0).into());
-        if is_rights && sent.any(own) {
+        let mut descriptors_sent = rest[HEAD_BYTES..length].chunks_exact(4);
+        let is_reserved =
+            |descriptors_sent: &[u8]| descriptors::is_reserved(u32_at(descriptors_sent, 0).into());
+        if is_rights && descriptors_sent.any(is_reserved) {
             return true;
         }
         rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
@@ -134,7 +135,7 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
     }
     let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
     // SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
-    unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::room_for_message(2), arguments) }
+    unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::output_message(2), arguments) }
 }
 
 /// recvmsg.
@@ -149,7 +150,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
     let on_write_fault = OnWriteFault::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
-        let (mut host, _vectors) = header.with_room_in(results, on_write_fault)?;
+        let (mut host, _vectors) = header.for_results(results, on_write_fault)?;
         if header.name != 0 {
             host.msg_name = name.pointer() as *mut libc::c_void;
             host.msg_namelen = name.length();
@@ -173,7 +174,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
 
 pub(crate) fn sendmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, entries, count, flags, ..] = arguments;
-    each(thread, entries, count, |_, address| send(thread, socket, address, flags), || false)
+    for_each_message(thread, entries, count, |_, address| send(thread, socket, address, flags), || false)
 }
 
 pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -189,26 +190,28 @@ pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     };
     let waits_for_one = flags as i32 & libc::MSG_WAITFORONE != 0;
     let flags = flags & !(libc::MSG_WAITFORONE as u64);
-    let one = |index, address| {
+    let receive_one = |index, address| {
         let patience = if waits_for_one && index > 0 { libc::MSG_DONTWAIT as u64 } else { 0 };
         receive(thread, socket, address, flags | patience)
     };
-    each(thread, entries, count, one, || deadline.is_some_and(|deadline| Instant::now() >= deadline))
+    for_each_message(thread, entries, count, receive_one, || {
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    })
 }
 
 /// Sends or receives messages until one fails or `enough` returns true, and returns their number. If the first one
 /// fails, returns its error.
-fn each(
+fn for_each_message(
     thread: &Thread,
     entries: u64,
     count: u64,
-    one: impl Fn(u64, u64) -> Returned,
+    transfer: impl Fn(u64, u64) -> Returned,
     enough: impl Fn() -> bool,
 ) -> Returned {
     let count = (count & 0xffff_ffff).min(MAX_MESSAGES);
     for index in 0..count {
         let entry = entries.wrapping_add(ENTRY_BYTES * index);
-        match one(index, entry) {
+        match transfer(index, entry) {
             Ok(bytes) => {
                 let length = entry.wrapping_add(HEADER_BYTES as u64);
                 thread.process.memory().store(length, bytes as u32)?;

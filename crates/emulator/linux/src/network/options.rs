@@ -86,14 +86,14 @@ pub(crate) fn getsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
         return Err(Errno(if LEVELS.contains(&level) { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }));
     }
     let memory = thread.process.memory();
-    let room: u32 = memory.load(length_address)?;
-    if (room as i32) < 0 {
+    let buffer_bytes: u32 = memory.load(length_address)?;
+    if (buffer_bytes as i32) < 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let mut length = room;
+    let mut length = buffer_bytes;
     let returned = with_results(memory, |results| {
-        length = room;
-        let host = results.structure(value, room.into())?;
+        length = buffer_bytes;
+        let host = results.structure(value, buffer_bytes.into())?;
         let arguments = [socket, level as u64, name as u64, host, &raw mut length as u64, 0];
         // SAFETY: the value is in guest memory or `results`; the length is local.
         unsafe { host_call(libc::SYS_getsockopt, arguments) }

@@ -91,15 +91,15 @@ impl Dispositions {
         let mut actions = [Action::default(); SIGNALS as usize];
         for signal in 1..=SIGNALS {
             let ignored = match signal {
-                libc::SIGPIPE => masks::pipe_was_ignored(),
+                libc::SIGPIPE => masks::sigpipe_was_ignored(),
                 _ => set_of(signal) & FAULTS == 0 && masks::is_ignored(signal),
             };
             if ignored {
                 actions[signal as usize - 1].handler = SIG_IGN;
             }
         }
-        if !masks::pipe_was_ignored() {
-            masks::dispose(libc::SIGPIPE, HostDisposition::Default, 0);
+        if !masks::sigpipe_was_ignored() {
+            masks::set_disposition(libc::SIGPIPE, HostDisposition::Default, 0);
         }
         Self(Mutex::new(actions))
     }
@@ -108,10 +108,10 @@ impl Dispositions {
     /// terminate the process at once.
     pub(crate) fn intercept(&self, signals: SignalSet) {
         let actions = self.lock();
-        let before = INTERCEPTED.swap(signals, Ordering::Relaxed);
+        let previous = INTERCEPTED.swap(signals, Ordering::Relaxed);
         for (signal, action) in (1..).zip(actions.iter()) {
             let is_new = set_of(signal) & signals != 0 && ends_process(signal, action.handler);
-            if is_new || set_of(signal) & before & !signals != 0 {
+            if is_new || set_of(signal) & previous & !signals != 0 {
                 mirror(signal, action);
             }
         }
@@ -128,19 +128,19 @@ impl Dispositions {
     }
 
     /// The signals that terminate the process immediately.
-    pub(crate) fn deadly(&self) -> SignalSet {
+    pub(crate) fn fatal(&self) -> SignalSet {
         let actions = self.lock();
-        let deadly =
+        let fatal =
             (1..).zip(actions.iter()).filter(|(signal, action)| ends_process(*signal, action.handler));
-        deadly.fold(0, |set, (signal, _)| set | set_of(signal))
+        fatal.fold(0, |set, (signal, _)| set | set_of(signal))
     }
 
     /// Sets the action of `signal` and returns the former one.
     pub(crate) fn set(&self, signal: i32, action: Action) -> Action {
         let mut actions = self.lock();
-        let former = std::mem::replace(&mut actions[signal as usize - 1], action);
+        let previous = std::mem::replace(&mut actions[signal as usize - 1], action);
         mirror(signal, &action);
-        former
+        previous
     }
 
     /// Resets signals with a handler to their default actions.
@@ -186,7 +186,7 @@ fn mirror(signal: i32, action: &Action) {
         SIG_IGN => HostDisposition::Ignore,
         _ => HostDisposition::Call(reception::on_signal),
     };
-    masks::dispose(signal, disposition, action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT));
+    masks::set_disposition(signal, disposition, action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT));
 }
 
 #[cfg(test)]

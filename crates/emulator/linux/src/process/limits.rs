@@ -15,8 +15,8 @@ pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
 
 impl Limits {
     /// Creates the limits from those that the previous program had set.
-    pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
-        let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
+    pub(crate) fn inherited(limits: &[StoredLimit]) -> Self {
+        let limits = limits.iter().map(|&StoredLimit { resource, soft, hard }| (resource, (soft, hard)));
         Self(Mutex::new(limits.collect()))
     }
 
@@ -26,8 +26,8 @@ impl Limits {
     }
 
     /// All stored limits.
-    pub(crate) fn all(&self) -> Vec<KeptLimit> {
-        self.lock().iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
+    pub(crate) fn all(&self) -> Vec<StoredLimit> {
+        self.lock().iter().map(|(&resource, &(soft, hard))| StoredLimit { resource, soft, hard }).collect()
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn soft_of(limits: &BTreeMap<u32, (u64, u64)>, resource: u32) -> u64 
 
 /// A limit that a program has set and the emulator stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptLimit {
+pub struct StoredLimit {
     /// The resource: RLIMIT_AS or another.
     pub resource: u32,
     /// The soft limit, in the unit of the resource.

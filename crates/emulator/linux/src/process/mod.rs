@@ -1,12 +1,12 @@
 //! A guest process and its threads: their kernel state and their engine. Source: execve(2), proc(5).
 
-mod borrow;
 pub(crate) mod dispositions;
 mod engine;
 mod limits;
 mod socket_names;
 mod thread;
 mod thread_signals;
+mod vfork;
 
 use longma_locks::IgnorePoison;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use borrow::{Borrowed, Waiting};
 pub use engine::{Areas, Engine, Outcome};
-pub use limits::KeptLimit;
+pub use limits::StoredLimit;
 pub(crate) use limits::{Limits, is_emulated_only, soft_of};
 pub use thread::Thread;
 pub(crate) use thread::{Completion, Interrupted, StartupActions, host_id, is_own_task};
 pub use thread_signals::Arrivals;
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
+pub(crate) use vfork::{VforkChild, VforkParent};
 
 use crate::fixed_identity::FixedIdentity;
 use crate::root::Root;
@@ -61,7 +61,7 @@ pub struct ProcessConfig {
     /// The initial file mode creation mask; by default unchanged.
     pub umask: Option<u32>,
     /// Limits that the previous program had set and the emulator stores.
-    pub limits: Vec<KeptLimit>,
+    pub limits: Vec<StoredLimit>,
     /// Receives a trace of each system call.
     pub tracer: Option<Sink>,
     /// Receives diagnostics, such as missing system calls, once each.
@@ -106,7 +106,7 @@ pub struct Process {
     /// Numbers of missing calls that have been reported.
     pub(crate) reported_calls: Mutex<BTreeSet<u64>>,
     /// Changes that a checkpoint does not contain, in simulated time.
-    pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
+    pub(crate) uncaptured: Mutex<BTreeSet<&'static str>>,
     /// Other diagnostics that have been reported.
     reported: Mutex<BTreeSet<&'static str>>,
     /// The guest address of the signal trampoline in the vDSO.
@@ -181,7 +181,7 @@ impl Process {
             standard_files: open_files::standard(),
             simulation,
             reported: Mutex::default(),
-            unkept: Mutex::default(),
+            uncaptured: Mutex::default(),
         })
     }
 
@@ -209,7 +209,7 @@ impl Process {
 
     /// The additional state in simulated time; `None` outside it and in a forked child.
     pub fn simulation(&self) -> Option<&Arc<Simulation>> {
-        self.simulation.as_ref().filter(|simulation| simulation.is_on())
+        self.simulation.as_ref().filter(|simulation| simulation.is_enabled())
     }
 
     /// A random number for instructions: from the seed in simulated time, otherwise from the host.
@@ -222,7 +222,7 @@ impl Process {
 
     /// Translates the process ids among the arguments of a call, `ids`, for a forked child of a simulated process. The
     /// child may have learned the simulated id of the original process from its parent.
-    pub(crate) fn arguments_of_child(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
+    pub(crate) fn translate_child_ids(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
         match &self.simulation {
             Some(parent) => parent.identities.translate_processes(ids, arguments),
             None => arguments,
@@ -230,15 +230,15 @@ impl Process {
     }
 
     /// Records a change that a checkpoint does not contain.
-    pub(crate) fn note_unkept(&self, what: &'static str) {
+    pub(crate) fn record_uncaptured(&self, state: &'static str) {
         if self.simulation().is_some() {
-            self.unkept.lock().ignore_poison().insert(what);
+            self.uncaptured.lock().ignore_poison().insert(state);
         }
     }
 
     /// A change that a checkpoint does not contain, if there is one.
-    pub(crate) fn unkept(&self) -> Option<&'static str> {
-        self.unkept.lock().ignore_poison().first().copied()
+    pub(crate) fn uncaptured(&self) -> Option<&'static str> {
+        self.uncaptured.lock().ignore_poison().first().copied()
     }
 
     /// Reports a diagnostic.
@@ -257,7 +257,7 @@ impl Process {
     }
 
     /// Reports a trap at `address` in a forked child if it was a device register access, which no device answers there.
-    pub fn note_orphaned_access(&self, address: u64) {
+    pub fn report_orphaned_access(&self, address: u64) {
         if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
             self.report_once(crate::devices::CHILD_ACCESSES);
         }
@@ -306,7 +306,7 @@ impl Process {
     }
 
     /// The guest's name of the program file, absolute.
-    pub(crate) fn shown_executable(&self) -> PathBuf {
+    pub(crate) fn guest_executable(&self) -> PathBuf {
         match &self.fixed_identity {
             Some(names) => names.of_program(&self.executable),
             None => self.executable.clone(),

@@ -11,7 +11,7 @@ use longma_guest::host::{faults, masks};
 use longma_loongarch::State;
 use longma_sim::Time;
 
-use super::{Borrowed, Outcome, Process, ThreadSignals};
+use super::{Outcome, Process, ThreadSignals, VforkChild};
 use crate::simulated::identity::Identities;
 use crate::simulated::{self, Context, ThreadNumber};
 
@@ -55,7 +55,7 @@ pub struct Thread {
     /// Actions that must happen before it runs.
     pub(crate) startup: Option<Arc<StartupActions>>,
     /// The connection of a vforked process to its parent.
-    pub(crate) borrowed: Option<Borrowed>,
+    pub(crate) vfork_child: Option<VforkChild>,
 }
 
 /// A system call that a signal interrupted before it had any effect. `state.pc` is after the instruction, and a0 holds
@@ -76,7 +76,7 @@ pub(crate) enum Completion {
     /// Sets a0 to this value.
     Value(u64),
     /// Leaves the registers as the call has set them.
-    AsLeft(Outcome),
+    RegistersSet(Outcome),
 }
 
 /// Actions that must happen before a new thread runs and before clone(2) returns. The first of both threads performs
@@ -117,7 +117,7 @@ impl Thread {
             resumes_until: None,
             name: None,
             startup: None,
-            borrowed: None,
+            vfork_child: None,
         }
     }
 
@@ -138,7 +138,7 @@ impl Thread {
 
     /// Sets the general registers for the restart of a call that a signal interrupted, see
     /// [`Self::leave_signals_pending`]. For engines that make calls with registers other than the program's.
-    pub fn make_again_with(&mut self, registers: [u64; 32]) {
+    pub fn set_restart_registers(&mut self, registers: [u64; 32]) {
         if let Some(interrupted) = &mut self.interrupted {
             interrupted.registers = Some(registers);
         }

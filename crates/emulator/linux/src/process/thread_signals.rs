@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use longma_guest::Errno;
-use longma_guest::host::masks::{self, FAULTS, HELD, SignalSet};
+use longma_guest::host::masks::{self, BLOCKABLE, FAULTS, SignalSet};
 use longma_guest::host::reception::{self, Reception};
 use longma_guest::words::{bytes_of, words_of};
 
@@ -54,7 +54,7 @@ impl AlternateStack {
     }
 
     /// The stack as sigaltstack(2) reports it to a thread with this stack pointer.
-    pub(crate) fn seen_from(self, stack_pointer: u64) -> Self {
+    pub(crate) fn reported_at(self, stack_pointer: u64) -> Self {
         let state = match () {
             () if !self.exists() => SS_DISABLE,
             () if self.holds(stack_pointer) => SS_ONSTACK,
@@ -134,16 +134,16 @@ impl ThreadSignals {
     pub(crate) fn attach(&self) {
         // Block all signals: the previous program may have left signals pending that the guest has blocked and the host
         // never blocks.
-        let former = masks::replace_all(!0);
+        let previous = masks::replace_all(!0);
         // SAFETY: the reception keeps its address, and `drop` unregisters it.
         unsafe { reception::register(&raw const *self.reception) };
-        masks::replace(former);
+        masks::replace(previous);
     }
 
     /// Keeps further signals pending in the host kernel until [`Self::release`]. Returns false if signals must be
     /// delivered first.
     pub(crate) fn hold(&self) -> bool {
-        masks::replace(HELD);
+        masks::replace(BLOCKABLE);
         self.deliverable() == 0
     }
 
@@ -155,9 +155,9 @@ impl ThreadSignals {
 
     /// Called before execve, which preserves the mask and pending signals. Transfers both to the host, including
     /// signals that the host otherwise never blocks. No signal may be deliverable. [`Self::release`] undoes this.
-    pub(crate) fn leave_to_the_host(&self) {
+    pub(crate) fn transfer_to_host(&self) {
         masks::replace_all(self.mask);
-        while let Some((signal, mut info)) = self.take_among(self.mask) {
+        while let Some((signal, mut info)) = self.take_from_set(self.mask) {
             reception::requeue(signal, &mut info);
         }
     }
@@ -165,7 +165,7 @@ impl ThreadSignals {
     /// Forwards arrived signals that this ending thread has blocked to other threads, except those directed at this
     /// thread.
     pub(crate) fn forward(&self) {
-        while let Some((signal, info)) = self.take_among(HELD) {
+        while let Some((signal, info)) = self.take_from_set(BLOCKABLE) {
             reception::forward(signal, &info);
         }
     }
@@ -187,7 +187,7 @@ impl ThreadSignals {
 
     /// Takes the next signal to deliver.
     pub(crate) fn take_next(&self) -> Option<(i32, reception::SignalInfo)> {
-        self.take_among(self.first())
+        self.take_from_set(self.first())
     }
 
     /// The next signal to deliver.
@@ -203,7 +203,7 @@ impl ThreadSignals {
     }
 
     /// Takes the arrived signal of `set` with the lowest number.
-    pub(crate) fn take_among(&self, set: SignalSet) -> Option<(i32, reception::SignalInfo)> {
+    pub(crate) fn take_from_set(&self, set: SignalSet) -> Option<(i32, reception::SignalInfo)> {
         let set = set & self.reception.arrived();
         if set == 0 {
             return None;
@@ -217,7 +217,7 @@ impl Drop for ThreadSignals {
     fn drop(&mut self) {
         if std::ptr::eq(reception::registered(), &raw const *self.reception) {
             // This host thread no longer runs a guest thread. Other threads get the signals.
-            masks::replace(HELD);
+            masks::replace(BLOCKABLE);
             // SAFETY: null is always valid.
             unsafe { reception::register(std::ptr::null()) };
         }

@@ -124,21 +124,21 @@ impl Root {
         let path = self.absolute(path);
         let opened = match self.open(path.as_os_str().as_bytes(), how) {
             // A pending guest signal must not prevent the emulator from opening the file.
-            Err(Errno::RESTART) => self.read_at_once(&path, how),
+            Err(Errno::RESTART) => self.open_uninterrupted(&path, how),
             opened => opened,
         };
         Ok(File::from(opened.map_err(|error| io::Error::from_raw_os_error(error.0))?))
     }
 
     /// Like [`Root::open`], but never blocks and is not interrupted by guest signals.
-    fn read_at_once(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
+    fn open_uninterrupted(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
         let path = c_path(path.as_os_str().as_bytes())?;
         let (directory, inside) = match &self.confined {
             Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS),
             None => (libc::AT_FDCWD, 0),
         };
         let flags = how.flags | libc::O_NONBLOCK as u64;
-        open_at_once(directory, &path, &OpenHow { flags, resolve: how.resolve | inside, ..how })
+        open_how_uninterrupted(directory, &path, &OpenHow { flags, resolve: how.resolve | inside, ..how })
     }
 
     /// The guest's name of the working directory.
@@ -190,18 +190,22 @@ fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    despite_renames(how, || {
+    retry_after_renames(how, || {
         let arguments = arguments(directory, path, how);
         // SAFETY: the pointers are live, and a new descriptor affects no other code.
-        let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
+        let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::FifoPeer, arguments) }?;
         // SAFETY: the host has just created the descriptor for this call.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
     })
 }
 
 /// Like [`open_how`], for files that never block. Signals do not interrupt it.
-pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    despite_renames(how, || {
+pub(crate) fn open_how_uninterrupted(
+    directory: RawFd,
+    path: &CString,
+    how: &OpenHow,
+) -> Result<OwnedFd, Errno> {
+    retry_after_renames(how, || {
         // SAFETY: the pointers are live, and a new descriptor affects no other code.
         let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
         // SAFETY: the host has just created the descriptor for this call.
@@ -211,7 +215,7 @@ pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> R
 
 /// Repeats a confined lookup that the host gave up because something was renamed or mounted meanwhile, anywhere in the
 /// system: it could then not tell whether `..` leaves the directory. openat2(2), EAGAIN.
-fn despite_renames<T>(how: &OpenHow, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn retry_after_renames<T>(how: &OpenHow, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     const MAX_ATTEMPTS: usize = 128;
     let is_confined = how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0;
     for _ in 1..MAX_ATTEMPTS {
@@ -239,7 +243,7 @@ mod tests {
     fn a_lookup_is_repeated_only_if_it_is_confined() {
         let attempts = |how: &OpenHow, failures: usize, error: i32| {
             let mut count = 0;
-            let result = despite_renames(how, || {
+            let result = retry_after_renames(how, || {
                 count += 1;
                 if count > failures { Ok(()) } else { Err(Errno(error)) }
             });

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
-use super::{OpenHow, open_at_once, open_how};
+use super::{OpenHow, open_how, open_how_uninterrupted};
 use crate::open_files::status_of;
 
 const RESOLVE_NO_XDEV: u64 = 0x01;
@@ -83,7 +83,7 @@ pub(crate) fn access_of(flags: i32) -> (bool, bool) {
 }
 
 /// Whether the open file exposes or changes the memory of a process.
-fn shows_memory(file: &impl AsFd) -> bool {
+fn exposes_memory(file: &impl AsFd) -> bool {
     let name = kernel_name(file).unwrap_or_default();
     is_in_proc(file) && (PROC_MEMORY_FILES.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
 }
@@ -110,7 +110,11 @@ impl PathInRoot<'_> {
     pub fn open_pinned(&self, flags: i32) -> Result<PinnedFile, Errno> {
         let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
         PinnedFile::new(|| {
-            open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
+            open_how_uninterrupted(
+                self.directory,
+                self.path,
+                &OpenHow { flags, mode: 0, resolve: self.resolve },
+            )
         })
     }
 
@@ -120,7 +124,8 @@ impl PathInRoot<'_> {
         if self.base_is_in_control_fs {
             return self.open_across(how);
         }
-        // The directory is not in a control file system, so only a mount point can lead into one. Most paths cross none.
+        // The directory is not in a control file system, so only a mount point can lead into one. Most paths cross
+        // none.
         match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
             Err(Errno(libc::EXDEV)) => self.open_across(how),
             opened => opened,
@@ -130,15 +135,15 @@ impl PathInRoot<'_> {
     /// Opens a path that crosses a mount point: the file is checked before it is opened.
     fn open_across(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         let flags = how.flags as i32;
-        let found = match self.open_pinned(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
+        let pinned = match self.open_pinned(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
             Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
                 // O_EXCL: another process may create the file meanwhile, and an unchecked file must not be opened.
                 return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
             }
-            found => found?,
+            pinned => pinned?,
         };
         let (reads, writes) = access_of(flags);
-        if is_in_control_fs(&found) && (writes || reads && shows_memory(&found)) {
+        if is_in_control_fs(&pinned) && (writes || reads && exposes_memory(&pinned)) {
             return Err(Errno(libc::EACCES));
         }
         if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
@@ -146,11 +151,11 @@ impl PathInRoot<'_> {
         }
         let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
         // The open below would fail for a link that must not be followed, too, but with another error.
-        if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
+        if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&pinned) {
             return Err(Errno(libc::ELOOP));
         }
-        let again = how.flags & !((libc::O_CREAT | libc::O_NOFOLLOW) as u64);
-        open_how(libc::AT_FDCWD, &found.link(), &OpenHow { flags: again, mode, resolve: 0 })
+        let reopen_flags = how.flags & !((libc::O_CREAT | libc::O_NOFOLLOW) as u64);
+        open_how(libc::AT_FDCWD, &pinned.link(), &OpenHow { flags: reopen_flags, mode, resolve: 0 })
     }
 }
 

@@ -91,29 +91,29 @@ pub(crate) fn rt_sigaction(thread: &mut Thread, [signal, new, old, size, ..]: Ar
         return Err(EINVAL);
     }
     thread.hold_signals()?;
-    let former = thread.process.dispositions.set(signal, action);
+    let previous = thread.process.dispositions.set(signal, action);
     thread.release_signals();
-    thread.process.memory().write_optional(old, &former.to_bytes())?;
+    thread.process.memory().write_optional(old, &previous.to_bytes())?;
     Ok(0)
 }
 
 pub(crate) fn rt_sigprocmask(thread: &mut Thread, [how, new, old, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
-    let former = thread.signals.mask;
+    let previous = thread.signals.mask;
     if let Some(set) = thread.read_mask(new, size)? {
         let mask = match how as i32 {
-            libc::SIG_BLOCK => former | set,
-            libc::SIG_UNBLOCK => former & !set,
+            libc::SIG_BLOCK => previous | set,
+            libc::SIG_UNBLOCK => previous & !set,
             libc::SIG_SETMASK => set,
             _ => return Err(EINVAL),
         } & !UNBLOCKABLE;
-        if mask != former {
+        if mask != previous {
             thread.hold_signals()?;
             thread.signals.mask = mask;
             thread.release_signals();
         }
     }
-    thread.process.memory().write_optional(old, &former.to_le_bytes())?;
+    thread.process.memory().write_optional(old, &previous.to_le_bytes())?;
     Ok(0)
 }
 
@@ -131,8 +131,8 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
 }
 
 /// Reads the information of a signal to send. A thread may send itself a signal with the code of a fault. The host's
-/// handlers would treat it as a fault, so its code is disguised.
-fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
+/// handlers would treat it as a fault, so its code is encoded.
+fn info_to_send(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     let mut info: SignalInfo = thread.process.memory().read_array(info)?;
     if (1..=SIGNALS).contains(&(signal as i32)) && set_of(signal as i32) & FAULTS != 0 {
         reception::encode_sent_code(&mut info)?;
@@ -150,7 +150,7 @@ fn with_info(
     call: impl FnOnce(u64) -> Returned,
 ) -> Returned {
     if id as i32 == host_id() {
-        let info = sent(thread, signal, info)?;
+        let info = info_to_send(thread, signal, info)?;
         return call(info.as_ptr() as u64);
     }
     call(buffer(thread.process.memory(), info, size_of::<SignalInfo>() as u64)?)
@@ -190,7 +190,7 @@ pub(crate) fn pidfd_send_signal(
     // An error for a closed descriptor is reported after the flags are checked.
     let target = PinnedFile::of(descriptor as RawFd).ok();
     let info: Option<SignalInfo> = Some(match &target {
-        Some(target) if is_own_process(target) => sent(thread, signal, info)?,
+        Some(target) if is_own_process(target) => info_to_send(thread, signal, info)?,
         _ => thread.process.memory().read_array(info)?,
     });
     let target = target.as_ref().map_or(-1, PinnedFile::number);
@@ -218,16 +218,16 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Retu
     let memory = thread.process.memory();
     let set = SignalSet::from_le_bytes(memory.read_array(set)?) & !UNBLOCKABLE;
     let timeout = memory.read_optional::<16>(timeout)?;
-    if let Some((signal, arrived)) = thread.signals.take_among(set) {
-        memory.write_optional(info, &thread.seen_by_guest(arrived))?;
+    if let Some((signal, arrived)) = thread.signals.take_from_set(set) {
+        memory.write_optional(info, &thread.translate_sender(arrived))?;
         return Ok(signal as u64);
     }
-    let mut found = [0u8; 128];
+    let mut info_bytes = [0u8; 128];
     let arguments =
-        [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
+        [&raw const set as u64, info_bytes.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
     // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
     let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, WaitsFor::Signals, arguments) }?;
-    memory.write_optional(info, &thread.seen_by_guest(found))?;
+    memory.write_optional(info, &thread.translate_sender(info_bytes))?;
     Ok(signal)
 }
 
@@ -237,11 +237,11 @@ pub(crate) fn sigaltstack(
     [new, old, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     let memory = thread.process.memory();
-    let former = thread.signals.stack.seen_from(state.r(3));
+    let previous = thread.signals.stack.reported_at(state.r(3));
     if let Some(stack) = memory.read_optional(new)?.map(AlternateStack::from_bytes) {
         thread.signals.stack.replace(stack, state.r(3))?;
     }
-    memory.write_optional(old, &former.to_bytes())?;
+    memory.write_optional(old, &previous.to_bytes())?;
     Ok(Completion::Value(0))
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn rt_sigreturn(
     let memory = thread.process.memory();
     let read = |address, bytes: &mut [u8]| memory.read(address, bytes).map_err(Errno::from);
     let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
-        return Ok(Completion::AsLeft(thread.frame_failed(state, 0)));
+        return Ok(Completion::RegistersSet(thread.raise_frame_fault(state, 0)));
     };
     // Signals that arrived under the handler's mask and are now blocked stay here until they are unblocked.
     let signals = &mut thread.signals;
@@ -263,7 +263,7 @@ pub(crate) fn rt_sigreturn(
     // As in the kernel, an invalid stack is not an error here.
     let _ = signals.stack.replace(restored.stack, state.r(3));
     thread.release_signals();
-    Ok(Completion::AsLeft(Outcome::Continue))
+    Ok(Completion::RegistersSet(Outcome::Continue))
 }
 
 /// The guest never sees the kernel's own restarts, so there is nothing to resume.

@@ -186,9 +186,9 @@ impl Thread {
                 (SIG_DFL, Default::Terminate) => return self.killed_by(signal),
                 (SIG_DFL, Default::Stop) => stop(),
                 _ => {
-                    self.settle_interrupted(state, action.flags & SA_RESTART != 0);
+                    self.complete_interrupted_call(state, action.flags & SA_RESTART != 0);
                     if !self.enter(state, signal, info, &action, 0) {
-                        let outcome = self.frame_failed(state, signal);
+                        let outcome = self.raise_frame_fault(state, signal);
                         if outcome != Outcome::Continue {
                             return outcome;
                         }
@@ -196,7 +196,7 @@ impl Thread {
                 }
             }
         }
-        self.settle_interrupted(state, true);
+        self.complete_interrupted_call(state, true);
         if self.signals.suspended.take().is_some() && self.signals.deliverable() != 0 {
             // Signals that only the temporary mask blocked become deliverable.
             with_attention(Attention::request);
@@ -212,7 +212,7 @@ impl Thread {
 
     /// Discards an arrived signal, for a debugger.
     pub fn discard_signal(&mut self, signal: i32) {
-        let _ = self.signals.take_among(set_of(signal));
+        let _ = self.signals.take_from_set(set_of(signal));
     }
 
     /// Makes system calls leave an interrupting signal for the next [`Thread::deliver_pending`], which they request, so
@@ -227,9 +227,9 @@ impl Thread {
     }
 
     /// Completes a call that a signal interrupted before it had any effect: it restarts or returns EINTR.
-    fn settle_interrupted(&mut self, state: &mut State, again: bool) {
+    fn complete_interrupted_call(&mut self, state: &mut State, may_restart: bool) {
         if let Some(interrupted) = self.interrupted.take()
-            && (again || interrupted.always)
+            && (may_restart || interrupted.always)
         {
             state.pc = state.pc.wrapping_sub(self.process.architecture().syscall_bytes());
             state.set_r(4, interrupted.a0);
@@ -240,7 +240,7 @@ impl Thread {
     }
 
     fn killed_by(&self, signal: i32) -> Outcome {
-        self.give_back();
+        self.send_writes_to_parent();
         Outcome::KilledBy(signal)
     }
 
@@ -253,12 +253,12 @@ impl Thread {
         if self.enter(state, signal, info, &action, flags) {
             Outcome::Continue
         } else {
-            self.frame_failed(state, signal)
+            self.raise_frame_fault(state, signal)
         }
     }
 
     /// Raises SIGSEGV because the frame for `signal` could not be written or read.
-    pub(crate) fn frame_failed(&mut self, state: &mut State, signal: i32) -> Outcome {
+    pub(crate) fn raise_frame_fault(&mut self, state: &mut State, signal: i32) -> Outcome {
         if signal == libc::SIGSEGV {
             return self.killed_by(signal);
         }
@@ -267,7 +267,7 @@ impl Thread {
     }
 
     /// The information of a signal with the sender's id as the guest knows it.
-    pub(crate) fn seen_by_guest(&self, mut info: SignalInfo) -> SignalInfo {
+    pub(crate) fn translate_sender(&self, mut info: SignalInfo) -> SignalInfo {
         if let Some(simulation) = self.process.simulation()
             && matches!(i32_at(&info, 8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
         {
@@ -289,7 +289,7 @@ impl Thread {
         action: &Action,
         flags: u32,
     ) -> bool {
-        let info = self.seen_by_guest(info);
+        let info = self.translate_sender(info);
         let signals = &mut self.signals;
         let saved = Saved { info, mask: signals.mask, stack: signals.stack, flags };
         let on_stack = action.flags & SA_ONSTACK != 0;

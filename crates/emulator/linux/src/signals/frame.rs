@@ -200,14 +200,14 @@ pub(crate) struct Restored {
 /// # Errors
 /// Those of `read`, or `invalid` for a record that the kernel would not have written.
 pub(crate) fn restore<E>(
-    former: &State,
+    previous: &State,
     address: u64,
     invalid: E,
     read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Restored, E> {
     let mut frame = [0; FRAME_BYTES];
     read(address, &mut frame)?;
-    let mut state = former.clone();
+    let mut state = previous.clone();
     state.pc = u64_at(&frame, MACHINE_PC);
     for i in 1..32 {
         state.x[i] = u64_at(&frame, MACHINE_REGISTERS + 8 * i);

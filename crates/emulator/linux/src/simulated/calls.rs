@@ -31,34 +31,38 @@ impl Caller<'_> {
 #[derive(Clone, Copy)]
 pub(crate) enum Simulated {
     /// Use this function.
-    Instead(fn(&Caller<'_>, Arguments) -> Returned),
+    Replace(fn(&Caller<'_>, Arguments) -> Returned),
     /// Use this function unless it returns `None`; then use the normal implementation.
-    Perhaps(fn(&Caller<'_>, Arguments) -> Option<Returned>),
+    TryReplace(fn(&Caller<'_>, Arguments) -> Option<Returned>),
     /// Use the normal implementation. The call cannot make a file ready.
-    Quiet,
+    ReadiesNoFile,
     /// Use the normal implementation, and then make the receivers of signals check for them.
-    Sends,
+    SendsSignals,
 }
-use Simulated::{Instead, Perhaps, Quiet, Sends};
+use Simulated::{ReadiesNoFile, Replace, SendsSignals, TryReplace};
 
 /// Answers a call with its simulated implementation, if there is one.
-pub(crate) fn answer(
+pub(crate) fn replace_call(
     caller: &Caller<'_>,
-    otherwise: Option<Simulated>,
+    simulated: Option<Simulated>,
     arguments: Arguments,
 ) -> Option<Returned> {
-    match otherwise? {
-        Instead(call) => Some(call(caller, arguments)),
-        Perhaps(call) => call(caller, arguments),
-        Quiet | Sends => None,
+    match simulated? {
+        Replace(call) => Some(call(caller, arguments)),
+        TryReplace(call) => call(caller, arguments),
+        ReadiesNoFile | SendsSignals => None,
     }
 }
 
 /// Notifies other threads of possible effects after a call.
-pub(crate) fn settle(simulation: &Simulation, thread: ThreadNumber, otherwise: Option<Simulated>) {
-    match otherwise {
+pub(crate) fn notify_other_threads(
+    simulation: &Simulation,
+    thread: ThreadNumber,
+    simulated: Option<Simulated>,
+) {
+    match simulated {
         None => simulation.scheduler.files_changed(),
-        Some(Sends) => {
+        Some(SendsSignals) => {
             simulation.scheduler.signals_sent(thread);
             simulation.scheduler.files_changed();
         }
@@ -75,27 +79,27 @@ fn thread_of(caller: &Caller<'_>, id: u64) -> Result<ThreadNumber, Errno> {
 
 pub(crate) fn sched_setaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
-    let of = thread_of(caller, id)?;
+    let target = thread_of(caller, id)?;
     let mut bytes = [0; CoreSet::CORES / 8];
-    let given = (length as usize).min(bytes.len());
-    caller.memory().read(set, &mut bytes[..given])?;
+    let set_bytes = (length as usize).min(bytes.len());
+    caller.memory().read(set, &mut bytes[..set_bytes])?;
     let all = CoreSet::first_n(caller.simulation.scheduler.cores());
     let cores = CoreSet::from_bytes(&bytes).intersection(all);
     if cores.is_empty() {
         return Err(EINVAL);
     }
-    if caller.simulation.scheduler.set_affinity(of, cores) { Ok(0) } else { Err(NO_SUCH) }
+    if caller.simulation.scheduler.set_affinity(target, cores) { Ok(0) } else { Err(NO_SUCH) }
 }
 
 pub(crate) fn sched_getaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
-    let of = thread_of(caller, id)?;
+    let target = thread_of(caller, id)?;
     let length = length as u32 as usize;
     let needed = caller.simulation.scheduler.cores().div_ceil(64) * 8;
     if length < needed || !length.is_multiple_of(8) {
         return Err(EINVAL);
     }
-    let cores = caller.simulation.scheduler.affinity(of).ok_or(NO_SUCH)?;
+    let cores = caller.simulation.scheduler.affinity(target).ok_or(NO_SUCH)?;
     caller.memory().write(set, &cores.to_bytes()[..needed])?;
     Ok(needed as u64)
 }
@@ -106,10 +110,10 @@ pub(crate) fn sched_yield(caller: &Caller<'_>, _: Arguments) -> Returned {
 }
 
 pub(crate) fn getcpu(caller: &Caller<'_>, [core, node, ..]: Arguments) -> Returned {
-    let place = caller.simulation.scheduler.core_and_node(caller.number);
+    let core_and_node = caller.simulation.scheduler.core_and_node(caller.number);
     let memory = caller.memory();
-    memory.write_optional(core, &(place.0 as u32).to_le_bytes())?;
-    memory.write_optional(node, &(place.1 as u32).to_le_bytes())?;
+    memory.write_optional(core, &(core_and_node.0 as u32).to_le_bytes())?;
+    memory.write_optional(node, &(core_and_node.1 as u32).to_le_bytes())?;
     Ok(0)
 }
 

@@ -28,8 +28,8 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The clock with this number, for calls by thread `own`.
-    pub(crate) fn of(number: i32, own: ThreadNumber) -> Result<Self, Errno> {
+    /// The clock with this number, for calls by thread `caller`.
+    pub(crate) fn of(number: i32, caller: ThreadNumber) -> Result<Self, Errno> {
         Ok(match number {
             libc::CLOCK_REALTIME
             | libc::CLOCK_REALTIME_COARSE
@@ -41,13 +41,13 @@ impl Clock {
             | libc::CLOCK_BOOTTIME
             | libc::CLOCK_BOOTTIME_ALARM => Self::Wall(UP_S),
             libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
-            libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(own)),
+            libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(caller)),
             // The clock of a process or thread: its negated id above three bits, of which 4 means thread
             // (posix-timers.h). The lowest two bits select the kind; 3 is an open file, which is not supported.
             _ if number < 0 && number & 3 != 3 => {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {
-                    (_, None) if id == 0 => Self::Processor((number & 4 != 0).then_some(own)),
+                    (_, None) if id == 0 => Self::Processor((number & 4 != 0).then_some(caller)),
                     (_, None) => return Err(EINVAL),
                     (false, Some(_)) => Self::Processor(None),
                     (true, thread) => Self::Processor(thread),
@@ -100,7 +100,7 @@ pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
 /// The time `ns` from now; `None` if it exceeds the range. The repeated wait of a restored thread keeps its original
 /// deadline.
 pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
-    if let Some(deadline) = simulation.take_resumed() {
+    if let Some(deadline) = simulation.take_resumed_deadline() {
         return Some(deadline);
     }
     simulation.scheduler.now().checked_add(Duration::from_ns(ns)?)
@@ -175,15 +175,15 @@ pub(crate) fn times(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
 
 pub(crate) fn getrusage(caller: &Caller<'_>, [who, result, ..]: Arguments) -> Returned {
     const RUSAGE_BYTES: usize = 144;
-    let of = match who as i32 {
+    let subject = match who as i32 {
         libc::RUSAGE_SELF => Some(None),
         libc::RUSAGE_THREAD => Some(Some(caller.number)),
         libc::RUSAGE_CHILDREN => None,
         _ => return Err(EINVAL),
     };
     let mut bytes = [0; RUSAGE_BYTES];
-    if let Some(of) = of {
-        bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(of).read_ns(caller.simulation)));
+    if let Some(subject) = subject {
+        bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(subject).read_ns(caller.simulation)));
     }
     caller.memory().write(result, &bytes)?;
     Ok(0)

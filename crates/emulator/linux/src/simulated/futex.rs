@@ -66,24 +66,24 @@ impl Queues {
     /// Removes up to `limit` threads that wait at `address` for one of `bits`.
     fn take(&mut self, address: u64, limit: usize, bits: u32) -> Vec<ThreadNumber> {
         let Some(queue) = self.waiting.get_mut(&address) else { return Vec::new() };
-        let mut taken: Vec<Waiter> = Vec::new();
+        let mut removed: Vec<Waiter> = Vec::new();
         queue.retain(|waiter| {
-            let wakes = taken.len() < limit && waiter.bits & bits != 0;
+            let wakes = removed.len() < limit && waiter.bits & bits != 0;
             if wakes {
-                taken.push(*waiter);
+                removed.push(*waiter);
             }
             !wakes
         });
         if queue.is_empty() {
             self.waiting.remove(&address);
         }
-        for waiter in &taken {
+        for waiter in &removed {
             self.woken.insert(waiter.thread, waiter.index.unwrap_or(0));
             if waiter.index.is_some() {
                 self.leave(waiter.thread);
             }
         }
-        taken.into_iter().map(|waiter| waiter.thread).collect()
+        removed.into_iter().map(|waiter| waiter.thread).collect()
     }
 
     /// Moves up to `limit` threads from the queue at `from` to the one at `to`. Returns their number.
@@ -127,7 +127,7 @@ fn load_word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
 
 /// Checks the address of a futex. A private futex needs only an aligned address; for a shared one, the page must be
 /// writable or belong to a file.
-fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
+fn check_address(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
         return Err(EINVAL);
     }
@@ -155,7 +155,7 @@ pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returne
     if command & CLOCK_REALTIME != 0 && command & !(PRIVATE | CLOCK_REALTIME) != FUTEX_WAIT_BITSET {
         return Some(Err(Errno(libc::ENOSYS)));
     }
-    if let Err(error) = check_place(caller, address, command & PRIVATE != 0) {
+    if let Err(error) = check_address(caller, address, command & PRIVATE != 0) {
         return Some(Err(error));
     }
     let call = Call { caller, address, address2, value: value as u32 };
@@ -275,14 +275,14 @@ fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<O
 
 /// Waits in the queues that the thread has joined. Returns the index of the futex that woke it.
 fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: Option<Time>) -> Returned {
-    let awoken =
+    let wakeup =
         simulation.scheduler.sleep(thread, Sleep { deadline, reason: "a futex", ..Sleep::default() });
     let mut queues = simulation.futexes.lock().ignore_poison();
     if let Some(index) = queues.woken.remove(&thread) {
         return Ok(index.into());
     }
     queues.leave(thread);
-    match awoken {
+    match wakeup {
         Wakeup::Woken | Wakeup::TimedOut => Err(Errno(libc::ETIMEDOUT)),
         Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         // As in the kernel, a wait with a timeout does not restart after a handler.
@@ -304,7 +304,7 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
         _ => return Err(EINVAL),
     };
     let deadline = deadline(caller, timeout, Some(clock))?;
-    let mut wanted = Vec::with_capacity(count as usize);
+    let mut waits = Vec::with_capacity(count as usize);
     for index in 0..count {
         let at = waiters.wrapping_add(WAITER_BYTES * index);
         let (value, address): (u64, u64) = (memory.load(at)?, memory.load(at.wrapping_add(8))?);
@@ -316,9 +316,9 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned
         if u64::from(load_word(caller, address)?) != value {
             return Err(AGAIN);
         }
-        wanted.push((address, index as u32));
+        waits.push((address, index as u32));
     }
-    for (address, index) in wanted {
+    for (address, index) in waits {
         caller
             .simulation
             .futexes

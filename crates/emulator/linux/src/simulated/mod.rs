@@ -229,14 +229,14 @@ impl Simulation {
             random: Mutex::new(SplitMix64::new(config.seed)),
             resumed_wait: Mutex::default(),
             shown: AtomicU64::new(0),
-            inherited: waits::open_now(),
+            inherited: waits::blocking_files(),
             has_forked: AtomicBool::new(false),
             disabled: AtomicBool::new(false),
         }
     }
 
     /// Whether the process is in simulated time. False in a forked child.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         !self.disabled.load(Ordering::Relaxed)
     }
 
@@ -247,7 +247,7 @@ impl Simulation {
     }
 
     /// Records a fork in the parent.
-    pub(crate) fn note_fork(&self) {
+    pub(crate) fn record_fork(&self) {
         self.has_forked.store(true, Ordering::Relaxed);
     }
 
@@ -280,12 +280,12 @@ impl Simulation {
     }
 
     /// Clears the deadline of the repeated wait of `thread`.
-    pub(crate) fn forget_resumed(&self, thread: ThreadNumber) {
+    pub(crate) fn clear_resumed_wait(&self, thread: ThreadNumber) {
         self.resumed_wait.lock().ignore_poison().take_if(|(of, _)| *of == thread);
     }
 
     /// Takes the deadline of the repeated wait of the current thread, if there is one.
-    fn take_resumed(&self) -> Option<Time> {
+    fn take_resumed_deadline(&self) -> Option<Time> {
         let mut resumed = self.resumed_wait.lock().ignore_poison();
         let (thread, deadline) = (*resumed)?;
         (current()?.thread == thread).then(|| {

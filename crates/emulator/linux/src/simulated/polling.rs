@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_guest::host::masks::{self, HELD, SignalSet};
+use longma_guest::host::masks::{self, BLOCKABLE, SignalSet};
 use longma_guest::host::parker;
 use longma_guest::words::i32_at;
 use longma_sim::Time;
@@ -94,12 +94,12 @@ impl Wait<'_> {
                 ..Sleep::default()
             };
             let scheduler = &self.context.simulation.scheduler;
-            let slept = || scheduler.sleep(self.context.thread, sleep.clone());
-            let awoken = match self.mask {
-                Some(mask) => with_mask(mask, slept),
-                None => slept(),
+            let sleep_once = || scheduler.sleep(self.context.thread, sleep.clone());
+            let wakeup = match self.mask {
+                Some(mask) => with_mask(mask, sleep_once),
+                None => sleep_once(),
             };
-            match awoken {
+            match wakeup {
                 Wakeup::Woken => {}
                 Wakeup::TimedOut => return self.try_once(),
                 Wakeup::Signalled => return Err(Errno(libc::EINTR)),
@@ -204,19 +204,19 @@ impl Wait<'_> {
 
 /// Sleeps with another host signal mask.
 fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Wakeup) -> Wakeup {
-    let before = parker::arrived_signals();
-    let former = masks::replace(mask);
-    let awoken = sleep();
-    masks::replace(HELD);
-    if matches!(awoken, Wakeup::Signalled | Wakeup::NotBegun) {
-        return awoken;
+    let signals_before = parker::arrived_signals();
+    let old_mask = masks::replace(mask);
+    let wakeup = sleep();
+    masks::replace(BLOCKABLE);
+    if matches!(wakeup, Wakeup::Signalled | Wakeup::NotBegun) {
+        return wakeup;
     }
-    if parker::arrived_signals() & !before != 0 {
+    if parker::arrived_signals() & !signals_before != 0 {
         // The signal arrived after the sleep had ended. Further signals are held until it is delivered.
         return Wakeup::Signalled;
     }
-    masks::replace(former);
-    awoken
+    masks::replace(old_mask);
+    wakeup
 }
 
 /// Waits for a signal in simulated time.
@@ -240,9 +240,9 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
     let watch = signal_file(set)?;
     loop {
         let mut zero = [0u64; 2];
-        let look = [arguments[0], arguments[1], zero.as_mut_ptr() as u64, SET_BYTES, 0, 0];
+        let peek_arguments = [arguments[0], arguments[1], zero.as_mut_ptr() as u64, SET_BYTES, 0, 0];
         // SAFETY: the caller upholds the contract; `zero` is live.
-        match unsafe { host_call(number, look) } {
+        match unsafe { host_call(number, peek_arguments) } {
             Err(Errno(libc::EAGAIN)) if ns != Some(0) => {}
             returned => return returned,
         }
@@ -261,8 +261,8 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
 fn signal_file(set: SignalSet) -> Result<OwnedFd, Errno> {
     let flags = (libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as u64;
     // SAFETY: the set is live.
-    let made =
+    let descriptor =
         unsafe { host_call(libc::SYS_signalfd4, [u64::MAX, &raw const set as u64, SET_BYTES, flags, 0, 0]) }?;
     // SAFETY: the descriptor is new, and no other code has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(made as RawFd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }

@@ -58,10 +58,10 @@ impl SchedAttributes {
         threads.iter().any(|thread| self.of(*thread) != ThreadAttributes::default())
     }
 
-    /// Copies the attributes of `maker` to its new thread `made`.
-    pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
-        let attributes = self.of(maker);
-        self.0.lock().ignore_poison().insert(made.0, attributes);
+    /// Copies the attributes of `parent` to its new thread `child`.
+    pub(crate) fn inherit(&self, parent: ThreadNumber, child: ThreadNumber) {
+        let attributes = self.of(parent);
+        self.0.lock().ignore_poison().insert(child.0, attributes);
     }
 }
 
@@ -118,12 +118,12 @@ pub(crate) fn ioprio_get(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
 }
 
 pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    let [which, who, wanted, ..] = arguments;
+    let [which, who, io_priority, ..] = arguments;
     let number = own(caller, who).filter(|_| which == 1)?;
-    let wanted = wanted as i32;
-    Some(match (wanted >> 13, wanted & 0x1fff) {
+    let io_priority = io_priority as i32;
+    Some(match (io_priority >> 13, io_priority & 0x1fff) {
         (0, 0) | (2, 0..8) | (3, _) => {
-            caller.simulation.sched_attributes.change(number, |attributes| attributes.io = wanted);
+            caller.simulation.sched_attributes.change(number, |attributes| attributes.io = io_priority);
             Ok(0)
         }
         (1, 0..8) => Err(Errno(libc::EPERM)),
@@ -225,14 +225,14 @@ pub(crate) fn group_for_guest(group: i32) -> i32 {
 }
 
 /// Whether `id` refers to this process: 0, or the id of a live thread.
-fn is_own(simulation: &Simulation, id: u64) -> bool {
+fn is_reserved(simulation: &Simulation, id: u64) -> bool {
     let is_alive = |number| simulation.identities.host_thread(number).is_some();
     id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
 }
 
 pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
-    if is_own(caller.simulation, id) {
+    if is_reserved(caller.simulation, id) {
         // The process is a group leader.
         return match group {
             0 | FIRST_ID => Ok(0),
@@ -246,7 +246,7 @@ pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Return
 }
 
 pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
-    if is_own(caller.simulation, id) {
+    if is_reserved(caller.simulation, id) {
         return Ok(FIRST_ID as u64);
     }
     // SAFETY: the call takes no pointers.
@@ -255,7 +255,7 @@ pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
 }
 
 pub(crate) fn getsid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
-    if is_own(caller.simulation, id) {
+    if is_reserved(caller.simulation, id) {
         return Ok(SESSION);
     }
     // SAFETY: the call takes no pointers.

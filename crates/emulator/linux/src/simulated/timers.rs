@@ -32,7 +32,7 @@ const CLEANUP_THRESHOLD: usize = 64;
 
 /// Identifies a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Name {
+enum TimerKey {
     /// ITIMER_REAL of setitimer.
     Interval,
     /// A timer of timer_create, by id.
@@ -83,7 +83,7 @@ pub struct TimerImage {
 /// The timers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    all: BTreeMap<Name, Timer>,
+    all: BTreeMap<TimerKey, Timer>,
     next: Option<Time>,
     next_id: i32,
 }
@@ -105,13 +105,13 @@ impl Timers {
 
     /// The timers as plain data; `None` if there is a timerfd.
     pub(crate) fn image(&self) -> Option<Vec<TimerImage>> {
-        let image = |(name, timer): (&Name, &Timer)| {
+        let image = |(name, timer): (&TimerKey, &Timer)| {
             let Clock::Wall(clock_s) = timer.clock else { return None };
             Some(TimerImage {
                 id: match name {
-                    Name::Interval => None,
-                    Name::Posix(id) => Some(*id),
-                    Name::File(_) => return None,
+                    TimerKey::Interval => None,
+                    TimerKey::Posix(id) => Some(*id),
+                    TimerKey::File(_) => return None,
                 },
                 clock_s,
                 expires_ps: timer.expires.map(Time::ps),
@@ -129,12 +129,14 @@ impl Timers {
     }
 
     /// Restores timers from plain data; `None` if they are invalid.
-    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Option<Self> {
-        let mut timers = Self { next_id: made, ..Self::default() };
+    pub(crate) fn of_image(images: &[TimerImage], created: i32) -> Option<Self> {
+        let mut timers = Self { next_id: created, ..Self::default() };
         for image in images {
             let name = match image.id {
-                None => Name::Interval,
-                Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
+                None => TimerKey::Interval,
+                Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(created)).contains(&id) => {
+                    TimerKey::Posix(id)
+                }
                 Some(_) => return None,
             };
             let notification = match image.signal {
@@ -151,7 +153,7 @@ impl Timers {
             };
             timers.all.insert(name, timer);
         }
-        if timers.all.len() > MAX_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
+        if timers.all.len() > MAX_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&created) {
             return None;
         }
         timers.refresh();
@@ -171,10 +173,10 @@ impl Timer {
     }
 
     /// Interval and remaining time in nanoseconds.
-    fn left(&self, simulation: &Simulation) -> (u64, u64) {
+    fn remaining(&self, simulation: &Simulation) -> (u64, u64) {
         // An armed timer never reports 0.
-        let left = self.expires.map_or(0, |expires| remaining_ns(simulation, Some(expires)).max(1));
-        (self.interval.ps() / 1000, left)
+        let remaining = self.expires.map_or(0, |expires| remaining_ns(simulation, Some(expires)).max(1));
+        (self.interval.ps() / 1000, remaining)
     }
 
     fn set(&mut self, simulation: &Simulation, absolute: bool, (interval, value): (u64, u64)) {
@@ -205,7 +207,7 @@ impl Timer {
 /// Expires timers due at `now`. Returns whether signals were sent.
 pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
     let mut timers = simulation.timers.lock().ignore_poison();
-    let mut sent = false;
+    let mut has_sent = false;
     for (name, timer) in &mut timers.all {
         let times = timer.expire(now);
         if times == 0 {
@@ -219,17 +221,17 @@ pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
             }
             Notification::Signal { signal, value, thread } => {
                 send(simulation, *name, *signal, *value, *thread, timer.overrun);
-                sent = true;
+                has_sent = true;
             }
         }
     }
     timers.refresh();
-    sent
+    has_sent
 }
 
 fn send(
     simulation: &Simulation,
-    name: Name,
+    name: TimerKey,
     signal: i32,
     value: u64,
     thread: Option<ThreadNumber>,
@@ -240,7 +242,7 @@ fn send(
     let process = simulation.identities.host_process() as u64;
     let host_thread = thread.map(|thread| simulation.identities.host_thread(thread));
     let number = signal as u64;
-    if let Name::Posix(id) = name {
+    if let TimerKey::Posix(id) = name {
         info[8..12].copy_from_slice(&SI_TIMER.to_le_bytes());
         info[16..20].copy_from_slice(&id.to_le_bytes());
         info[20..24].copy_from_slice(&(overrun.min(i32::MAX as u64) as i32).to_le_bytes());
@@ -251,14 +253,14 @@ fn send(
     let info = info.as_ptr() as u64;
     // SAFETY: the information is live, and the signal goes to this process. A thread that has ended gets none.
     unsafe {
-        let sent = match host_thread {
+        let result = match host_thread {
             Some(None) => Ok(0),
             Some(Some(host)) => {
                 host_call(libc::SYS_rt_tgsigqueueinfo, [process, host as u64, number, info, 0, 0])
             }
             None => host_call(libc::SYS_rt_sigqueueinfo, [process, number, info, 0, 0, 0]),
         };
-        if sent.is_err() {
+        if result.is_err() {
             // Only the main thread may send codes that are reserved for the kernel.
             let _ = host_call(libc::SYS_kill, [process, number, 0, 0, 0, 0]);
         }
@@ -276,13 +278,13 @@ fn host_clock(caller: &Caller<'_>) -> Option<Returned> {
 
 fn replace(
     simulation: &Simulation,
-    name: Name,
+    name: TimerKey,
     absolute: bool,
     new: Option<(u64, u64)>,
 ) -> Result<(u64, u64), Errno> {
     let mut timers = simulation.timers.lock().ignore_poison();
     let timer = timers.all.get_mut(&name).ok_or(EINVAL)?;
-    let old = timer.left(simulation);
+    let old = timer.remaining(simulation);
     if let Some(new) = new {
         timer.set(simulation, absolute, new);
         if let Notification::Count(file) = &timer.notification {
@@ -326,12 +328,12 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
             Some((ns(interval, interval_us)?, ns(value, value_us)?))
         }
     };
-    caller.simulation.timers.lock().ignore_poison().all.entry(Name::Interval).or_insert_with(|| {
+    caller.simulation.timers.lock().ignore_poison().all.entry(TimerKey::Interval).or_insert_with(|| {
         let notification = Notification::Signal { signal: libc::SIGALRM, value: 0, thread: None };
         Timer::new(Clock::Wall(UP_S), notification)
     });
-    let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
-    memory.write_optional(old, &[to_timeval(interval), to_timeval(left)].concat())?;
+    let (interval, remaining) = replace(caller.simulation, TimerKey::Interval, false, value)?;
+    memory.write_optional(old, &[to_timeval(interval), to_timeval(remaining)].concat())?;
     Ok(0)
 }
 
@@ -369,24 +371,24 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
     };
     memory.store(result, id as u32)?;
     timers.next_id += 1;
-    timers.all.insert(Name::Posix(id), Timer::new(clock, notification));
+    timers.all.insert(TimerKey::Posix(id), Timer::new(clock, notification));
     Ok(0)
 }
 
 /// A simulated timer; `None` for a host timer.
-fn posix(id: u64) -> Option<Name> {
-    (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
+fn posix(id: u64) -> Option<TimerKey> {
+    (id as i32 >= FIRST_TIMER).then_some(TimerKey::Posix(id as i32))
 }
 
 pub(crate) fn timer_settime(caller: &Caller<'_>, [id, flags, new, old, ..]: Arguments) -> Option<Returned> {
     Some(set(caller, posix(id)?, flags, new, old))
 }
 
-fn set(caller: &Caller<'_>, name: Name, flags: u64, new: u64, old: u64) -> Returned {
+fn set(caller: &Caller<'_>, name: TimerKey, flags: u64, new: u64, old: u64) -> Returned {
     let memory = caller.memory();
     let new = times_of(memory.read_array(new)?)?;
-    let former = replace(caller.simulation, name, flags as i32 & 1 != 0, Some(new))?;
-    memory.write_optional(old, &to_itimerspec(former))?;
+    let previous = replace(caller.simulation, name, flags as i32 & 1 != 0, Some(new))?;
+    memory.write_optional(old, &to_itimerspec(previous))?;
     Ok(0)
 }
 
@@ -394,9 +396,9 @@ pub(crate) fn timer_gettime(caller: &Caller<'_>, [id, result, ..]: Arguments) ->
     Some(get(caller, posix(id)?, result))
 }
 
-fn get(caller: &Caller<'_>, name: Name, result: u64) -> Returned {
-    let left = replace(caller.simulation, name, false, None)?;
-    caller.memory().write(result, &to_itimerspec(left))?;
+fn get(caller: &Caller<'_>, name: TimerKey, result: u64) -> Returned {
+    let remaining = replace(caller.simulation, name, false, None)?;
+    caller.memory().write(result, &to_itimerspec(remaining))?;
     Ok(0)
 }
 
@@ -426,7 +428,7 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
     }
     let mut timers = caller.simulation.timers.lock().ignore_poison();
     if timers.all.len() >= CLEANUP_THRESHOLD {
-        timers.forget_closed();
+        timers.remove_closed();
     }
     if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EMFILE));
@@ -439,14 +441,14 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
         unsafe { libc::close(descriptor) };
         return Err(Errno(libc::EMFILE));
     };
-    timers.all.insert(Name::File(number), Timer::new(clock, Notification::Count(private)));
+    timers.all.insert(TimerKey::File(number), Timer::new(clock, Notification::Count(private)));
     Ok(made)
 }
 
 impl Timers {
     /// Removes timers whose guest descriptors are all closed.
-    pub(crate) fn forget_closed(&mut self) {
-        if !self.all.keys().any(|name| matches!(name, Name::File(_))) {
+    pub(crate) fn remove_closed(&mut self) {
+        if !self.all.keys().any(|name| matches!(name, TimerKey::File(_))) {
             return;
         }
         let Ok(open) = open_files::all() else { return };
@@ -460,7 +462,7 @@ impl Timers {
             .collect();
         let alive: Vec<u64> =
             open.iter().filter(|fd| !private.contains(fd)).filter_map(|fd| number_of(*fd)).collect();
-        self.all.retain(|name, _| !matches!(name, Name::File(number) if !alive.contains(number)));
+        self.all.retain(|name, _| !matches!(name, TimerKey::File(number) if !alive.contains(number)));
         self.refresh();
     }
 }
@@ -470,12 +472,12 @@ fn number_of(descriptor: RawFd) -> Option<u64> {
     open_files::fact(&open_files::facts(descriptor).ok()?, "eventfd-id")?.parse().ok()
 }
 
-fn file(descriptor: u64) -> Result<Name, Errno> {
+fn file(descriptor: u64) -> Result<TimerKey, Errno> {
     // SAFETY: the call takes no pointers.
     if unsafe { libc::fcntl(descriptor as i32, libc::F_GETFD) } < 0 {
         return Err(Errno(libc::EBADF));
     }
-    number_of(descriptor as RawFd).map(Name::File).ok_or(EINVAL)
+    number_of(descriptor as RawFd).map(TimerKey::File).ok_or(EINVAL)
 }
 
 pub(crate) fn timerfd_settime(caller: &Caller<'_>, [descriptor, flags, new, old, ..]: Arguments) -> Returned {

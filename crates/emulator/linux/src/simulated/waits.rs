@@ -37,7 +37,7 @@ pub(crate) enum WaitsFor {
     /// A lock of flock or fcntl.
     Lock,
     /// The other end of a FIFO, in openat and openat2.
-    OtherEnd,
+    FifoPeer,
     /// Files, or a timeout; see `polling`.
     Files,
     /// Signals: rt_sigsuspend and rt_sigtimedwait.
@@ -52,15 +52,15 @@ impl WaitsFor {
     /// The descriptor is readable.
     pub(crate) const INPUT: Self = Self::Descriptor { events: READ, flags: None };
     /// The descriptor is writable.
-    pub(crate) const ROOM: Self = Self::Descriptor { events: WRITE, flags: None };
+    pub(crate) const OUTPUT: Self = Self::Descriptor { events: WRITE, flags: None };
 
     /// Like [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say not to block.
     pub(crate) const fn message(flags: usize) -> Self {
         Self::Descriptor { events: READ, flags: Some(flags) }
     }
 
-    /// Like [`WaitsFor::ROOM`], with MSG_ flags.
-    pub(crate) const fn room_for_message(flags: usize) -> Self {
+    /// Like [`WaitsFor::OUTPUT`], with MSG_ flags.
+    pub(crate) const fn output_message(flags: usize) -> Self {
         Self::Descriptor { events: WRITE, flags: Some(flags) }
     }
 }
@@ -95,19 +95,19 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
             WaitsFor::Connection => connect(context, arguments),
             WaitsFor::Child(options) => wait_for_child(context, number, arguments, options),
             WaitsFor::Lock => take_lock(context, number, arguments),
-            WaitsFor::OtherEnd => open(context, number, arguments),
+            WaitsFor::FifoPeer => open(context, number, arguments),
             WaitsFor::Files => polling::wait(context, number, arguments),
             WaitsFor::Signals => polling::wait_for_signal(context, number, arguments),
             WaitsFor::Queue(flags) => {
                 let mut nonblocking = arguments;
                 nonblocking[flags] |= libc::IPC_NOWAIT as u64;
-                let tried = host_call(number, nonblocking);
-                let asks = arguments[flags] as i32 & libc::IPC_NOWAIT == 0;
-                match tried {
-                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => {
+                let result = host_call(number, nonblocking);
+                let may_block = arguments[flags] as i32 & libc::IPC_NOWAIT == 0;
+                match result {
+                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if may_block => {
                         run_blocking(context, number, arguments)
                     }
-                    _ => tried,
+                    _ => result,
                 }
             }
             WaitsFor::Unknown => run_blocking(context, number, arguments),
@@ -141,7 +141,7 @@ enum BlockingBehaviour {
 }
 
 /// Device and inode of the open files that may block.
-pub(super) fn open_now() -> Vec<(u64, u64)> {
+pub(super) fn blocking_files() -> Vec<(u64, u64)> {
     open_files::all()
         .unwrap_or_default()
         .into_iter()
@@ -221,8 +221,8 @@ unsafe fn transfer(
     let nonblocking = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
     let blocking_behaviour = blocking_behaviour(&context.simulation, descriptor);
     // Output that leaves the model: waiting for the reader takes no simulated time.
-    let leaves = blocking_behaviour == BlockingBehaviour::Inherited && events == WRITE;
-    if nonblocking || blocking_behaviour == BlockingBehaviour::Immediate || leaves {
+    let leaves_model = blocking_behaviour == BlockingBehaviour::Inherited && events == WRITE;
+    if nonblocking || blocking_behaviour == BlockingBehaviour::Immediate || leaves_model {
         return on_host(arguments);
     }
     let mut output = Output::default();
@@ -245,7 +245,7 @@ unsafe fn transfer(
             returned
         };
         match returned {
-            Ok(done) => match output.advance(number, &mut arguments, done) {
+            Ok(transferred) => match output.advance(number, &mut arguments, transferred) {
                 Some(total) => return Ok(total),
                 None => {
                     context.simulation.scheduler.files_changed();
@@ -253,7 +253,7 @@ unsafe fn transfer(
                 }
             },
             Err(AGAIN) => {}
-            Err(error) => return output.or(error),
+            Err(error) => return output.progress_or(error),
         }
         let deadline = *limit.get_or_insert_with(|| deadline_of(&context.simulation, descriptor, events));
         let files = vec![AwaitedFile { descriptor, events }];
@@ -261,10 +261,10 @@ unsafe fn transfer(
         let sleep = Sleep { deadline, files, has_side_effects, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Wakeup::Woken => {}
-            Wakeup::TimedOut => return output.or(AGAIN),
+            Wakeup::TimedOut => return output.progress_or(AGAIN),
             // A call with a time limit does not restart, because the limit would start again.
-            Wakeup::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
-            Wakeup::Signalled | Wakeup::NotBegun => return output.or(Errno::RESTART),
+            Wakeup::Signalled if deadline.is_some() => return output.progress_or(Errno(libc::EINTR)),
+            Wakeup::Signalled | Wakeup::NotBegun => return output.progress_or(Errno::RESTART),
         }
     }
 }
@@ -278,34 +278,34 @@ struct Output {
 }
 
 impl Output {
-    /// Records that `done` more bytes are written. Returns `None` if there are more, after updating the arguments;
-    /// otherwise the total.
-    fn advance(&mut self, number: i64, arguments: &mut Arguments, done: u64) -> Option<u64> {
-        self.done += done;
+    /// Records that `transferred` more bytes are written. Returns `None` if there are more, after updating the
+    /// arguments; otherwise the total.
+    fn advance(&mut self, number: i64, arguments: &mut Arguments, transferred: u64) -> Option<u64> {
+        self.done += transferred;
         let more = match number {
             libc::SYS_write | libc::SYS_sendto => {
-                arguments[1] += done;
-                arguments[2] -= done;
+                arguments[1] += transferred;
+                arguments[2] -= transferred;
                 arguments[2] > 0
             }
-            libc::SYS_writev => self.advance_vectors(arguments, done),
+            libc::SYS_writev => self.advance_vectors(arguments, transferred),
             _ => false,
         };
         // A datagram, or a file that accepts no more: the caller sees this from the count.
-        if more && done > 0 { None } else { Some(self.done) }
+        if more && transferred > 0 { None } else { Some(self.done) }
     }
 
-    fn advance_vectors(&mut self, arguments: &mut Arguments, mut done: u64) -> bool {
+    fn advance_vectors(&mut self, arguments: &mut Arguments, mut transferred: u64) -> bool {
         if self.vectors.is_empty() {
             // SAFETY: the call has just read this array.
-            let given = unsafe {
+            let vectors = unsafe {
                 std::slice::from_raw_parts(arguments[1] as *const libc::iovec, arguments[2] as usize)
             };
-            self.vectors = given.to_vec();
+            self.vectors = vectors.to_vec();
         }
         self.vectors.retain_mut(|vector| {
-            let step = done.min(vector.iov_len as u64);
-            done -= step;
+            let step = transferred.min(vector.iov_len as u64);
+            transferred -= step;
             vector.iov_base = vector.iov_base.wrapping_byte_add(step as usize);
             vector.iov_len -= step as usize;
             vector.iov_len > 0
@@ -316,7 +316,7 @@ impl Output {
     }
 
     /// The result of a call that cannot continue: its progress, or the error.
-    fn or(&self, error: Errno) -> Returned {
+    fn progress_or(&self, error: Errno) -> Returned {
         if self.done > 0 { Ok(self.done) } else { Err(error) }
     }
 }
@@ -380,8 +380,9 @@ unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, o
     if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
         // SAFETY: the caller upholds the contract.
         let returned = unsafe { run_blocking(context, number, arguments) };
-        let gave_up = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
-        if !matches!(returned, Err(error) if gave_up.contains(&error)) || !is_child_ready(number, &arguments)
+        let would_block = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
+        if !matches!(returned, Err(error) if would_block.contains(&error))
+            || !is_child_ready(number, &arguments)
         {
             return returned;
         }
@@ -409,9 +410,9 @@ fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
     // SAFETY: `libc::siginfo_t` is plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is live; WNOWAIT does not reap the child.
-    let found = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG | libc::WNOWAIT) };
+    let result = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG | libc::WNOWAIT) };
     // SAFETY: the field is plain data, and zero if no child is ready.
-    found != 0 || unsafe { info.si_pid() } != 0
+    result != 0 || unsafe { info.si_pid() } != 0
 }
 
 /// Takes a lock with flock or fcntl.
@@ -449,18 +450,18 @@ unsafe fn open(context: &Context, number: i64, arguments: Arguments) -> Returned
     const PATH: u64 = (libc::O_PATH | libc::O_CLOEXEC) as u64;
     // SAFETY: the caller upholds the contract; `how` is a live structure whose first word holds the flags.
     unsafe {
-        let (flags, looked) = if number == libc::SYS_openat {
-            let kept = arguments[2] & libc::O_NOFOLLOW as u64;
-            (arguments[2], host_call(number, [arguments[0], arguments[1], PATH | kept, 0, 0, 0]))
+        let (flags, path_flags) = if number == libc::SYS_openat {
+            let follow_flag = arguments[2] & libc::O_NOFOLLOW as u64;
+            (arguments[2], host_call(number, [arguments[0], arguments[1], PATH | follow_flag, 0, 0, 0]))
         } else {
             let mut how = *(arguments[2] as *const [u64; 3]);
             let flags = how[0];
             (how[0], how[1]) = (PATH | flags & libc::O_NOFOLLOW as u64, 0);
-            let look = [arguments[0], arguments[1], how.as_ptr() as u64, arguments[3], 0, 0];
-            (flags, host_call(number, look))
+            let path_arguments = [arguments[0], arguments[1], how.as_ptr() as u64, arguments[3], 0, 0];
+            (flags, host_call(number, path_arguments))
         };
         let mut is_fifo = false;
-        if let Ok(descriptor) = looked {
+        if let Ok(descriptor) = path_flags {
             let kind = status_of(descriptor as RawFd).map_or(0, |status| status.st_mode & libc::S_IFMT);
             is_fifo = kind == libc::S_IFIFO;
             libc::close(descriptor as RawFd);
@@ -487,7 +488,7 @@ mod tests {
         assert_eq!((arguments[2], output.vectors[0].iov_len), (1, 8));
         assert_eq!(output.vectors[0].iov_base as u64, second.as_ptr() as u64 + 2);
         assert_eq!(output.advance(libc::SYS_writev, &mut arguments, 8), Some(20));
-        assert_eq!(output.or(AGAIN), Ok(20));
+        assert_eq!(output.progress_or(AGAIN), Ok(20));
     }
 
     #[test]

@@ -43,9 +43,9 @@ impl SystemCall {
         for (kind, address) in row.arguments.iter().zip(self.arguments).filter(|(_, address)| *address != 0) {
             let mut note = |bytes: u64, written: bool| copied.push(Copied { address, bytes, written });
             let length = |index: u8| {
-                let given = self.arguments[usize::from(index)];
+                let argument = self.arguments[usize::from(index)];
                 // The result of such a call is the number of bytes.
-                if returned > 0 { given.min(returned) } else { 0 }
+                if returned > 0 { argument.min(returned) } else { 0 }
             };
             match *kind {
                 Kind::In(bytes) => note(bytes.into(), false),

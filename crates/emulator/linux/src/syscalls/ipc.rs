@@ -43,12 +43,12 @@ fn control(
     thread: &Thread,
     number: i64,
     bytes: u64,
-    own: impl Fn(i32) -> Option<Argument>,
+    specific: impl Fn(i32) -> Option<Argument>,
     [id, command, address, ..]: Arguments,
 ) -> Returned {
     // 64-bit kernels ignore IPC_64.
     let command = command & !0x100;
-    let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(EINVAL)?;
+    let argument = common(command as i32, bytes).or_else(|| specific(command as i32)).ok_or(EINVAL)?;
     let address = if argument == Argument::Number { 0 } else { address };
     with_results(thread.process.memory(), |results| {
         let pointer = argument.for_host(results, address)?;
@@ -59,18 +59,18 @@ fn control(
 
 pub(super) fn msgctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     // MSG_STAT, MSG_INFO, MSG_STAT_ANY.
-    let own = |command| matches!(command, 11..=13).then_some(Argument::Out(QUEUE_BYTES));
-    control(thread, libc::SYS_msgctl, QUEUE_BYTES, own, arguments)
+    let specific = |command| matches!(command, 11..=13).then_some(Argument::Out(QUEUE_BYTES));
+    control(thread, libc::SYS_msgctl, QUEUE_BYTES, specific, arguments)
 }
 
 pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
-    let own = |command| match command {
+    let specific = |command| match command {
         libc::SHM_LOCK | libc::SHM_UNLOCK => Some(Argument::Number),
         // SHM_STAT, SHM_INFO, SHM_STAT_ANY.
         13..=15 => Some(Argument::Out(SEGMENT_BYTES)),
         _ => None,
     };
-    control(thread, libc::SYS_shmctl, SEGMENT_BYTES, own, arguments)
+    control(thread, libc::SYS_shmctl, SEGMENT_BYTES, specific, arguments)
 }
 
 pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Arguments) -> Returned {
@@ -103,13 +103,13 @@ pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, .
     let host_timeout = buffer(memory, timeout, 16)?;
     let arguments = [id, host_operations, count, host_timeout, 0, 0];
     // SAFETY: the pointers are null or into the reservation.
-    let done = unsafe { interruptible(libc::SYS_semtimedop, WaitsFor::Unknown, arguments) }?;
+    let result = unsafe { interruptible(libc::SYS_semtimedop, WaitsFor::Unknown, arguments) }?;
     let undoes =
         |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
     if (0..count).any(undoes) {
-        thread.process.note_unkept("pending semaphore adjustments (SEM_UNDO)");
+        thread.process.record_uncaptured("pending semaphore adjustments (SEM_UNDO)");
     }
-    Ok(done)
+    Ok(result)
 }
 
 pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Arguments) -> Returned {

@@ -45,14 +45,14 @@ pub(super) fn mmap(
     } else {
         Placement::Hint(address)
     };
-    let mut held = None;
+    let mut pinned = None;
     let backing = if flags & libc::MAP_ANONYMOUS != 0 {
         let name = if shared { "/dev/zero (deleted)" } else { "" };
         Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
         // Hold the file, so that the checks and the mapping use the same one.
-        let file = held.insert(PinnedFile::of(descriptor)?);
+        let file = pinned.insert(PinnedFile::of(descriptor)?);
         match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
             None => file_backing(&thread.process, file, offset)?,
@@ -171,14 +171,14 @@ pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Argume
     const PIECE_PAGES: usize = 1024;
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
     let pages = bytes / page_bytes as usize;
-    let mut found = vec![0u8; PIECE_PAGES * host_pages];
+    let mut resident = vec![0u8; PIECE_PAGES * host_pages];
     for first in (0..pages).step_by(PIECE_PAGES) {
         let count = PIECE_PAGES.min(pages - first);
         let start = pointer as u64 + first as u64 * page_bytes;
-        let arguments = [start, count as u64 * page_bytes, found.as_mut_ptr() as u64, 0, 0, 0];
+        let arguments = [start, count as u64 * page_bytes, resident.as_mut_ptr() as u64, 0, 0, 0];
         // SAFETY: the buffer has a byte for each host page.
         unsafe { host_call(libc::SYS_mincore, arguments) }?;
-        let pages: Vec<u8> = found[..count * host_pages]
+        let pages: Vec<u8> = resident[..count * host_pages]
             .chunks(host_pages)
             .map(|pages| u8::from(pages.iter().any(|page| page & 1 != 0)))
             .collect();

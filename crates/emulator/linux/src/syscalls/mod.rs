@@ -54,11 +54,11 @@ pub(crate) enum Changed {
     /// The file of the descriptor in this argument.
     Open(u8),
     /// The same, and the call may truncate it.
-    Cut(u8),
+    DescriptorTruncated(u8),
     /// The file of the returned descriptor, if the flags in this argument truncate it (O_TRUNC).
-    Opened(u8),
+    OpenedWithFlags(u8),
     /// The same, with the flags in the first word of the structure at this argument.
-    OpenedBy(u8),
+    OpenedWithHow(u8),
 }
 
 /// One system call.
@@ -77,7 +77,7 @@ pub(crate) struct Row {
     /// The file whose contents it may change.
     pub changes: Option<Changed>,
     /// The resulting kernel state that a checkpoint does not contain.
-    pub unkept: Option<&'static str>,
+    pub uncaptured: Option<&'static str>,
 }
 
 impl Row {
@@ -85,7 +85,7 @@ impl Row {
     fn uses_emulator_descriptor(&self, arguments: &[u64; 6]) -> bool {
         let mut left = self.descriptors;
         while left != 0 {
-            if descriptors::is_own(arguments[left.trailing_zeros() as usize]) {
+            if descriptors::is_reserved(arguments[left.trailing_zeros() as usize]) {
                 return true;
             }
             left &= left - 1;
@@ -112,18 +112,18 @@ impl Thread {
             return Outcome::Continue;
         };
         let tracer = self.process.config.tracer.clone();
-        let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
+        let formatted = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
             _ if row.uses_emulator_descriptor(&arguments) => Err(Errno(libc::EBADF)),
-            None => self.perform(row, state, &self.process.arguments_of_child(&row.ids, arguments)),
+            None => self.perform(row, state, &self.process.translate_child_ids(&row.ids, arguments)),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };
-        if let (Some(sink), Some(before)) = (&tracer, before) {
-            sink(&trace::line(self, row, &arguments, before, &completion));
+        if let (Some(sink), Some(formatted)) = (&tracer, formatted) {
+            sink(&trace::line(self, row, &arguments, formatted, &completion));
         }
         match completion {
             Ok(Completion::Value(value)) => state.set_r(A0, value),
-            Ok(Completion::AsLeft(outcome)) => return outcome,
+            Ok(Completion::RegistersSet(outcome)) => return outcome,
             Err(error @ (Errno::RESTART | Errno::RESTART_ALWAYS)) => {
                 self.interrupted = Some(Interrupted {
                     a0: arguments[0],
@@ -147,45 +147,52 @@ impl Thread {
         let forward = |thread: &Self, host, waits| {
             arguments::forward(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
         };
-        let done = match row.action {
+        let result = match row.action {
             Action::Host(host) => forward(self, host, None),
-            Action::Waits(host, what) => forward(self, host, Some(what)),
+            Action::Waits(host, waits_for) => forward(self, host, Some(waits_for)),
             Action::Call(function) => function(self, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
         };
-        if let Some(what) = row.unkept
-            && done.is_ok()
+        if let Some(waits_for) = row.uncaptured
+            && result.is_ok()
         {
-            self.process.note_unkept(what);
+            self.process.record_uncaptured(waits_for);
         }
         if let Some(file) = row.changes {
-            self.note_change(file, arguments, &done);
+            self.invalidate_changed_code(file, arguments, &result);
         }
-        done
+        result
     }
 
     /// Invalidates code that is executed from a file after a call that may have changed it.
-    fn note_change(&self, file: Changed, arguments: &[u64; 6], done: &Result<Completion, Errno>) {
+    fn invalidate_changed_code(
+        &self,
+        file: Changed,
+        arguments: &[u64; 6],
+        result: &Result<Completion, Errno>,
+    ) {
         let space = &self.process.space;
-        match (file, done) {
-            (Changed::Open(argument), _) if space.runs_from_files() => {
+        match (file, result) {
+            (Changed::Open(argument), _) if space.executes_file_pages() => {
                 space.file_changed(arguments[usize::from(argument)] as i32);
             }
-            (Changed::Cut(argument), _) => space.file_truncated(arguments[usize::from(argument)] as i32),
-            (Changed::Opened(flags), Ok(Completion::Value(descriptor))) => {
-                self.note_opened(*descriptor, arguments[usize::from(flags)]);
+            (Changed::DescriptorTruncated(argument), _) => {
+                space.file_truncated(arguments[usize::from(argument)] as i32)
             }
-            (Changed::OpenedBy(how), Ok(Completion::Value(descriptor))) => {
+            (Changed::OpenedWithFlags(flags), Ok(Completion::Value(descriptor))) => {
+                self.invalidate_truncated_code(*descriptor, arguments[usize::from(flags)]);
+            }
+            (Changed::OpenedWithHow(how), Ok(Completion::Value(descriptor))) => {
                 let flags = self.process.memory().load(arguments[usize::from(how)]);
-                self.note_opened(*descriptor, flags.unwrap_or(u64::MAX));
+                self.invalidate_truncated_code(*descriptor, flags.unwrap_or(u64::MAX));
             }
             _ => {}
         }
     }
 
-    fn note_opened(&self, descriptor: u64, flags: u64) {
+    fn invalidate_truncated_code(&self, descriptor: u64, flags: u64) {
         if flags & libc::O_TRUNC as u64 != 0 {
             self.process.space.file_truncated(descriptor as i32);
         }
@@ -208,7 +215,7 @@ impl Thread {
             space: &self.process.space,
             report_once: &|text| self.process.report_once(text),
         };
-        let answered = simulated::calls::answer(&caller, row.simulated, *arguments);
+        let answered = simulated::calls::replace_call(&caller, row.simulated, *arguments);
         let completion = match answered {
             Some(returned) => returned.map(Completion::Value),
             None => {
@@ -217,10 +224,10 @@ impl Thread {
             }
         };
         if resumes.is_some() {
-            simulation.forget_resumed(self.number);
+            simulation.clear_resumed_wait(self.number);
         }
-        if simulation.is_on() {
-            simulated::calls::settle(simulation, self.number, row.simulated);
+        if simulation.is_enabled() {
+            simulated::calls::notify_other_threads(simulation, self.number, row.simulated);
         }
         completion
     }

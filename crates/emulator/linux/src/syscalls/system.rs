@@ -43,8 +43,8 @@ pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
 /// Writes a `struct new_utsname`.
 fn write_names(thread: &Thread, result: u64, fields: [&[u8]; 6]) -> Returned {
     let mut bytes = [0; 6 * NAME_BYTES];
-    for (field, place) in fields.iter().zip(bytes.chunks_mut(NAME_BYTES)) {
-        place[..field.len()].copy_from_slice(field);
+    for (field, slot) in fields.iter().zip(bytes.chunks_mut(NAME_BYTES)) {
+        slot[..field.len()].copy_from_slice(field);
     }
     thread.process.memory().write(result, &bytes)?;
     Ok(0)
@@ -62,15 +62,15 @@ pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
 /// getresuid and getresgid: the host's ids, or the constant one three times.
 pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
-    let places = [a, b, c];
+    let addresses = [a, b, c];
     if thread.process.fixed_identity.is_some() {
-        places.iter().try_for_each(|place| memory.store(*place, USER as u32))?;
+        addresses.iter().try_for_each(|slot| memory.store(*slot, USER as u32))?;
         return Ok(0);
     }
     with_results(memory, |results| {
         let mut host = [0; 6];
-        for (place, address) in host.iter_mut().zip(places) {
-            *place = results.structure(address, 4)?;
+        for (slot, address) in host.iter_mut().zip(addresses) {
+            *slot = results.structure(address, 4)?;
         }
         // SAFETY: the pointers are null, or into the reservation or `results`.
         unsafe { host_call(call, host) }
@@ -111,7 +111,7 @@ const OPTIONS: &[(i32, Argument)] = &[
 ];
 
 /// The options whose effect a checkpoint does not contain.
-const UNKEPT_OPTIONS: &[i32] = &[
+const UNCAPTURED_OPTIONS: &[i32] = &[
     libc::PR_SET_PDEATHSIG,
     libc::PR_SET_DUMPABLE,
     libc::PR_SET_KEEPCAPS,
@@ -144,39 +144,39 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
         unsafe { host_call(libc::SYS_prctl, host) }
     })
     .inspect(|_| {
-        if UNKEPT_OPTIONS.contains(&(option as i32)) {
-            thread.process.note_unkept("set attributes with prctl");
+        if UNCAPTURED_OPTIONS.contains(&(option as i32)) {
+            thread.process.record_uncaptured("set attributes with prctl");
         }
     })
 }
 
 pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
-    let own = process as i32 == 0 || is_own_task(process as i32);
-    if own && resource as u32 == resources::NOFILE {
+    let is_own_process = process as i32 == 0 || is_own_task(process as i32);
+    if is_own_process && resource as u32 == resources::NOFILE {
         return limit_files(memory, new, old);
     }
-    if !own && is_guest(process) {
+    if !is_own_process && is_guest(process) {
         match resource as u32 {
-            resources::NOFILE => return limit_files_of_another(memory, process, new, old),
+            resources::NOFILE => return limit_files_of_process(memory, process, new, old),
             // The host would enforce the limit on the other process's emulator, which uses far more.
             resources::AS | resources::DATA if new != 0 => return Err(Errno(libc::EPERM)),
             _ => {}
         }
     }
-    let is_stack = own && resource as u32 == resources::STACK;
+    let is_stack = is_own_process && resource as u32 == resources::STACK;
     let soft = if is_stack && new != 0 { Some(memory.load::<u64>(new)?) } else { None };
-    let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
-        Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
+    let returned = match stored_limit_default(thread, resource as u32).filter(|_| is_own_process) {
+        Some(unset) => store_limit(thread, resource as u32, unset, new, old),
         None => {
             let returned = with_results(memory, |results| {
                 let (at, old_at) = (buffer(memory, new, 16)?, results.structure(old, 16)?);
                 // SAFETY: the pointers are null, or into the reservation or `results`.
                 unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }
             })?;
-            match constant_limit(thread, resource as u32).filter(|_| own) {
+            match constant_limit(thread, resource as u32).filter(|_| is_own_process) {
                 // The host enforces the guest's limit, but the former value is the constant one.
-                Some(unset) => keep_limit(thread, resource as u32, unset, new, old).map(|_| returned),
+                Some(unset) => store_limit(thread, resource as u32, unset, new, old).map(|_| returned),
                 None => Ok(returned),
             }
         }
@@ -188,7 +188,7 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
 }
 
 /// The initial value of a limit that the host does not enforce; `None` for limits that the host enforces.
-fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
+fn stored_limit_default(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
         // Equal on all hosts, like the stack.
@@ -218,21 +218,21 @@ fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     }
 }
 
-fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
+fn store_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
     let memory = thread.process.memory();
     let mut limits = thread.process.limits.lock();
     let now = limits.get(&resource).copied().unwrap_or(unset);
     if let Some(new) = memory.read_optional::<16>(new)? {
         let [soft, hard] = words_of(&new);
-        let wanted = (soft, hard);
-        if wanted.0 > wanted.1 {
+        let requested = (soft, hard);
+        if requested.0 > requested.1 {
             return Err(EINVAL);
         }
         // SAFETY: geteuid takes no arguments and cannot fail.
-        if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
+        if requested.1 > now.1 && unsafe { libc::geteuid() } != 0 {
             return Err(Errno(libc::EPERM));
         }
-        limits.insert(resource, wanted);
+        limits.insert(resource, requested);
         thread.process.space.set_quota(soft_of(&limits, resources::AS), soft_of(&limits, resources::DATA));
     }
     memory.write_optional(old, &bytes_of::<16>(&[now.0, now.1]))?;
@@ -241,29 +241,29 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
 
 /// The limit of open files. The emulator's descriptors are above it.
 fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
-    let former = descriptors::limit();
+    let previous = descriptors::limit();
     if let Some(new) = memory.read_optional::<16>(new)? {
         let [soft, hard] = words_of(&new);
         descriptors::set_limit(Limit { soft, hard })?;
     }
-    memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
+    memory.write_optional(old, &bytes_of::<16>(&[previous.soft, previous.hard]))?;
     Ok(0)
 }
 
 /// Whether the process is another instance of this emulator.
 fn is_guest(process: u64) -> bool {
     let file = |path: &str| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let own = file("/proc/self/exe");
-    own.is_some() && own == file(&format!("/proc/{}/exe", process as i32))
+    let own_executable = file("/proc/self/exe");
+    own_executable.is_some() && own_executable == file(&format!("/proc/{}/exe", process as i32))
 }
 
-fn limit_files_of_another(memory: &GuestMemory, process: u64, new: u64, old: u64) -> Returned {
+fn limit_files_of_process(memory: &GuestMemory, process: u64, new: u64, old: u64) -> Returned {
     let new = memory.read_optional::<16>(new)?.map(|new| {
         let [soft, hard] = words_of(&new);
         Limit { soft, hard }
     });
-    let former = descriptors::limit_of_another(process, new)?;
-    memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
+    let previous = descriptors::limit_of_process(process, new)?;
+    memory.write_optional(old, &bytes_of::<16>(&[previous.soft, previous.hard]))?;
     Ok(0)
 }
 
@@ -283,11 +283,13 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
             _ => Err(EINVAL),
         };
     }
-    let room = u64::from(count as u32).min(MAX_GROUPS);
+    let capacity = u64::from(count as u32).min(MAX_GROUPS);
     with_results(thread.process.memory(), |results| {
-        let list = if room == 0 { 0 } else { results.structure(list, 4 * room)? };
+        let list = if capacity == 0 { 0 } else { results.structure(list, 4 * capacity)? };
         // SAFETY: the list has as many entries as the count, or the count is negative or zero.
-        unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
+        unsafe {
+            host_call(libc::SYS_getgroups, [if capacity == 0 { count } else { capacity }, list, 0, 0, 0, 0])
+        }
     })
 }
 
@@ -298,8 +300,8 @@ pub(super) fn set_ids(thread: &Thread, call: i64, ids: Arguments, count: usize) 
         return unsafe { host_call(call, ids) };
     }
     let ids = &ids[..count];
-    let stays = ids.iter().all(|&id| id as u32 == USER as u32 || count > 1 && id as u32 == u32::MAX);
-    match stays {
+    let keeps_ids = ids.iter().all(|&id| id as u32 == USER as u32 || count > 1 && id as u32 == u32::MAX);
+    match keeps_ids {
         true => Ok(0),
         false if count == 1 && ids[0] as u32 == u32::MAX => Err(EINVAL),
         false => Err(Errno(libc::EPERM)),
@@ -307,7 +309,7 @@ pub(super) fn set_ids(thread: &Thread, call: i64, ids: Arguments, count: usize) 
 }
 
 /// setfsuid(2) and setfsgid(2), which return the former id and never fail.
-pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Returned {
+pub(super) fn set_file_system_id(thread: &Thread, call: i64, ids: Arguments) -> Returned {
     match thread.process.fixed_identity {
         Some(_) => Ok(USER),
         // SAFETY: the calls take no pointers.

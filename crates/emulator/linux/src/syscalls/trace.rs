@@ -26,26 +26,26 @@ pub(super) fn line(
     thread: &Thread,
     row: &Row,
     arguments: &[u64; 6],
-    before: Vec<Option<String>>,
+    formatted: Vec<Option<String>>,
     completion: &Result<Completion, Errno>,
 ) -> String {
     let written = match completion {
         Ok(Completion::Value(value)) => *value,
         _ => 0,
     };
-    let shown: Vec<_> = before
+    let arguments_text: Vec<_> = formatted
         .into_iter()
         .enumerate()
         .map(|(index, text)| {
             text.unwrap_or_else(|| argument(thread, row.arguments[index], index, arguments, written))
         })
         .collect();
-    let mut line = format!("[{}] {}({}) = ", thread.tid, row.name, shown.join(", "));
+    let mut line = format!("[{}] {}({}) = ", thread.tid, row.name, arguments_text.join(", "));
     match completion {
         Ok(Completion::Value(value)) if *value > 0xffff_ffff => write!(line, "{value:#x}"),
         Ok(Completion::Value(value)) => write!(line, "{value}"),
-        Ok(Completion::AsLeft(Outcome::Continue)) => write!(line, "?"),
-        Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
+        Ok(Completion::RegistersSet(Outcome::Continue)) => write!(line, "?"),
+        Ok(Completion::RegistersSet(outcome)) => write!(line, "? {outcome:?}"),
         Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
         Err(error) => {
             // "No such file or directory (os error 2)" without the number, since the name is printed.
@@ -83,18 +83,18 @@ fn argument(thread: &Thread, kind: Kind, index: usize, arguments: &[u64; 6], wri
 
 fn flags(value: u64, names: Names) -> String {
     let mut rest = value;
-    let mut shown = Vec::new();
+    let mut names_set = Vec::new();
     for (bits, name) in names {
         let is_set = if *bits == 0 { value & 3 == 0 } else { rest & bits == *bits };
         if is_set {
-            shown.push((*name).to_owned());
+            names_set.push((*name).to_owned());
             rest &= !bits;
         }
     }
-    if rest != 0 || shown.is_empty() {
-        shown.push(format!("{rest:#x}"));
+    if rest != 0 || names_set.is_empty() {
+        names_set.push(format!("{rest:#x}"));
     }
-    shown.join("|")
+    names_set.join("|")
 }
 
 /// The name of a signal.

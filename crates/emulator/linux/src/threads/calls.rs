@@ -55,16 +55,16 @@ pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Argu
 pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) -> Result<Completion, Errno> {
     // Deliver arrived signals first: some were sent to the process and would be lost with the thread.
     thread.hold_signals()?;
-    thread.leave();
+    thread.clean_up();
     let status = status as i32 & 0xff;
     let was_last = thread.process.threads.fetch_sub(1, Ordering::AcqRel) == 1;
     if was_last {
-        thread.give_back();
+        thread.send_writes_to_parent();
     } else {
         thread.signals.forward();
     }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
-    Ok(Completion::AsLeft(outcome))
+    Ok(Completion::RegistersSet(outcome))
 }
 
 pub(crate) fn exit_group(
@@ -73,13 +73,13 @@ pub(crate) fn exit_group(
     [status, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     thread.release_robust_list();
-    thread.give_back();
-    Ok(Completion::AsLeft(Outcome::ExitProcess(status as i32 & 0xff)))
+    thread.send_writes_to_parent();
+    Ok(Completion::RegistersSet(Outcome::ExitProcess(status as i32 & 0xff)))
 }
 
 impl Thread {
     /// Cleanup of an ending thread as in the kernel: marks its robust locks and wakes threads that wait for its end.
-    fn leave(&mut self) {
+    fn clean_up(&mut self) {
         self.release_robust_list();
         let address = std::mem::take(&mut self.clear_child_tid);
         let memory = self.process.memory();
@@ -146,14 +146,14 @@ impl Thread {
             return Ok(());
         }
         while value & FUTEX_TID_MASK == self.tid as u32 {
-            let found = memory.compare_exchange(word, value, value & FUTEX_WAITERS | FUTEX_OWNER_DIED)?;
-            if found == value {
+            let old_value = memory.compare_exchange(word, value, value & FUTEX_WAITERS | FUTEX_OWNER_DIED)?;
+            if old_value == value {
                 if value & FUTEX_WAITERS != 0 && !inherits {
                     wake_one(&self.process, word);
                 }
                 break;
             }
-            value = found;
+            value = old_value;
         }
         Ok(())
     }

@@ -106,15 +106,15 @@ impl Request {
     }
 
     fn new(flags: u64, stack: u64, tls: u64, parent_tid: u64, child_tid: u64, pidfd: u64) -> Self {
-        let when = |flag, address| if flags & flag != 0 { address } else { 0 };
+        let if_set = |flag, address| if flags & flag != 0 { address } else { 0 };
         Self {
             flags,
             stack,
             thread_pointer: (flags & CLONE_SETTLS != 0).then_some(tls),
-            parent_tid: when(CLONE_PARENT_SETTID, parent_tid),
-            child_tid: when(CLONE_CHILD_SETTID, child_tid),
-            clear_tid: when(CLONE_CHILD_CLEARTID, child_tid),
-            pidfd: when(CLONE_PIDFD, pidfd),
+            parent_tid: if_set(CLONE_PARENT_SETTID, parent_tid),
+            child_tid: if_set(CLONE_CHILD_SETTID, child_tid),
+            clear_tid: if_set(CLONE_CHILD_CLEARTID, child_tid),
+            pidfd: if_set(CLONE_PIDFD, pidfd),
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn clone(
 }
 
 /// CLONE_ARGS_SIZE_VER0, the smallest size that the kernel accepts.
-const CLONE_ARGS_LEAST: u64 = 64;
+const MIN_CLONE_ARGS_BYTES: u64 = 64;
 /// The fields of `struct clone_args` up to `cgroup`.
 const CLONE_ARGS_WORDS: usize = 11;
 
@@ -147,7 +147,7 @@ pub(crate) fn clone3(
     if size > 4096 {
         return Err(Errno(libc::E2BIG));
     }
-    if size < CLONE_ARGS_LEAST {
+    if size < MIN_CLONE_ARGS_BYTES {
         return Err(Errno(libc::EINVAL));
     }
     let mut bytes = vec![0; size as usize];
@@ -214,13 +214,13 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     child.startup = Some(startup.clone());
     process.threads.fetch_add(1, Ordering::AcqRel);
     // The new host thread inherits this mask, so no signal reaches it before it is ready.
-    masks::replace(masks::HELD);
+    masks::replace(masks::BLOCKABLE);
     if let Some(simulation) = process.simulation() {
         simulation.scheduler.add(number);
         simulation.sched_attributes.inherit(thread.number, number);
     }
     let spawned = engine.spawn(child, child_state);
-    let born = match spawned {
+    let result = match spawned {
         Ok(host) => {
             let tid = process.simulation().map_or(host, |_| Identities::of(number));
             startup.perform(&process, tid);
@@ -235,5 +235,5 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
         }
     };
     thread.signals.release();
-    born
+    result
 }

@@ -11,7 +11,7 @@ use longma_loongarch::State;
 
 use super::clone::Request;
 use crate::Thread;
-use crate::process::{Waiting, host_id};
+use crate::process::{VforkParent, host_id};
 
 /// Forks this process. Returns the child's process id in the parent and 0 in the child. In the child, the registers and
 /// the thread are set up according to `request`.
@@ -23,10 +23,10 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     if request.pidfd != 0 {
         memory.pointer_for_writing(request.pidfd, 4)?;
     }
-    let mut waiting = if request.waits_for_exec() { Some(Waiting::new()?) } else { None };
-    masks::replace(masks::HELD);
+    let mut waiting = if request.waits_for_exec() { Some(VforkParent::new()?) } else { None };
+    masks::replace(masks::BLOCKABLE);
     // Quiesce all locks: otherwise an operation of another thread would stay incomplete in the child.
-    let quiet = locks::quiesce();
+    let quiesced = locks::quiesce();
     let engine = thread.process.engine.get().cloned();
     if let Some(engine) = &engine {
         engine.before_fork();
@@ -34,10 +34,10 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     // SAFETY: the C library handles its own locks, and ours are quiesced.
     let pid = unsafe { libc::fork() };
     let error = std::io::Error::last_os_error();
-    drop(quiet);
+    drop(quiesced);
     if pid == 0 {
         workers::forget_ended();
-        let borrowed = waiting.map(|waiting| waiting.into_child(memory, request.shares_memory()));
+        let vfork_child = waiting.map(|waiting| waiting.into_child(memory, request.shares_memory()));
         pinned_file::close_parents();
         descriptors::reset_raised_limit();
         if let Some(engine) = &engine {
@@ -45,16 +45,16 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
         }
         thread.process.space.invalidate_wiped_code();
         if !request.shares_memory() {
-            thread.process.space.unmap_left_out();
+            thread.process.space.unmap_dont_fork();
         }
         thread.become_child(state, request);
-        thread.borrowed = borrowed;
+        thread.vfork_child = vfork_child;
         return Ok(0);
     }
     if let Some(simulation) = thread.process.simulation() {
-        simulation.note_fork();
+        simulation.record_fork();
     }
-    let returned = if pid < 0 { Err(error.into()) } else { thread.note_child(pid, request) };
+    let returned = if pid < 0 { Err(error.into()) } else { thread.report_child_id(pid, request) };
     if let Some(waiting) = waiting.take() {
         waiting.wait(thread);
     }
@@ -72,11 +72,11 @@ impl Thread {
         self.process.threads.store(1, Ordering::Release);
         self.robust_list = 0;
         // If this process is itself a vfork child, its parent waits for it, not for the new child.
-        self.borrowed = None;
+        self.vfork_child = None;
         self.clear_child_tid = request.clear_tid;
         self.interrupted = None;
         // Signals that have arrived for the parent are not inherited.
-        while self.signals.take_among(!0).is_some() {}
+        while self.signals.take_from_set(!0).is_some() {}
         with_attention(Attention::clear);
         if request.clears_handlers() {
             self.process.dispositions.reset_handlers();
@@ -87,7 +87,7 @@ impl Thread {
     }
 
     /// Runs in the parent: stores the child's id and pidfd where the guest requested them.
-    fn note_child(&self, pid: i32, request: &Request) -> Result<i32, Errno> {
+    fn report_child_id(&self, pid: i32, request: &Request) -> Result<i32, Errno> {
         let memory = self.process.memory();
         let _ = memory.write_optional(request.parent_tid, &pid.to_le_bytes());
         if request.pidfd != 0 {

@@ -25,16 +25,16 @@ struct Operation {
 
 /// The operation with this number; `None` for invalid numbers.
 fn operation(number: u32) -> Option<Operation> {
-    let known = |waits, has_second| Some(Operation { waits, has_second });
+    let valid = |waits, has_second| Some(Operation { waits, has_second });
     match number {
         // WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
-        0 | 6 | 9 | 13 => known(true, false),
+        0 | 6 | 9 | 13 => valid(true, false),
         // WAKE, UNLOCK_PI, TRYLOCK_PI, WAKE_BITSET
-        1 | 7 | 8 | 10 => known(false, false),
+        1 | 7 | 8 | 10 => valid(false, false),
         // REQUEUE, CMP_REQUEUE, WAKE_OP, CMP_REQUEUE_PI
-        3 | 4 | 5 | 12 => known(false, true),
+        3 | 4 | 5 | 12 => valid(false, true),
         // WAIT_REQUEUE_PI
-        11 => known(true, true),
+        11 => valid(true, true),
         _ => None,
     }
 }
@@ -71,11 +71,11 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();
-    let mut given = vec![0; (WAITER_BYTES * count) as usize];
-    memory.read(waiters, &mut given)?;
+    let mut entries = vec![0; (WAITER_BYTES * count) as usize];
+    memory.read(waiters, &mut entries)?;
     let timeout = memory.read_optional::<16>(timeout)?;
     with_results(memory, |results| {
-        let mut list = given.clone();
+        let mut list = entries.clone();
         for waiter in list.chunks_exact_mut(WAITER_BYTES as usize) {
             let address = u64_at(waiter, 8);
             waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());

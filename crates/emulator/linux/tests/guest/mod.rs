@@ -182,10 +182,10 @@ struct Repeater {
 impl Engine for Repeater {
     fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<i32> {
         let (calls, stop) = (self.calls.clone(), self.stop.clone());
-        let (begun, has_begun) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let running = std::thread::spawn(move || {
             thread.begin(&mut state);
-            begun.send(thread.tid()).unwrap();
+            sender.send(thread.tid()).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 for (number, arguments) in &calls {
                     state.set_r(11, *number);
@@ -195,7 +195,7 @@ impl Engine for Repeater {
             }
         });
         *self.running.lock().unwrap() = Some(running);
-        has_begun.recv().map_err(std::io::Error::other)
+        receiver.recv().map_err(std::io::Error::other)
     }
 
     fn invalidate(&self, _: std::ops::Range<u64>) {}
@@ -225,8 +225,8 @@ impl Guest {
         let other = OtherThread { stop: stop.clone(), running: Arc::clone(&running) };
         self.process.set_engine(Arc::new(Repeater { calls: calls.to_vec(), stop, running }));
         let stack = self.map(1 << 16, 3) + (1 << 16);
-        let made = self.call(220, &[THREAD, stack]);
-        assert!(made > 0, "{made}");
+        let returned = self.call(220, &[THREAD, stack]);
+        assert!(returned > 0, "{returned}");
         other
     }
 }

@@ -146,7 +146,7 @@ impl Scheduler {
         loop {
             let messages = parker.wait_interruptible();
             if messages.is_none() {
-                owed |= parker::withdraw_attention();
+                owed |= parker::take_attention();
             }
             let messages = messages.unwrap_or(0);
             if messages & GO != 0 {

@@ -125,7 +125,7 @@ impl Emitter<'_> {
     fn combine(&mut self, i: &Instruction, wide: bool, code: Code) {
         self.atomic_address(i.j, 0, wide);
         let memory = self.guest_memory(Register::RCX, 0);
-        let again = self.a.label();
+        let retry = self.a.label();
         let (load, exchange) = if wide {
             (Code::Mov_r64_rm64, Code::Cmpxchg_rm64_r64)
         } else {
@@ -133,11 +133,11 @@ impl Emitter<'_> {
         };
         let sized = |r: Register| if wide { r } else { low32(r) };
         self.a.op2(load, sized(Register::RAX), memory);
-        self.a.place(again);
+        self.a.place(retry);
         self.copy(Register::RDX, i.k);
         self.a.op2(code, sized(Register::RDX), sized(Register::RAX));
         self.a.locked(exchange, memory, sized(Register::RDX));
-        self.a.jump_if(Condition::NotEqual, again);
+        self.a.jump_if(Condition::NotEqual, retry);
         self.write_atomic_result(i.d, wide);
     }
 

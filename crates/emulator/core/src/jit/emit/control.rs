@@ -23,7 +23,7 @@ const TARGET: Register = Register::RDX;
 
 impl Emitter<'_> {
     /// Emits the last instruction of a block if it determines how the block ends.
-    pub(super) fn ends_block(
+    pub(super) fn emit_block_end(
         &mut self,
         block: &RegionBlock,
         instruction: &Instruction,
@@ -38,7 +38,7 @@ impl Emitter<'_> {
                 let condition = self.compare(instruction);
                 self.branch(condition, taken, fall, next);
             }
-            End::Jump(target) => self.go_to(target, next),
+            End::Jump(target) => self.jump_to_block(target, next),
             End::Call { target, next: back } => {
                 self.write_constant(1, back);
                 self.leave_mapping();
@@ -82,20 +82,20 @@ impl Emitter<'_> {
                 self.set_reason(ExitReason::Syscall);
                 self.a.jump(self.spill);
             }
-            End::Leave { .. } => self.leave_here(),
+            End::Leave { .. } => self.exit_to_run_loop(),
         }
         true
     }
 
     /// Branches to one of two addresses depending on the host's flags.
-    pub(super) fn branch(&mut self, condition: Condition, taken: u64, fall: u64, next: Option<u64>) {
+    pub(super) fn branch(&mut self, condition: Condition, taken: u64, fall_through: u64, next: Option<u64>) {
         if next == Some(taken) && self.label_of(taken).is_some() {
-            let label = self.edge(fall);
+            let label = self.edge(fall_through);
             self.a.jump_if(condition.inverted(), label);
         } else {
             let label = self.edge(taken);
             self.a.jump_if(condition, label);
-            self.go_to(fall, next);
+            self.jump_to_block(fall_through, next);
         }
     }
 
@@ -148,25 +148,25 @@ impl Emitter<'_> {
         }
     }
 
-    fn push_return(&mut self, back: u64) {
-        if i32::try_from(back as i64).is_ok() {
-            self.a.op1(Code::Pushq_imm32, back as i64);
+    fn push_return(&mut self, return_address: u64) {
+        if i32::try_from(return_address as i64).is_ok() {
+            self.a.op1(Code::Pushq_imm32, return_address as i64);
         } else {
-            self.a.op2(Code::Mov_r64_imm64, Register::RAX, back as i64);
+            self.a.op2(Code::Mov_r64_imm64, Register::RAX, return_address as i64);
             self.a.op1(Code::Push_r64, Register::RAX);
         }
     }
 
     /// Emits the code after a call, to which the called function returns in the canonical mapping.
-    fn return_point(&mut self, back: u64, next: Option<u64>) {
-        self.positions.push((self.a.position() as u32, back));
+    fn return_point(&mut self, return_address: u64, next: Option<u64>) {
+        self.positions.push((self.a.position() as u32, return_address));
         self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ_size(Register::RSP, 8, 1));
-        match self.label_of(back) {
+        match self.label_of(return_address) {
             Some(_) => {
                 self.enter_mapping();
-                self.go_to(back, next);
+                self.jump_to_block(return_address, next);
             }
-            None => self.linked_jump(back, false),
+            None => self.linked_jump(return_address, false),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Emits what happens to the counters or the budget of a core at the start of a block.
+//! Emits the updates of block counters and instruction budgets at the start of a block.
 
 use std::mem::offset_of;
 

@@ -123,10 +123,10 @@ impl Emitter<'_> {
                 self.a.op3(PSRLDQ.of(false), A, next, 4);
                 let sum = self.vector_source(i.d, false);
                 self.a.op3(PXOR.of(false), A, A, sum);
-                self.turn_words(B, A);
-                // The first word is part of the last one, turned once more.
+                self.rotate_words(B, A);
+                // The last word also contains the new first word, rotated by one more bit.
                 self.a.op3(PSLLDQ.of(false), A, B, 12);
-                self.turn_words(A, A);
+                self.rotate_words(A, A);
                 self.a.op3(PXOR.of(false), A, A, B);
                 self.vector_write(i.d, A);
             }
@@ -136,7 +136,7 @@ impl Emitter<'_> {
     }
 
     /// Rotates the words of `from` left by one. Changes C.
-    fn turn_words(&mut self, to: Register, from: Register) {
+    fn rotate_words(&mut self, to: Register, from: Register) {
         self.a.op3(PSRLD.of(false), C, from, 31);
         self.a.op3(PSLLD.of(false), to, from, 1);
         self.a.op3(POR.of(false), to, to, C);

@@ -191,7 +191,7 @@ impl Emitter<'_> {
         if self.origin.has_sse_rules && !negated {
             return self.fused_scalar_by_sse_rules(i, code);
         }
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         let j = self.scalar_read(i.j, SCRATCH);
         if j != SCRATCH {
             self.a.op2(Code::VEX_Vmovaps_xmm_xmmm128, SCRATCH, j);
@@ -208,7 +208,7 @@ impl Emitter<'_> {
             self.a.op3(code, SCRATCH, SCRATCH, sign_bits(single));
         }
         self.scalar_write(i.d, SCRATCH);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
@@ -246,7 +246,7 @@ impl Emitter<'_> {
     /// The maximum or minimum. If an operand is NaN, the interpreter executes the instruction. The two zeros compare
     /// equal, so their sign bits are combined instead.
     fn extreme(&mut self, i: &Instruction, code: Code, single: bool, greater: bool) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         let j = self.scalar_read(i.j, SCRATCH);
         let k = self.scalar_read(i.k, SCRATCH2);
         let compare = if single { Code::VEX_Vucomiss_xmm_xmmm32 } else { Code::VEX_Vucomisd_xmm_xmmm64 };
@@ -262,7 +262,7 @@ impl Emitter<'_> {
         self.a.op3(merge, SCRATCH, j, k);
         self.a.place(done);
         self.scalar_write(i.d, SCRATCH);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn round(&mut self, i: &Instruction, code: Code) {
@@ -396,14 +396,14 @@ impl Emitter<'_> {
     /// Emits a comparison and the branch on its flag. Returns the host condition of the branch, or `None` if the two
     /// instructions are not such a pair or the comparison needs two host conditions.
     pub(super) fn compare_and_branch(&mut self, i: &Instruction, branch: &Instruction) -> Option<Condition> {
-        let wanted = match branch.op {
+        let expected = match branch.op {
             Op::Bcnez if branch.j == i.d => true,
             Op::Bceqz if branch.j == i.d => false,
             _ => return None,
         };
         Comparison::of(i.op).filter(|c| c.parity.is_none())?;
         let condition = self.float_compare(i)??;
-        Some(if wanted { condition } else { condition.inverted() })
+        Some(if expected { condition } else { condition.inverted() })
     }
 }
 

@@ -31,22 +31,22 @@ impl Emitter<'_> {
     pub(super) fn constant(&mut self, i: &Instruction, following: Option<&Instruction>) -> bool {
         let pc = self.pc;
         let imm = i.imm as i64 as u64;
-        let known = |n: u8| self.known[usize::from(n)];
+        let value_of = |n: u8| self.known[usize::from(n)];
         let value = match i.op {
             Op::Lu12iW => Some((i.imm << 12) as i64 as u64),
             Op::Pcaddi => Some(pc.wrapping_add(imm << 2)),
             Op::Pcaddu12i => Some(pc.wrapping_add((i.imm << 12) as i64 as u64)),
             Op::Pcaddu18i => Some(pc.wrapping_add((i64::from(i.imm) << 18) as u64)),
             Op::Pcalau12i => Some(pc.wrapping_add((i.imm << 12) as i64 as u64) & !0xfff),
-            Op::Lu32iD => known(i.d).map(|low| low & 0xffff_ffff | imm << 32),
-            Op::Lu52iD => known(i.j).map(|low| low & (u64::MAX >> 12) | imm << 52),
-            Op::Ori => known(i.j).map(|v| v | imm),
-            Op::Xori => known(i.j).map(|v| v ^ imm),
-            Op::Andi => known(i.j).map(|v| v & imm),
-            Op::AddiD => known(i.j).map(|v| v.wrapping_add(imm)),
-            Op::AddiW => known(i.j).map(|v| v.wrapping_add(imm) as i32 as i64 as u64),
-            Op::Addu16iD => known(i.j).map(|v| v.wrapping_add(((i64::from(i.imm)) << 16) as u64)),
-            Op::SlliD => known(i.j).map(|v| v << i.imm),
+            Op::Lu32iD => value_of(i.d).map(|low| low & 0xffff_ffff | imm << 32),
+            Op::Lu52iD => value_of(i.j).map(|low| low & (u64::MAX >> 12) | imm << 52),
+            Op::Ori => value_of(i.j).map(|v| v | imm),
+            Op::Xori => value_of(i.j).map(|v| v ^ imm),
+            Op::Andi => value_of(i.j).map(|v| v & imm),
+            Op::AddiD => value_of(i.j).map(|v| v.wrapping_add(imm)),
+            Op::AddiW => value_of(i.j).map(|v| v.wrapping_add(imm) as i32 as i64 as u64),
+            Op::Addu16iD => value_of(i.j).map(|v| v.wrapping_add(((i64::from(i.imm)) << 16) as u64)),
+            Op::SlliD => value_of(i.j).map(|v| v << i.imm),
             _ => None,
         };
         let Some(value) = value else { return false };
@@ -434,7 +434,7 @@ impl Emitter<'_> {
 
     /// Passes a division by zero, or of the minimum by -1, to the interpreter, because the host would trap.
     fn guard_division(&mut self, i: &Instruction, signed: bool, wide: bool) -> super::Label {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         if signed {
             let sum = MemoryOperand::with_base_displ_size(Register::RCX, 1, 1);
             if wide {
@@ -453,12 +453,12 @@ impl Emitter<'_> {
             }
             self.a.jump_if(Condition::Equal, slow);
         }
-        back
+        resume
     }
 
     fn divide_wide(&mut self, i: &Instruction, signed: bool, quotient: bool) {
         self.copy(Register::RCX, i.k);
-        let back = self.guard_division(i, signed, true);
+        let resume = self.guard_division(i, signed, true);
         self.copy(Register::RAX, i.j);
         if signed {
             self.a.op0(Code::Cqo);
@@ -468,12 +468,12 @@ impl Emitter<'_> {
             self.a.op1(Code::Div_rm64, Register::RCX);
         }
         self.write(i.d, if quotient { Register::RAX } else { Register::RDX });
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn divide_narrow(&mut self, i: &Instruction, signed: bool, quotient: bool) {
         self.copy(Register::RCX, i.k);
-        let back = self.guard_division(i, signed, false);
+        let resume = self.guard_division(i, signed, false);
         self.copy(Register::RAX, i.j);
         if signed {
             self.a.op0(Code::Cdq);
@@ -486,7 +486,7 @@ impl Emitter<'_> {
         if i.d != 0 {
             self.write_sign_extended(i.d, result);
         }
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     /// A source operand for the low 32 or all 64 bits of a register.

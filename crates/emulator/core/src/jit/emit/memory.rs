@@ -98,8 +98,8 @@ impl Emitter<'_> {
         self.a.jump_if(Condition::AboveOrEqual, label);
     }
 
-    /// Emits a load. If the address is not a multiple of `bytes`, the run loop executes the instruction. The host has no
-    /// such loads of general registers, whereas its MOVAPS faults.
+    /// Emits a load. If the address is not a multiple of `bytes`, the run loop executes the instruction. The host has
+    /// no such loads of general registers, whereas its MOVAPS faults.
     fn load_aligned(&mut self, i: &Instruction, bytes: i32, code: Code) {
         let memory = self.address(i);
         let misaligned = self.interpret_label();
@@ -156,8 +156,8 @@ impl Emitter<'_> {
         const LATER_LOADS: i32 = 1 << 1;
         // 0x700 orders loads of one address, which x86-64 always does. In other hints, a bit that is 0 requests the
         // ordering.
-        let wanted = i.imm != 0x700 && i.imm & (EARLIER_STORES | LATER_LOADS) == 0;
-        if wanted {
+        let needs_fence = i.imm != 0x700 && i.imm & (EARLIER_STORES | LATER_LOADS) == 0;
+        if needs_fence {
             // A locked operation on a cached line orders like MFENCE and costs half as much.
             let top = MemoryOperand::with_base(Register::RSP);
             self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::ECX);

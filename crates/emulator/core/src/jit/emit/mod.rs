@@ -7,9 +7,9 @@ pub(super) mod control;
 mod counting;
 mod crypto;
 mod float;
-mod halves;
 mod host_vectors;
 mod integer;
+mod lane_crossing;
 mod memory;
 pub(crate) mod origin;
 mod scratch;
@@ -148,8 +148,8 @@ pub(crate) struct EmitContext<'a> {
     pub tracing: Option<&'a TracedBlocks>,
     /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
-    /// For the code of a system: returns the address of the data for an instruction that the owner of the core executes.
-    /// The second argument is the number of instructions that follow it in the block.
+    /// For the code of a system: returns the address of the data for an instruction that the owner of the core
+    /// executes. The second argument is the number of instructions that follow it in the block.
     pub system: Option<&'a mut CallOuts<'a>>,
     /// What follows from the architecture that the program was compiled for.
     pub origin: OriginSupport,
@@ -166,7 +166,7 @@ pub(crate) fn emit<'a>(region: &'a Region, context: EmitContext<'a>) -> Emitted 
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
     let mut allocation = Allocation::choose(region);
     if system.is_some() {
-        allocation.forget_vectors();
+        allocation.spill_vectors();
     }
     let emitter = Emitter {
         a,
@@ -269,13 +269,13 @@ impl Emitter<'_> {
                 continue;
             }
             self.positions.push((self.a.position() as u32, self.pc));
-            let ends = if self.system.is_some() { Self::ends_system_block } else { Self::ends_block };
+            let ends = if self.system.is_some() { Self::emit_system_block_end } else { Self::emit_block_end };
             if following.is_none() && ends(self, block, instruction, next) {
                 return;
             }
             if has_address(instruction.op) && self.registers.is_known(self.pc) {
                 // The rest of the block is still emitted, because jumps may target it.
-                self.leave_here();
+                self.exit_to_run_loop();
             }
             self.record_address(instruction);
             skip = self.fused(instruction, following, block, index, next);
@@ -287,7 +287,7 @@ impl Emitter<'_> {
         }
         if let End::Next(target) = block.end {
             self.close_record();
-            self.go_to(target, next);
+            self.jump_to_block(target, next);
         }
     }
 
@@ -302,7 +302,7 @@ impl Emitter<'_> {
         if !emitted {
             self.call_interpreter(instruction);
         }
-        self.forget_written(instruction);
+        self.update_known_values(instruction);
     }
 
     fn process_instruction(&mut self, instruction: &Instruction, following: Option<&Instruction>) -> bool {
@@ -338,11 +338,11 @@ impl Emitter<'_> {
     }
 
     /// Updates the known register values after `instruction`.
-    fn forget_written(&mut self, instruction: &Instruction) {
+    fn update_known_values(&mut self, instruction: &Instruction) {
         let (known, in_range) = (self.wrote_known.take(), self.wrote_in_range.take());
         for (kind, number, written) in registers_of(instruction) {
-            let both = matches!(instruction.op, Op::RdtimelW | Op::RdtimehW | Op::RdtimeD);
-            if kind == longma_loongarch::RegisterKind::General && (written || both) && number != 0 {
+            let writes_two = matches!(instruction.op, Op::RdtimelW | Op::RdtimehW | Op::RdtimeD);
+            if kind == longma_loongarch::RegisterKind::General && (written || writes_two) && number != 0 {
                 self.known[usize::from(number)] = known;
                 self.in_range[usize::from(number)] = in_range;
             }
@@ -350,16 +350,16 @@ impl Emitter<'_> {
     }
 
     /// Jumps within the region, or out of it.
-    fn go_to(&mut self, target: u64, next: Option<u64>) {
+    fn jump_to_block(&mut self, target: u64, next: Option<u64>) {
         match self.label_of(target) {
             Some(_) if next == Some(target) => {}
             Some(label) => self.a.jump(label),
-            None => self.leave_to(target),
+            None => self.jump_to_region(target),
         }
     }
 
     /// Jumps to the code of another region, which is linked once it exists.
-    fn leave_to(&mut self, target: u64) {
+    fn jump_to_region(&mut self, target: u64) {
         self.leave_mapping();
         if self.system.is_some() {
             self.load_constant(Register::RDX, target);
@@ -404,7 +404,7 @@ impl Emitter<'_> {
     }
 
     /// Passes the current instruction to the run loop.
-    fn leave_here(&mut self) {
+    fn exit_to_run_loop(&mut self) {
         let label = self.interpret_label();
         self.a.jump(label);
     }
@@ -429,10 +429,10 @@ impl Emitter<'_> {
 
     /// An out-of-line label where the interpreter executes `instruction`, and the label where execution continues.
     fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
-        let (label, back) = (self.a.label(), self.a.label());
+        let (label, resume) = (self.a.label(), self.a.label());
         let (pc, end) = (self.pc, self.block_end);
-        self.stubs.push(Stub::InterpreterCall { label, back, pc, end, instruction: *instruction });
-        (label, back)
+        self.stubs.push(Stub::InterpreterCall { label, back: resume, pc, end, instruction: *instruction });
+        (label, resume)
     }
 
     fn set_pc(&mut self, pc: u64) {
@@ -495,7 +495,7 @@ impl Emitter<'_> {
             }
             Stub::Edge { label, target } => {
                 self.a.place(label);
-                self.leave_to(target);
+                self.jump_to_region(target);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the architecture that a program was compiled for means for the code that is emitted.
+//! Options of code generation that depend on the architecture that the program was compiled for, and on the host.
 
 use crate::origin::Origin;
 
@@ -20,7 +20,7 @@ impl OriginSupport {
     pub const ALL: Self = Self { is_translated: true, has_sse_rules: false, aes: true, sha: true };
 
     /// The private instructions that the host has.
-    pub fn of_host(origin: Origin) -> Self {
+    pub fn supported_by_host(origin: Origin) -> Self {
         Self {
             is_translated: origin.is_translated(),
             has_sse_rules: origin == Origin::X86,

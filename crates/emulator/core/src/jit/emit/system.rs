@@ -1,7 +1,7 @@
 //! Emits code for a core of a system: loads and stores through the frame's caches of address translations, the budget
 //! of instructions at each block, and jumps that depend on the current mapping of addresses. The owner executes all
-//! instructions that may trap for other reasons than memory, and operations on floating-point and vector registers, whose
-//! units may be disabled.
+//! instructions that may trap for other reasons than memory, and operations on floating-point and vector registers,
+//! whose units may be disabled.
 
 use std::mem::offset_of;
 
@@ -56,7 +56,7 @@ impl Emitter<'_> {
     }
 
     fn system_load(&mut self, i: &Instruction, code: Code, bytes: i64) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         self.system_address(i, bytes, offset_of!(Frame, readable));
         self.a.jump_if(Condition::NotEqual, slow);
         self.add_addend();
@@ -65,17 +65,17 @@ impl Emitter<'_> {
         let memory = MemoryOperand::with_base(ADDRESS);
         self.a.op2(code, if narrow { low32(to) } else { to }, memory);
         self.write(i.d, to);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn system_store(&mut self, i: &Instruction, code: Code, part: fn(Register) -> Register, bytes: i64) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         self.system_address(i, bytes, offset_of!(Frame, writable));
         self.a.jump_if(Condition::NotEqual, slow);
         self.add_addend();
         let value = self.read(i.d, Register::RAX);
         self.a.op2(code, MemoryOperand::with_base(ADDRESS), part(value));
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     /// Computes the guest address of an access in [`ADDRESS`].
@@ -135,7 +135,7 @@ impl Emitter<'_> {
     }
 
     /// Emits the last instruction of a block if it determines how the block ends.
-    pub(super) fn ends_system_block(
+    pub(super) fn emit_system_block_end(
         &mut self,
         block: &RegionBlock,
         instruction: &Instruction,
@@ -147,16 +147,16 @@ impl Emitter<'_> {
             End::Branch { .. } if matches!(instruction.op, Op::Bceqz | Op::Bcnez) => {
                 self.call_interpreter(instruction);
                 // The owner leaves after an instruction that sets the program counter.
-                self.leave_here();
+                self.exit_to_run_loop();
             }
             End::Branch { taken, next: fall } => {
                 let condition = self.compare(instruction);
                 self.branch(condition, taken, fall, next);
             }
-            End::Jump(target) => self.go_to(target, next),
+            End::Jump(target) => self.jump_to_block(target, next),
             End::Call { target, next: back } => {
                 self.write_constant(1, back);
-                self.go_to(target, next);
+                self.jump_to_block(target, next);
             }
             End::IndirectCall { next: back } => {
                 self.jump_target(instruction);
@@ -171,7 +171,7 @@ impl Emitter<'_> {
             }
             End::Leave { next: following } => {
                 self.call_interpreter(instruction);
-                self.go_to(following, next);
+                self.jump_to_block(following, next);
             }
         }
         true

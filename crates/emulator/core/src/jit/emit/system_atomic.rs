@@ -1,5 +1,5 @@
-//! Emits load-linked, store-conditional and common atomic operations for a core of a system. The cores take turns on one
-//! host thread, so that these need no locks. Source: LoongArch Reference Manual, volume 1, section 2.2.7.
+//! Emits load-linked, store-conditional and common atomic operations for a core of a system. The cores take turns on
+//! one host thread, so that these need no locks. Source: LoongArch Reference Manual, volume 1, section 2.2.7.
 
 use std::mem::offset_of;
 
@@ -47,7 +47,7 @@ impl Emitter<'_> {
 
     /// `d = memory[j]; memory[j] = k` or `d operation k`.
     fn system_modify(&mut self, i: &Instruction, wide: bool, operation: Option<Operation>) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         self.check_page(i, wide, offset_of!(Frame, readable), slow);
         self.check_page(i, wide, offset_of!(Frame, writable), slow);
         self.check_alignment(wide, slow);
@@ -61,11 +61,11 @@ impl Emitter<'_> {
         }
         self.store_host(wide, Register::RCX);
         self.write_atomic_result(i.d, wide);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn system_load_linked(&mut self, i: &Instruction, wide: bool) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         self.check_page(i, wide, offset_of!(Frame, readable), slow);
         self.check_alignment(wide, slow);
         self.a.op2(Code::Mov_rm64_r64, Self::reservation(offset_of!(Reservation, address)), HOST);
@@ -83,11 +83,11 @@ impl Emitter<'_> {
         self.load_host(wide);
         self.a.op2(Code::Mov_rm64_r64, Self::reservation(offset_of!(Reservation, value)), Register::RAX);
         self.write_atomic_result(i.d, wide);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn system_store_conditional(&mut self, i: &Instruction, wide: bool) {
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         let (failed, done) = (self.a.label(), self.a.label());
         self.guest_address(i);
         self.check_alignment(wide, slow);
@@ -118,7 +118,7 @@ impl Emitter<'_> {
             self.a.op2(Code::Mov_rm64_imm32, Self::reservation(offset), content as i64);
         }
         self.write(i.d, Register::RAX);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     fn check_page(&mut self, i: &Instruction, wide: bool, table: usize, slow: super::Label) {

@@ -1,6 +1,6 @@
 //! Emits loads and stores of floating-point and vector registers for a core of a system. The registers stay in the
-//! frame, because all other instructions on them are executed by the owner. Source: LoongArch Reference Manual, volume 1,
-//! section 7.4.3 (EUEN).
+//! frame, because all other instructions on them are executed by the owner. Source: LoongArch Reference Manual, volume
+//! 1, section 7.4.3 (EUEN).
 
 use std::mem::offset_of;
 
@@ -33,7 +33,7 @@ impl Emitter<'_> {
             Op::Xvst | Op::Xvstx => (VECTOR256, 32, false),
             _ => return false,
         };
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         self.a.op2(Code::Test_rm8_imm8, field(offset_of!(Frame, units)), unit);
         self.a.jump_if(Condition::Equal, slow);
         if unit == FLOAT {
@@ -57,7 +57,7 @@ impl Emitter<'_> {
             self.a.op2(load, value, from);
             self.a.op2(store, to, value);
         }
-        self.a.place(back);
+        self.a.place(resume);
         true
     }
 }

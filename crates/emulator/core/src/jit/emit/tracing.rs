@@ -51,8 +51,8 @@ impl Emitter<'_> {
         match AddressForm::of(i) {
             AddressForm::Displaced(0) => {}
             AddressForm::Displaced(bytes) => {
-                let place = MemoryOperand::with_base_displ_size(address, i64::from(bytes), 1);
-                self.a.op2(Code::Lea_r64_m, sum, place);
+                let record_slot = MemoryOperand::with_base_displ_size(address, i64::from(bytes), 1);
+                self.a.op2(Code::Lea_r64_m, sum, record_slot);
                 address = sum;
             }
             AddressForm::Indexed => {
@@ -81,8 +81,8 @@ impl Emitter<'_> {
         let words = 1 + i64::from(self.record.addresses);
         let next = field(offset_of!(Cpu, trace_next));
         self.a.op2(Code::Mov_r64_rm64, RECORD, next);
-        let behind = MemoryOperand::with_base_displ_size(RECORD, 8 * words, 1);
-        self.a.op2(Code::Lea_r64_m, RECORD, behind);
+        let record_end = MemoryOperand::with_base_displ_size(RECORD, 8 * words, 1);
+        self.a.op2(Code::Lea_r64_m, RECORD, record_end);
         self.a.op2(Code::Mov_rm64_r64, next, RECORD);
     }
 }

@@ -87,12 +87,12 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, is_wide);
     }
 
-    fn ones(&mut self, to: Register, is_wide: bool) {
+    fn set_all_ones(&mut self, to: Register, is_wide: bool) {
         self.a.op3(PCMPEQD.of(is_wide), sized(to, is_wide), sized(to, is_wide), sized(to, is_wide));
     }
 
     fn invert(&mut self, register: Register, is_wide: bool) {
-        self.ones(B, is_wide);
+        self.set_all_ones(B, is_wide);
         self.a.op3(PXOR.of(is_wide), register, register, sized(B, is_wide));
     }
 
@@ -124,7 +124,7 @@ impl Emitter<'_> {
         if self.origin.has_sse_rules {
             return self.fused_by_sse_rules(i, code, is_wide);
         }
-        let (slow, back) = self.slow_path(i);
+        let (slow, resume) = self.slow_path(i);
         let j = self.read_vector(i.j, A, is_wide);
         if j != sized(A, is_wide) {
             self.a.op2(MOVAPS.of(is_wide), sized(A, is_wide), j);
@@ -138,7 +138,7 @@ impl Emitter<'_> {
         self.a.op2(PTEST.of(is_wide), mask, mask);
         self.a.jump_if(Condition::NotEqual, slow);
         self.write_vector(i.d, result, is_wide);
-        self.a.place(back);
+        self.a.place(resume);
     }
 
     /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
@@ -155,18 +155,18 @@ impl Emitter<'_> {
 
     /// Replaces the lowest element of `d` with that of `j`.
     fn merge_low(&mut self, i: &Instruction, code: Code) {
-        let kept = self.vector_read(i.d, A);
+        let old = self.vector_read(i.d, A);
         let low = self.vector_read(i.j, B);
         let to = self.vector_target(i.d, A);
-        self.a.op3(code, to, kept, low);
+        self.a.op3(code, to, old, low);
         self.vector_write(i.d, to);
     }
 
     /// Selects two of the four halves of `d` and `j` by two bits each.
     fn shuffle_halves(&mut self, i: &Instruction) {
-        let (kept, other) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
+        let (old, other) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
         let [low, high] = [i.imm & 3, i.imm >> 2 & 3];
-        let [first, second] = [low, high].map(|half| if half < 2 { kept } else { other });
+        let [first, second] = [low, high].map(|half| if half < 2 { old } else { other });
         let to = self.vector_target(i.d, A);
         self.a.op4(Code::VEX_Vshufpd_xmm_xmm_xmmm128_imm8, to, first, second, low & 1 | (high & 1) << 1);
         self.vector_write(i.d, to);
@@ -223,9 +223,9 @@ impl Emitter<'_> {
                 );
             }
             Op::VextrinsW => self.move_word(i),
-            Op::VmskltzB => self.signs(i, Code::VEX_Vpmovmskb_r32_xmm),
-            Op::VmskltzW => self.signs(i, Code::VEX_Vmovmskps_r32_xmm),
-            Op::VmskltzD => self.signs(i, Code::VEX_Vmovmskpd_r32_xmm),
+            Op::VmskltzB => self.sign_mask(i, Code::VEX_Vpmovmskb_r32_xmm),
+            Op::VmskltzW => self.sign_mask(i, Code::VEX_Vmovmskps_r32_xmm),
+            Op::VmskltzD => self.sign_mask(i, Code::VEX_Vmovmskpd_r32_xmm),
             Op::VreplveiW => self.shuffle_words(i, i.imm * 0x55, false),
             Op::VreplveiD => self.shuffle_words(i, [0x44, 0xee][i.imm as usize & 1], false),
             Op::Vshuf4iD => self.shuffle_halves(i),
@@ -256,7 +256,7 @@ impl Emitter<'_> {
             self.a.op3(POR.of(is_wide), result, j, k);
             self.invert(result, is_wide);
         } else {
-            self.ones(B, is_wide);
+            self.set_all_ones(B, is_wide);
             let k = self.vector_source(i.k, is_wide);
             self.a.op3(PXOR.of(is_wide), other, other, k);
             let j = self.vector_source(i.j, is_wide);
@@ -267,14 +267,14 @@ impl Emitter<'_> {
 
     /// `d = a ? k : j` for each bit.
     fn select_bits(&mut self, i: &Instruction, is_wide: bool) {
-        let (taken, other) = (sized(A, is_wide), sized(B, is_wide));
+        let (selected, other) = (sized(A, is_wide), sized(B, is_wide));
         let mask = self.read_vector(i.a, C, is_wide);
         let k = self.vector_source(i.k, is_wide);
-        self.a.op3(PAND.of(is_wide), taken, mask, k);
+        self.a.op3(PAND.of(is_wide), selected, mask, k);
         let j = self.vector_source(i.j, is_wide);
         self.a.op3(PANDN.of(is_wide), other, mask, j);
-        self.a.op3(POR.of(is_wide), taken, taken, other);
-        self.write_vector(i.d, taken, is_wide);
+        self.a.op3(POR.of(is_wide), selected, selected, other);
+        self.write_vector(i.d, selected, is_wide);
     }
 
     /// Loads a constant that the reference semantics compute during translation.
@@ -322,15 +322,15 @@ impl Emitter<'_> {
 
     /// Replaces a word of `d` with one of `j`, which needs only one host instruction.
     fn move_word(&mut self, i: &Instruction) {
-        let (kept, from) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
+        let (old, from) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
         let to = self.vector_target(i.d, A);
         let choice = (i.imm & 3) << 6 | (i.imm >> 4 & 3) << 4;
-        self.a.op4(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, to, kept, from, choice);
+        self.a.op4(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, to, old, from, choice);
         self.vector_write(i.d, to);
     }
 
     /// Collects the highest bits of the elements.
-    fn signs(&mut self, i: &Instruction, code: Code) {
+    fn sign_mask(&mut self, i: &Instruction, code: Code) {
         let from = self.vector_read(i.j, A);
         self.a.op2(code, Register::EAX, from);
         let to = self.vector_target(i.d, A);
@@ -381,11 +381,11 @@ impl Emitter<'_> {
     /// Tests whether some element is zero, or whether none is.
     fn test_elements(&mut self, i: &Instruction) -> bool {
         let Some((row, is_wide)) = ELEMENT_TESTS.find(i.op) else { return false };
-        let (zero, found) = (sized(A, is_wide), sized(B, is_wide));
+        let (zero, equal) = (sized(A, is_wide), sized(B, is_wide));
         self.a.op3(PXOR.of(is_wide), zero, zero, zero);
         let from = self.vector_source(i.j, is_wide);
-        self.a.op3(row.0.of(is_wide), found, zero, from);
-        self.a.op2(PTEST.of(is_wide), found, found);
+        self.a.op3(row.0.of(is_wide), equal, zero, from);
+        self.a.op2(PTEST.of(is_wide), equal, equal);
         self.a.set_if(if row.1 { Condition::NotEqual } else { Condition::Equal }, condition_flag(i.d));
         true
     }

@@ -3,7 +3,7 @@
 use super::super::host_vectors::*;
 use super::compare::{COMPARE_EQUAL, COMPARE_GREATER, max_instruction, min_instruction, with_constant};
 use super::shift::{RIGHT, RIGHT_SIGNED};
-use super::steps::{Place, Place::*, Step::*};
+use super::steps::{Location, Location::*, Step::*};
 use super::{Element, Named, Steps};
 
 pub(super) const ADD: [Pair; 4] = [PADDB, PADDW, PADDD, PADDQ];
@@ -39,7 +39,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         "madd" => with_product(element, |steps| steps.push(Two(ADD[index], D, A, Old))),
         "msub" => with_product(element, |steps| steps.push(Two(SUBTRACT[index], D, Old, A))),
         "signcov" => signed_as(element),
-        "pcnt" => Some(ones(element)),
+        "pcnt" => Some(count_ones(element)),
         "sadd" if element.is_unsigned && element.bits == 32 => {
             Some(vec![Splat(A, u64::MAX), Two(PXOR, A, A, J), Two(PMINUD, A, A, K), Two(PADDD, D, A, J)])
         }
@@ -130,8 +130,8 @@ fn product(element: Element) -> Option<Steps> {
     }
 }
 
-/// Computes the product in A, followed by the steps that `then` adds.
-fn with_product(element: Element, then: impl FnOnce(&mut Steps)) -> Option<Steps> {
+/// Computes the product in A, followed by the steps that `add_steps` adds.
+fn with_product(element: Element, add_steps: impl FnOnce(&mut Steps)) -> Option<Steps> {
     let mut steps = match element.bits {
         16 => vec![Two(PMULLW, A, J, K)],
         32 => vec![Two(PMULLD, A, J, K)],
@@ -141,7 +141,7 @@ fn with_product(element: Element, then: impl FnOnce(&mut Steps)) -> Option<Steps
             steps
         }
     };
-    then(&mut steps);
+    add_steps(&mut steps);
     Some(steps)
 }
 
@@ -150,7 +150,7 @@ fn signed_as(element: Element) -> Option<Steps> {
     if let Some(&sign) = [PSIGNB, PSIGNW, PSIGND].get(element.index()) {
         return Some(vec![Two(sign, D, K, J)]);
     }
-    let zero = |to: Place| Splat(to, 0);
+    let zero = |to: Location| Splat(to, 0);
     Some(vec![
         zero(A),
         Two(COMPARE_GREATER[3], A, A, J),
@@ -163,7 +163,7 @@ fn signed_as(element: Element) -> Option<Steps> {
 }
 
 /// Counts the set bits of each element by table lookup for nibbles.
-fn ones(element: Element) -> Steps {
+fn count_ones(element: Element) -> Steps {
     let mut steps = vec![
         Splat(A, 0x0f0f_0f0f_0f0f_0f0f),
         Two(PAND, B, A, J),

@@ -1,7 +1,7 @@
 //! Sequences for comparisons, maximum, minimum and saturation.
 
 use super::super::host_vectors::*;
-use super::steps::{Place, Place::*, Step, Step::*};
+use super::steps::{Location, Location::*, Step, Step::*};
 use super::{Element, Named, Steps};
 
 pub(super) const COMPARE_EQUAL: [Pair; 4] = [PCMPEQB, PCMPEQW, PCMPEQD, PCMPEQQ];
@@ -49,7 +49,7 @@ pub(super) fn with_constant(constant: Step, mut steps: Steps) -> Option<Steps> {
 }
 
 /// `j < k` or `j <= k`. If `k` is scratch register B, the sequence clobbers it.
-fn compare_less(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
+fn compare_less(element: Element, k: Location, or_equal: bool) -> Option<Steps> {
     let greater_than = COMPARE_GREATER[element.index()];
     let not_c = [Splat(B, u64::MAX), Two(PXOR, D, C, B)];
     if !element.is_unsigned {
@@ -78,11 +78,11 @@ fn compare_less(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
 
 /// Sets A and B to j and k with the highest bit of each doubleword flipped, so that a signed comparison of A and B
 /// orders j and k as unsigned numbers.
-fn flip_sign_bits(k: Place) -> Steps {
+fn flip_sign_bits(k: Location) -> Steps {
     vec![Splat(C, 1 << 63), Two(PXOR, A, C, J), Two(PXOR, B, C, k)]
 }
 
-fn min_max(element: Element, k: Place, host: Option<Pair>, is_max: bool) -> Option<Steps> {
+fn min_max(element: Element, k: Location, host: Option<Pair>, is_max: bool) -> Option<Steps> {
     if let Some(host) = host {
         return Some(vec![Two(host, D, J, k)]);
     }
@@ -98,7 +98,7 @@ fn min_max(element: Element, k: Place, host: Option<Pair>, is_max: bool) -> Opti
 }
 
 /// Selects the maximum or minimum of j and k, where C is the result of j > k.
-fn select(k: Place, is_max: bool) -> Step {
+fn select(k: Location, is_max: bool) -> Step {
     if is_max { Blend(D, k, J, C) } else { Blend(D, J, k, C) }
 }
 

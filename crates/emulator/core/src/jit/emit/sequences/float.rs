@@ -3,7 +3,7 @@
 use iced_x86::Code;
 
 use super::super::host_vectors::*;
-use super::steps::{Place::*, Step::*};
+use super::steps::{Location::*, Step::*};
 use super::{Named, Steps};
 
 /// A shuffle that copies the upper doubleword to both positions.

@@ -15,7 +15,7 @@ mod widening;
 use iced_x86::{Code, Register};
 use longma_loongarch::Instruction;
 
-use self::steps::{Place, Step, room_for_left};
+use self::steps::{Location, Step, scratch_for_left};
 use super::{
     Arg, Emitter,
     host_vectors::{MOVDQU, PBLENDVB, PBROADCASTQ, PCMPEQD, PXOR},
@@ -113,7 +113,7 @@ impl Emitter<'_> {
 
     fn step(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) {
         let target = match step.to() {
-            Place::D => self.vector_target(i.d, Register::XMM0),
+            Location::D => self.vector_target(i.d, Register::XMM0),
             scratch => scratch_register(scratch),
         };
         let to = sized(target, is_wide);
@@ -150,38 +150,40 @@ impl Emitter<'_> {
                 self.a.op2(code, target, from);
             }
         }
-        if step.to() == Place::D {
+        if step.to() == Location::D {
             self.write_vector(i.d, to, is_wide);
         }
     }
 
-    fn register_number(i: &Instruction, place: Place) -> u8 {
-        match place {
-            Place::J => i.j,
-            Place::K => i.k,
-            Place::Third => i.a,
-            Place::Old => i.d,
-            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is not a source"),
+    fn register_number(i: &Instruction, location: Location) -> u8 {
+        match location {
+            Location::J => i.j,
+            Location::K => i.k,
+            Location::Third => i.a,
+            Location::Old => i.d,
+            Location::A | Location::B | Location::C | Location::D => {
+                unreachable!("{location:?} is not a source")
+            }
         }
     }
 
     /// An operand that may be in memory.
-    fn operand(&self, i: &Instruction, place: Place, is_wide: bool) -> Arg {
-        if place.is_scratch() {
-            return sized(scratch_register(place), is_wide).into();
+    fn operand(&self, i: &Instruction, location: Location, is_wide: bool) -> Arg {
+        if location.is_scratch() {
+            return sized(scratch_register(location), is_wide).into();
         }
-        self.vector_source(Self::register_number(i, place), is_wide)
+        self.vector_source(Self::register_number(i, location), is_wide)
     }
 
     /// The left operand of a step, loaded into a register if necessary.
     fn left(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) -> Register {
-        let place = step.left().expect("a step with a left operand");
-        if place.is_scratch() {
-            return sized(scratch_register(place), is_wide);
+        let location = step.left().expect("a step with a left operand");
+        if location.is_scratch() {
+            return sized(scratch_register(location), is_wide);
         }
-        let room =
-            room_for_left(step, after).expect("every sequence has a free scratch register: a test checks it");
-        self.read_vector(Self::register_number(i, place), scratch_register(room), is_wide)
+        let scratch = scratch_for_left(step, after)
+            .expect("every sequence has a free scratch register: a test checks it");
+        self.read_vector(Self::register_number(i, location), scratch_register(scratch), is_wide)
     }
 
     /// Loads the same 64 bits into all doublewords.
@@ -210,11 +212,11 @@ impl Emitter<'_> {
     }
 }
 
-fn scratch_register(place: Place) -> Register {
-    match place {
-        Place::A => Register::XMM0,
-        Place::B => Register::XMM1,
-        Place::C => Register::XMM2,
-        _ => unreachable!("{place:?} is not a scratch register"),
+fn scratch_register(location: Location) -> Register {
+    match location {
+        Location::A => Register::XMM0,
+        Location::B => Register::XMM1,
+        Location::C => Register::XMM2,
+        _ => unreachable!("{location:?} is not a scratch register"),
     }
 }

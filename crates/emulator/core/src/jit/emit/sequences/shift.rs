@@ -2,7 +2,7 @@
 
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
-use super::steps::{Place, Place::*, Step::*};
+use super::steps::{Location, Location::*, Step::*};
 use super::{Element, Named, Steps};
 
 pub(super) const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
@@ -24,7 +24,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
             Some(vec![Shift(PSRLW, A, J, count), Splat(B, element.splat(0xff >> count)), Two(PAND, D, A, B)])
         }
         ("srai", 8 | 64) => {
-            let mut steps = signed(element, A, count);
+            let mut steps = arithmetic_shift(element, A, count);
             steps.push(Two(SUBTRACT[index], D, A, B));
             Some(steps)
         }
@@ -55,7 +55,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
 
 /// The first part of an arithmetic right shift for widths without a host instruction: shifts logically, flips the sign
 /// bit in its new position, and sets B to that bit. The caller computes `to - B`, which extends the sign.
-fn signed(element: Element, to: Place, count: i32) -> Steps {
+fn arithmetic_shift(element: Element, to: Location, count: i32) -> Steps {
     let mut steps = vec![Shift(RIGHT[element.index()], to, J, count)];
     if element.bits == 8 {
         steps.extend([Splat(B, element.splat(0xff >> count)), Two(PAND, to, to, B)]);
@@ -77,7 +77,7 @@ fn rounded(element: Element, is_signed: bool, count: i32) -> Steps {
         _ if !is_signed => vec![Shift(right, C, J, count)],
         Some(&right_signed) => vec![Shift(right_signed, C, J, count)],
         None => {
-            let mut steps = signed(element, C, count);
+            let mut steps = arithmetic_shift(element, C, count);
             steps.push(Two(SUBTRACT[index], C, C, B));
             steps
         }
@@ -158,8 +158,8 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
             steps.push(Choose(SHUFPS, D, A, B, 0b10_00_10_00));
             return Some(steps);
         }
-        let kept = u64::MAX >> (64 - to.bits);
-        steps.extend([Splat(C, from.splat(kept)), Two(PAND, A, A, C), Two(PAND, B, B, C)]);
+        let result_mask = u64::MAX >> (64 - to.bits);
+        steps.extend([Splat(C, from.splat(result_mask)), Two(PAND, A, A, C), Two(PAND, B, B, C)]);
         steps.push(Two(if to.bits == 8 { PACKUSWB } else { PACKUSDW }, D, A, B));
         return Some(steps);
     }

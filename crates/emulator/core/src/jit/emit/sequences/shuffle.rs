@@ -1,7 +1,7 @@
 //! Sequences that permute elements.
 
 use super::super::host_vectors::*;
-use super::steps::{Place::*, Step::*};
+use super::steps::{Location::*, Step::*};
 use super::{Element, Named, Steps};
 
 /// The byte indices 0 to 15.
@@ -20,7 +20,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         ("packod", bits) => odd_packed(bits),
         ("pickev", bits) => even_picked(bits),
         ("pickod", bits) => odd_picked(bits),
-        ("shuf4i", 8) => Some(vec![Pattern(A, fours(imm)), Two(PSHUFB, D, J, A)]),
+        ("shuf4i", 8) => Some(vec![Pattern(A, byte_shuffle_of_groups(imm)), Two(PSHUFB, D, J, A)]),
         ("shuf4i", 16) => Some(vec![One(PSHUFLW, A, J, imm), One(PSHUFHW, D, A, imm)]),
         ("permi", 32) => Some(vec![Choose(SHUFPS, D, J, Old, imm)]),
         ("replvei" | "repl128vei", bits) => Some(replicated(element, imm & (128 / bits as i32 - 1))),
@@ -82,7 +82,7 @@ fn odd_picked(bits: u32) -> Option<Steps> {
 }
 
 /// The byte shuffle that reorders each group of four bytes.
-fn fours(order: i32) -> u128 {
+fn byte_shuffle_of_groups(order: i32) -> u128 {
     (0..16).fold(0, |all, n| {
         let from = n & !3 | order as u32 >> (2 * (n & 3)) & 3;
         all | u128::from(from) << (8 * n)

@@ -6,7 +6,7 @@ use super::super::host_vectors::Pair;
 
 /// The operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// Scratch registers.
     A,
     B,
@@ -22,7 +22,7 @@ pub(super) enum Place {
     D,
 }
 
-impl Place {
+impl Location {
     pub const SCRATCH: [Self; 3] = [Self::A, Self::B, Self::C];
 
     pub fn is_scratch(self) -> bool {
@@ -34,27 +34,27 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// `to = from`
-    Move(Place, Place),
+    Move(Location, Location),
     /// `to = left op right`
-    Two(Pair, Place, Place, Place),
+    Two(Pair, Location, Location, Location),
     /// `to = left op right` with an immediate that selects elements.
-    Choose(Pair, Place, Place, Place, i32),
+    Choose(Pair, Location, Location, Location, i32),
     /// `to = mask ? right : left` for each byte.
-    Blend(Place, Place, Place, Place),
+    Blend(Location, Location, Location, Location),
     /// `to = from op count`
-    Shift(Pair, Place, Place, i32),
+    Shift(Pair, Location, Location, i32),
     /// `to = op(from)` with an immediate that selects elements or a mode.
-    One(Pair, Place, Place, i32),
+    One(Pair, Location, Location, i32),
     /// `to = op(from)`, for an instruction without a 256-bit form with the same operands.
-    Narrow(Code, Place, Place),
+    Narrow(Code, Location, Location),
     /// The same 64 bits in all doublewords.
-    Splat(Place, u64),
+    Splat(Location, u64),
     /// The same 128 bits in each half.
-    Pattern(Place, u128),
+    Pattern(Location, u128),
 }
 
 impl Step {
-    pub fn to(&self) -> Place {
+    pub fn to(&self) -> Location {
         match *self {
             Self::Move(to, ..)
             | Self::Two(_, to, ..)
@@ -69,7 +69,7 @@ impl Step {
     }
 
     /// The operand that must be in a register, if any.
-    pub fn left(&self) -> Option<Place> {
+    pub fn left(&self) -> Option<Location> {
         match *self {
             Self::Two(_, _, left, _)
             | Self::Choose(_, _, left, _, _)
@@ -80,7 +80,7 @@ impl Step {
     }
 
     /// The operands that may be in memory.
-    pub fn others(&self) -> [Option<Place>; 2] {
+    pub fn memory_operands(&self) -> [Option<Location>; 2] {
         match *self {
             Self::Two(_, _, _, right) | Self::Choose(_, _, _, right, _) => [Some(right), None],
             Self::Blend(_, _, right, mask) => [Some(right), Some(mask)],
@@ -89,18 +89,18 @@ impl Step {
         }
     }
 
-    fn reads(&self, place: Place) -> bool {
-        self.left() == Some(place) || self.others().contains(&Some(place))
+    fn reads(&self, location: Location) -> bool {
+        self.left() == Some(location) || self.memory_operands().contains(&Some(location))
     }
 }
 
-/// Whether `steps` still read the value in `place`.
-pub(super) fn is_wanted(steps: &[Step], place: Place) -> bool {
+/// Whether `steps` still read the value in `location`.
+pub(super) fn is_live(steps: &[Step], location: Location) -> bool {
     for step in steps {
-        if step.reads(place) {
+        if step.reads(location) {
             return true;
         }
-        if step.to() == place {
+        if step.to() == location {
             return false;
         }
     }
@@ -109,11 +109,11 @@ pub(super) fn is_wanted(steps: &[Step], place: Place) -> bool {
 
 /// A free scratch register for the left operand of `step`, in case that operand is in memory. `after` holds the
 /// following steps.
-pub(super) fn room_for_left(step: &Step, after: &[Step]) -> Option<Place> {
-    let is_read = |place| step.others().contains(&Some(place));
+pub(super) fn scratch_for_left(step: &Step, after: &[Step]) -> Option<Location> {
+    let is_read = |location| step.memory_operands().contains(&Some(location));
     let to = step.to();
     if to.is_scratch() && !is_read(to) {
         return Some(to);
     }
-    Place::SCRATCH.into_iter().find(|&place| !is_read(place) && !is_wanted(after, place))
+    Location::SCRATCH.into_iter().find(|&location| !is_read(location) && !is_live(after, location))
 }

@@ -16,9 +16,9 @@ fn all() -> impl Iterator<Item = (Op, i32, Steps)> {
 #[test]
 fn the_destination_is_written_by_the_last_step_and_only_by_it() {
     for (op, imm, steps) in all() {
-        let written: Vec<_> = steps.iter().map(|step| step.to() == Place::D).collect();
-        let (last, others) = written.split_last().unwrap();
-        assert!(*last && !others.contains(&true), "{op:?} {imm}: {steps:?}");
+        let written: Vec<_> = steps.iter().map(|step| step.to() == Location::D).collect();
+        let (last, memory_operands) = written.split_last().unwrap();
+        assert!(*last && !memory_operands.contains(&true), "{op:?} {imm}: {steps:?}");
     }
 }
 
@@ -26,7 +26,7 @@ fn the_destination_is_written_by_the_last_step_and_only_by_it() {
 fn every_source_gets_a_register_if_no_guest_register_is_in_one() {
     for (op, imm, steps) in all() {
         for (index, step) in steps.iter().enumerate() {
-            let has_room = room_for_left(step, &steps[index + 1..]).is_some();
+            let has_room = scratch_for_left(step, &steps[index + 1..]).is_some();
             let needs = step.left().is_some_and(|left| !left.is_scratch());
             assert!(has_room || !needs, "{op:?} {imm}: step {index} of {steps:?}");
         }
@@ -36,8 +36,8 @@ fn every_source_gets_a_register_if_no_guest_register_is_in_one() {
 #[test]
 fn every_temporary_is_written_before_it_is_read() {
     for (op, imm, steps) in all() {
-        for place in Place::SCRATCH {
-            assert!(!steps::is_wanted(&steps, place), "{op:?} {imm}: {place:?} of {steps:?}");
+        for location in Location::SCRATCH {
+            assert!(!steps::is_live(&steps, location), "{op:?} {imm}: {location:?} of {steps:?}");
         }
     }
 }

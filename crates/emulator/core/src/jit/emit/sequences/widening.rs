@@ -3,7 +3,7 @@
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
 use super::shift::{LEFT, RIGHT, RIGHT_SIGNED};
-use super::steps::{Place, Place::*, Step::*};
+use super::steps::{Location, Location::*, Step::*};
 use super::{Element, Named, Steps};
 
 const LOWER: [Pair; 3] = [PUNPCKLBW, PUNPCKLWD, PUNPCKLDQ];
@@ -25,7 +25,7 @@ enum Operation {
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let (to, j, k) = match named.elements {
-        [Some(to), Some(both), None] => (to, both, both),
+        [Some(to), Some(from), None] => (to, from, from),
         [Some(to), Some(j), Some(k)] => (to, j, k),
         _ => return None,
     };
@@ -33,8 +33,8 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         return None;
     }
     match named.stem {
-        "exth" => return Some(whole(to, j, UPPER, None)),
-        "sllwil" => return Some(whole(to, j, LOWER, Some(named.imm & (j.bits as i32 - 1)))),
+        "exth" => return Some(widened_half(to, j, UPPER, None)),
+        "sllwil" => return Some(widened_half(to, j, LOWER, Some(named.imm & (j.bits as i32 - 1)))),
         "haddw" => return Some(combined(Operation::Add, to, (j, Parity::Odd), (k, Parity::Even))),
         "hsubw" => return Some(combined(Operation::Subtract, to, (j, Parity::Odd), (k, Parity::Even))),
         _ => {}
@@ -54,7 +54,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
 }
 
 /// Widens the lower or upper half of j's elements, as `interleave` selects, and shifts them left by `count`, if any.
-fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
+fn widened_half(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
     let index = from.index();
     let wide = if count.is_some() { A } else { D };
     let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
@@ -135,7 +135,13 @@ fn mixed_product() -> Steps {
 }
 
 /// Widens the even or odd elements of `source` into `into`; may overwrite `free`.
-fn widened(to: Element, source: Place, (from, parity): (Element, Parity), into: Place, free: Place) -> Steps {
+fn widened(
+    to: Element,
+    source: Location,
+    (from, parity): (Element, Parity),
+    into: Location,
+    free: Location,
+) -> Steps {
     let bits = from.bits as i32;
     let index = to.index();
     let signed = RIGHT_SIGNED.get(index).filter(|_| !from.is_unsigned);

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use longma_guest::Errno;
-use longma_guest::host::masks::{self, HELD};
+use longma_guest::host::masks::{self, BLOCKABLE};
 use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{GuestMemory, Written};
 
@@ -19,20 +19,20 @@ const WORD: usize = size_of::<u64>();
 
 /// The parent's end of a stream. The parent waits until the child closes the other end.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct VforkParent {
     read: PinnedFile,
-    borrowed: PinnedFile,
+    vfork_child: PinnedFile,
 }
 
 /// The child's end. Of several messages, only the last complete one counts.
 #[derive(Debug)]
-pub(crate) struct Borrowed {
+pub(crate) struct VforkChild {
     sent: OwnedFd,
     /// Whether the child shares the parent's memory.
     shares_memory: bool,
 }
 
-impl Waiting {
+impl VforkParent {
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut other = None;
         let read = PinnedFile::new(|| {
@@ -40,27 +40,27 @@ impl Waiting {
             other = Some(PinnedFile::within(sent.into())?);
             Ok(read.into())
         })?;
-        let borrowed = other.ok_or(Errno(libc::EMFILE))?;
-        Ok(Self { read, borrowed })
+        let vfork_child = other.ok_or(Errno(libc::EMFILE))?;
+        Ok(Self { read, vfork_child })
     }
 
     /// Converts this to the child's end.
-    pub(crate) fn into_child(self, memory: &GuestMemory, shares_memory: bool) -> Borrowed {
+    pub(crate) fn into_child(self, memory: &GuestMemory, shares_memory: bool) -> VforkChild {
         if shares_memory {
             memory.track_writes();
         }
-        Borrowed { sent: self.borrowed.into_owned(), shares_memory }
+        VforkChild { sent: self.vfork_child.into_owned(), shares_memory }
     }
 
     /// Waits in the parent.
     pub(crate) fn wait(self, thread: &Thread) {
-        drop(self.borrowed);
-        let deadly = thread.process.dispositions.deadly() & !thread.signals.mask;
-        masks::replace(HELD & !deadly);
+        drop(self.vfork_child);
+        let fatal = thread.process.dispositions.fatal() & !thread.signals.mask;
+        masks::replace(BLOCKABLE & !fatal);
         let mut messages = Vec::new();
         // On an error, use what was received before.
         let _ = UnixStream::from(self.read.into_owned()).read_to_end(&mut messages);
-        masks::replace(HELD);
+        masks::replace(BLOCKABLE);
         for Written { address, bytes } in last(&messages) {
             // Another thread may have unmapped memory that the child could write.
             let _ = thread.process.memory().write(address, &bytes);
@@ -68,7 +68,7 @@ impl Waiting {
     }
 }
 
-impl Borrowed {
+impl VforkChild {
     fn send(&self, process: &Process) {
         if !self.shares_memory {
             return;
@@ -86,9 +86,10 @@ impl Borrowed {
             // MSG_NOSIGNAL: the parent may have been killed.
             let flags = libc::MSG_NOSIGNAL;
             // SAFETY: the buffer has this many bytes.
-            let sent = unsafe { libc::send(self.sent.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) };
-            match usize::try_from(sent) {
-                Ok(sent) => rest = &rest[sent..],
+            let result =
+                unsafe { libc::send(self.sent.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) };
+            match usize::try_from(result) {
+                Ok(result) => rest = &rest[result..],
                 Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
@@ -99,14 +100,14 @@ impl Borrowed {
 /// The pieces of the last complete message.
 fn last(messages: &[u8]) -> Vec<Written> {
     let (mut rest, mut last) = (messages, &[][..]);
-    while let Some((message, behind)) = piece(rest) {
-        (last, rest) = (message, behind);
+    while let Some((message, remaining)) = piece(rest) {
+        (last, rest) = (message, remaining);
     }
     let mut written = Vec::new();
-    while let Some((address, behind)) = last.split_first_chunk::<WORD>() {
-        let Some((bytes, behind)) = piece(behind) else { break };
+    while let Some((address, remaining)) = last.split_first_chunk::<WORD>() {
+        let Some((bytes, remaining)) = piece(remaining) else { break };
         written.push(Written { address: u64::from_le_bytes(*address), bytes: bytes.to_vec() });
-        last = behind;
+        last = remaining;
     }
     written
 }
@@ -120,9 +121,9 @@ fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 impl Thread {
     /// Sends the writes to the waiting parent, if there is one. Call it before execve, even if that may fail, and
     /// before the process ends.
-    pub(crate) fn give_back(&self) {
-        if let Some(borrowed) = &self.borrowed {
-            borrowed.send(&self.process);
+    pub(crate) fn send_writes_to_parent(&self) {
+        if let Some(vfork_child) = &self.vfork_child {
+            vfork_child.send(&self.process);
         }
     }
 }

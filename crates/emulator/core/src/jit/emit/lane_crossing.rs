@@ -93,9 +93,9 @@ impl Emitter<'_> {
                 self.pick_wide(i, 4, Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX);
                 self.write(i.d, Register::RAX);
             }
-            Op::XvmskltzB => self.signs_of_bytes(i),
-            Op::XvmskltzW => self.signs_of_halves(i, Code::VEX_Vmovmskps_r32_xmm),
-            Op::XvmskltzD => self.signs_of_halves(i, Code::VEX_Vmovmskpd_r32_xmm),
+            Op::XvmskltzB => self.byte_sign_mask(i),
+            Op::XvmskltzW => self.lane_sign_mask(i, Code::VEX_Vmovmskps_r32_xmm),
+            Op::XvmskltzD => self.lane_sign_mask(i, Code::VEX_Vmovmskpd_r32_xmm),
             Op::XvextrinsD | Op::XvextrinsW | Op::XvextrinsH => return self.insert_in_halves(i),
             Op::XvfcvtlDS => self.widen_numbers(i, Code::VEX_Vcvtps2pd_ymm_xmmm128),
             Op::XvffintlDW => self.widen_numbers(i, Code::VEX_Vcvtdq2pd_ymm_xmmm128),
@@ -143,7 +143,7 @@ impl Emitter<'_> {
     }
 
     /// Collects the highest bits of bytes: sixteen at the bottom of each half.
-    fn signs_of_bytes(&mut self, i: &Instruction) {
+    fn byte_sign_mask(&mut self, i: &Instruction) {
         let from = self.read_vector(i.j, A, true);
         self.a.op2(Code::VEX_Vpmovmskb_r32_ymm, Register::EAX, from);
         self.a.op2(Code::VEX_Vmovd_xmm_rm32, A, Register::EAX);
@@ -154,7 +154,7 @@ impl Emitter<'_> {
     }
 
     /// Collects the highest bits of larger elements.
-    fn signs_of_halves(&mut self, i: &Instruction, code: Code) {
+    fn lane_sign_mask(&mut self, i: &Instruction, code: Code) {
         let from = self.read_vector(i.j, A, true);
         self.a.op3(Code::VEX_Vextracti128_xmmm128_ymm_imm8, B, from, 1);
         let narrow = Register::XMM0 + (from as u32 - Register::YMM0 as u32);
