@@ -26,7 +26,7 @@ TEST_IMPORTS_FROM_ABOVE = {
 MAX_LINES_OF_A_CRATE = 15_000
 MAX_LINES_OF_A_FILE = 700
 # The crates that are published and do not depend on the simulator.
-STANDALONE = {"cpu-set", "locks", "loongarch", "random", "reliable", "text", "via", "vipl", "zoned", "zoned-device"}
+STANDALONE = {"cpu-set", "locks", "loongarch", "pubsub", "random", "reliable", "text", "via", "vipl", "zoned", "zoned-device"}
 
 
 class Crates(unittest.TestCase):
