@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Boots Debian's kernel for loong64 to a busybox shell on Longma's machine, and on QEMU if it is named.
 
-With four cores, with a disk and a script that types on the console, with a network, and under gdb, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
+With four cores, with a disk and a script that types on the console, with a network, with a shared folder, and under gdb, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
 The initial RAM disk is made here, without privileges. Source: Linux, Documentation/arch/loongarch/booting.rst, initramfs' buffer format.
 """
 
@@ -12,12 +12,14 @@ import hashlib
 import http.server
 import io
 import lzma
+import os
 import pathlib
 import re
 import resource
 import shlex
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tarfile
@@ -101,6 +103,47 @@ send wget -q -O - http://10.0.2.2:{closed}/ || echo refused: $?\\n
 expect refused: 1
 send echo from the guest | nc -l -p 22; poweroff -f\\n
 expect Power down
+"""
+# Drivers of a shared folder, in the order in which they are loaded.
+SHARE_MODULES = ["netfs", "9pnet", "9pnet_virtio", "9p"]
+SHARE_TOOLS = ["ln", "mkdir", "mkfifo", "mv", "rm", "cp", "cmp", "find", "sort", "stat", "chmod", "seq"]
+SHARED = hashlib.shake_256(b"shared").digest(300_000)
+# A shell's script in one folder, whose result another, read-only folder cannot take.
+IN_GUEST = """cd /mnt
+sha256sum < data | cut -c 1-64
+cat up 2>&1 && echo followed || echo kept inside
+mkdir made && seq 1 10000 > made/numbers && mv made/numbers made/moved && chmod 640 made/moved
+cp data copy && cmp data copy && ln copy again && rm copy
+ln -s /etc/passwd out 2>&1 && echo made || echo no link is made
+mkfifo pipe 2>&1 && echo made || echo no pipe is made
+find . | sort
+(echo x > /ro/data) 2> /dev/null && echo written || echo read only
+"""
+SHARE_SCRIPT = """limit 120
+expect ~ #
+send for m in netfs 9pnet 9pnet_virtio 9p; do insmod /$m.ko || echo missing; done; mkdir /mnt /ro; echo loaded: $?\\n
+expect loaded: 0
+send mount -t 9p -o trans=virtio,version=9p2000.L share /mnt && mount -t 9p -o trans=virtio,ro docs /ro; echo mounted: $?\\n
+expect mounted: 0
+send sh /script > /mnt/said 2>&1; poweroff -f\\n
+expect Power down
+"""
+SAID = """{digest}
+cat: can't open 'up': No such file or directory
+kept inside
+ln: out: Operation not permitted
+no link is made
+mkfifo: pipe: Operation not permitted
+no pipe is made
+.
+./again
+./data
+./fifo
+./made
+./made/moved
+./said
+./up
+read only
 """
 # The kernel says at which address a function is, and then stops there under gdb.
 SYMBOL = "sys_sysinfo"
@@ -189,12 +232,35 @@ def ram_disk(folder, name, files, tools=()):
     return disk
 
 
+def raw(content):
+    """A raw image."""
+    return content
+
+
+def qcow2(content):
+    """A qcow2 image with clusters in reverse order. Source: QEMU, docs/interop/qcow2.rst."""
+    cluster = 1 << 16
+    count = len(content) // cluster
+    # Header, table of reference counts, a block of them, level 1 table, level 2 table, data.
+    header = struct.pack(">4sIQIIQIIQQIIQQQQII", b"QFI\xfb", 3, 0, 0, 16, len(content), 0, 1, 3 * cluster, cluster, 1, 0, 0, 0, 0, 0, 4, 104)
+    data = [content[n * cluster : (n + 1) * cluster] for n in range(count)]
+    entries = [(5 + count - 1 - n) * cluster | 1 << 63 for n in range(count)]
+    tables = [header, struct.pack(">Q", 2 * cluster), struct.pack(f">{5 + count}H", *[1] * (5 + count)), struct.pack(">Q", 4 * cluster | 1 << 63)]
+    tables.append(struct.pack(f">{count}Q", *entries))
+    return b"".join(part.ljust(cluster, b"\0") for part in tables) + b"".join(reversed(data))
+
+
 def converse(command, kernel, folder):
+    """The same with a disk of each format; returns whether all of it is right."""
+    return all([converse_with(command, kernel, folder, image) for image in (raw, qcow2)])
+
+
+def converse_with(command, kernel, folder, image):
     """A script loads the driver, reads and writes a disk, and ends with a status; returns whether all of it is right."""
     initrd = ram_disk(folder, "disk.cpio.gz", {"virtio_blk.ko": modules(["virtio_blk"])["virtio_blk"]})
-    disk, script = folder / "disk.img", folder / "script"
+    disk, script = folder / ("disk.img" if image is raw else "disk.qcow2"), folder / "script"
     content = hashlib.shake_256(b"disk").digest(DISK_BYTES)
-    disk.write_bytes(content)
+    disk.write_bytes(image(content))
     changed = content[: 3 * 512] + TEXT + content[4 * 512 :]
     digests = {"before": hashlib.sha256(content).hexdigest(), "after": hashlib.sha256(changed).hexdigest()}
     script.write_text(SCRIPT.format(**digests))
@@ -203,10 +269,10 @@ def converse(command, kernel, folder):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     made = subprocess.run([*command, *files], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S)
     used_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    right = made.returncode == STATUS and disk.read_bytes() == content
-    print(f"{'ok  ' if right else 'FAIL'} longma, disk and script: {used_s:.1f} s of processor time", flush=True)
+    right = made.returncode == STATUS and disk.read_bytes() == image(content)
+    print(f"{'ok  ' if right else 'FAIL'} longma, {image.__name__} disk and script: {used_s:.1f} s of processor time", flush=True)
     if not right:
-        print(f"status {made.returncode}, the image {'is' if disk.read_bytes() == content else 'is not'} unchanged")
+        print(f"status {made.returncode}, the image {'is' if disk.read_bytes() == image(content) else 'is not'} unchanged")
         print("\n".join(made.stdout.decode(errors="replace").splitlines()[-30:]))
     return right
 
@@ -274,6 +340,43 @@ def network(command, kernel, folder):
     if not right:
         print(f"status {child.returncode}, received {received}")
         print("\n".join(output.decode(errors="replace").splitlines()[-30:]))
+    return right
+
+
+def share(command, kernel, folder):
+    """The guest uses a folder, and does not get out of it; returns whether all of it is right."""
+    files = {f"{name}.ko": content for name, content in modules(SHARE_MODULES).items()}
+    initrd = ram_disk(folder, "share.cpio.gz", {**files, "script": IN_GUEST.encode()}, [*SHARE_TOOLS, "cut"])
+    shared, script = folder / "shared", folder / "share-script"
+    shared.mkdir()
+    (folder / "secret").write_text("a secret\n")
+    (shared / "data").write_bytes(SHARED)
+    (shared / "up").symlink_to("../secret")
+    os.mkfifo(shared / "fifo")
+    script.write_text(SHARE_SCRIPT)
+    words = ["--append", WORDS.replace("rdinit=/init", "rdinit=/bin/sh"), "--script", script]
+    shares = ["--share", shared, "--share", f"{shared},ro,tag=docs"]
+    made = subprocess.run(
+        [*command, "--kernel", kernel, "--initrd", initrd, *shares, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TIMEOUT_S,
+    )
+    said = (shared / "said").read_text() if (shared / "said").exists() else ""
+    moved = shared / "made" / "moved"
+    right = (
+        made.returncode == 0
+        and said == SAID.format(digest=hashlib.sha256(SHARED).hexdigest())
+        and moved.read_text() == "".join(f"{n}\n" for n in range(1, 10001))
+        and moved.stat().st_mode & 0o777 == 0o640
+        and (shared / "again").read_bytes() == SHARED
+        and (shared / "data").read_bytes() == SHARED
+    )
+    print(f"{'ok  ' if right else 'FAIL'} longma, shared folder", flush=True)
+    if not right:
+        print(f"status {made.returncode}; the guest said in the folder:\n{said}")
+        print("\n".join(made.stdout.decode(errors="replace").splitlines()[-30:]))
     return right
 
 
@@ -348,7 +451,7 @@ def main():
         return 0
     files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
     runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
-    for check in (converse, network, debug):
+    for check in (converse, network, share, debug):
         try:
             runs.append(check(shlex.split(options.boot), kernel, initrd.parent))
         except Absent as error:

@@ -93,6 +93,12 @@ fn boot(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
+/// The errors without line breaks.
+fn unwrapped(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn the_console_is_on_standard_input_and_output_and_power_off_ends_it() {
     let (_folder, kernel) = image("echo.efi", &ECHO);
@@ -137,7 +143,17 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     let (_folder, kernel) = image("echo.efi", &ECHO);
     let kernel = kernel.to_str().unwrap();
     let long = "x".repeat(5000);
-    let cases: [(&[&str], &str); 6] = [
+    let shared = folder.path().to_str().unwrap();
+    let qcow2 = folder.path().join("disk.qcow2");
+    std::fs::write(&qcow2, [0; 512]).unwrap();
+    let cases: [(&[&str], &str); 12] = [
+        (&[], "required"),
+        (&["--kernel", kernel, "--share", "/nonexistent"], "--share /nonexistent: cannot share the folder: No such file"),
+        (&["--kernel", kernel, "--share", shared, "--share", shared], "add ,tag=NAME"),
+        (&["--kernel", kernel, "--share", &format!("{shared},tag=a b")], "must have from 1 to 64 characters"),
+        (&["--kernel", kernel, "--disk", qcow2.to_str().unwrap()], "add ,format=qcow2 or ,format=raw"),
+        (&["--kernel", kernel, "--disk", &format!("{},backing=x", qcow2.display())], "disk.qcow2,backing=x: "),
+
         (&["--kernel", text.to_str().unwrap()], "kernel.txt: the kernel is neither"),
         (&["--kernel", "/nonexistent/vmlinuz"], "/nonexistent/vmlinuz: No such file"),
         (&["--kernel", kernel, "--initrd", "/nonexistent/initrd"], "/nonexistent/initrd: No such file"),
@@ -148,7 +164,7 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     for (arguments, expected) in cases {
         let output = boot(arguments, "");
         assert!(!output.status.success());
-        let text = String::from_utf8_lossy(&output.stderr);
+        let text = unwrapped(&output);
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
 }

@@ -21,7 +21,10 @@ mod translation;
 pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
 pub use gdb::{Debugger, Turn};
+pub use longma_share::{Access, Share, ShareError};
 pub use machine::{BusFull, Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
 pub use memory::{Memory, MemoryError};
 pub use pace::Pace;
-pub use platform::{Disk, DiskError, POWER_OFF, RESET, map};
+pub use platform::{
+    Disk, DiskError, DiskOptions, Format as ImageFormat, POWER_OFF, RESET, SharedFolder, TagError, map,
+};

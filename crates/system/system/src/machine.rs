@@ -9,7 +9,7 @@ use longma_loongarch::State;
 use crate::core::{Bus, Core, NS_PER_CYCLE, Pause, Translation};
 use crate::memory::{Memory, MemoryError};
 use crate::net::Network;
-use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, Transport};
+use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, SharedFolder, Transport};
 
 /// The program counter after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
@@ -140,6 +140,14 @@ impl Machine {
     /// The bus has no room.
     pub fn attach_entropy(&mut self, seed: u64) -> Result<(), BusFull> {
         self.attach(Transport::entropy(seed))
+    }
+
+    /// Attaches a folder of the host to the PCI bus. Call it before the machine runs. Runs then depend on the folder.
+    ///
+    /// # Errors
+    /// The bus has no room.
+    pub fn attach_share(&mut self, folder: SharedFolder) -> Result<(), BusFull> {
+        self.attach(Transport::share(folder))
     }
 
     /// Attaches a NIC to the PCI bus. Call it before the machine runs. The caller exchanges frames by

@@ -24,7 +24,7 @@ use pci::PciHost;
 pub use pci::{Effects, MOST_DEVICES};
 use rtc::Rtc;
 use uart::Uart;
-pub use virtio::{Disk, DiskError, Transport};
+pub use virtio::{Disk, DiskError, DiskOptions, Format, SharedFolder, TagError, Transport};
 
 /// A request of software to the power controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,7 @@ impl Config {
             Kind::Network => (1, 0x02_00_00),
             // Class: none.
             Kind::Entropy => (4, 0xff_00_00),
+            Kind::Share => (9, 0xff_00_00),
         };
         // Vendor 1af4 is Red Hat; its device IDs from 1040 are virtio devices.
         config.put(0, &(0x1040_1af4u32 | id << 16).to_le_bytes());

@@ -1,11 +1,12 @@
 //! Virtio devices on PCI: negotiation, queues and their interrupts. The driver is not trusted: vm-memory checks each
 //! address of a queue on use, a descriptor chain ends after at most 65536 descriptors, and the time of a request
 //! advances the clock. Source: Virtual I/O Device Version 1.2, sections 2, 4.1 (PCI), 5.1 (network), 5.2 (block),
-//! 5.4 (entropy).
+//! 5.4 (entropy), 5.9 (9P; its requests are those of 9P2000.L).
 
 mod block;
 mod disk;
 mod network;
+mod share;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -20,8 +21,9 @@ use vm_memory::GuestMemoryMmap;
 use super::lane::Lane;
 use super::pci::{Effects, window};
 use crate::net::Network;
-pub use disk::{Disk, DiskError};
+pub use disk::{Disk, DiskError, DiskOptions, Format};
 use network::Nic;
+pub use share::{SharedFolder, TagError};
 
 /// The maximum number of descriptors of a queue.
 const QUEUE_SIZE: u16 = 256;
@@ -45,6 +47,8 @@ pub enum Kind {
     Entropy,
     /// A NIC.
     Network,
+    /// A folder of the host.
+    Share,
 }
 
 /// The part of a device that serves requests.
@@ -53,6 +57,7 @@ enum Backend {
     Block(Disk),
     Entropy(SplitMix64),
     Network(Nic),
+    Share(SharedFolder),
 }
 
 impl Backend {
@@ -104,6 +109,12 @@ impl Transport {
         Self::new(Backend::Network(Nic::new(network)), network::configuration())
     }
 
+    /// Creates a file system that is a folder of the host.
+    pub fn share(folder: SharedFolder) -> Self {
+        let configuration = folder.configuration();
+        Self::new(Backend::Share(folder), configuration)
+    }
+
     fn new(backend: Backend, configuration: Vec<u8>) -> Self {
         let queues = if matches!(backend, Backend::Network(_)) { network::QUEUES } else { 1 };
         let new_queue = || DeviceQueue {
@@ -129,6 +140,7 @@ impl Transport {
             Backend::Block(_) => Kind::Block,
             Backend::Entropy(_) => Kind::Entropy,
             Backend::Network(_) => Kind::Network,
+            Backend::Share(_) => Kind::Share,
         }
     }
 
@@ -142,6 +154,7 @@ impl Transport {
             Backend::Block(_) => block::FEATURES,
             Backend::Entropy(_) => 0,
             Backend::Network(_) => network::FEATURES,
+            Backend::Share(_) => share::FEATURES,
         };
         own | 1 << VIRTIO_F_VERSION_1
     }
@@ -257,6 +270,9 @@ impl Transport {
 
     fn set_status(&mut self, status: u8) {
         if status == 0 {
+            if let Backend::Share(folder) = &mut self.backend {
+                folder.reset();
+            }
             for queue in &mut self.queues {
                 queue.ring.reset();
                 queue.vector = NO_VECTOR;
@@ -355,6 +371,10 @@ impl Transport {
                     part.copy_from_slice(&numbers.next_u64().to_le_bytes()[..part.len()]);
                 });
                 if output.write_all(&bytes).is_ok() { bytes.len() as u32 } else { 0 }
+            }
+            Backend::Share(folder) => {
+                effects.cycles += share::REQUEST_CYCLES;
+                folder.serve(input.available_bytes(), &mut input, space, &mut output)
             }
             Backend::Block(disk) => {
                 let Some(data) = space.checked_sub(1) else { return 0 };

@@ -2,6 +2,7 @@
 //! drivers are hostile.
 
 mod network;
+mod share;
 
 use std::io::Write as _;
 
@@ -42,7 +43,7 @@ impl Bench {
         for sector in 0..SECTORS {
             image.write_all(&[sector as u8; 512]).expect("the file is writable");
         }
-        Self::with(Transport::disk(Disk::open(image.path(), false).expect("it is a disk")))
+        Self::with(Transport::disk(Disk::open(image.path(), &DiskOptions::default()).expect("it is a disk")))
     }
 
     fn with(device: Transport) -> Self {

@@ -1,29 +1,27 @@
 //! `longma boot`: starts a Linux kernel for LoongArch64 on a modelled machine, with its serial console on the terminal.
 
+mod console;
+mod devices;
+
+use console::{End, Input, put};
 use longma_command_line::raw_mode::RawMode;
 use longma_command_line::size;
 use longma_system::boot::{Kernel, load};
-use longma_system::net::Network;
-use longma_system::script::{Late, Script};
-use longma_system::{Configuration, Debugger, Disk, Machine, Pace, Stop, Turn};
+use longma_system::{Configuration, Debugger, Machine, Pace, Stop, Turn};
 use std::error::Error;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// Cycles between polls of the console: about a tenth of a second.
 const SLICE: u64 = 10_000_000;
-/// Interval at which signals are checked while the core waits for input.
-const NAP: Duration = Duration::from_millis(100);
 /// Interval at which a waiting machine looks for its debugger.
 const SHORT_NAP: Duration = Duration::from_millis(10);
-/// Ctrl-A, which begins a command of the console.
-const ESCAPE: u8 = 1;
 
+/// `longma boot ...`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The kernel: vmlinuz as Debian ships it (EFI zboot with zstd), vmlinux.efi, or vmlinux.
@@ -41,9 +39,13 @@ pub struct Arguments {
     /// Cores, 1 to 16.
     #[arg(long, value_name = "N", default_value_t = 1)]
     cores: usize,
-    /// A disk: a raw image, which the guest's writes do not change unless `,write` follows. Can be repeated.
-    #[arg(long, value_name = "FILE[,write]")]
+    /// A disk: a raw or qcow2 image, which the guest's writes do not change unless `,write` follows. Can be repeated.
+    #[arg(long, value_name = "FILE[,write][,format=raw|qcow2][,backing=FILE]")]
     disk: Vec<String>,
+    /// A folder of the host, which the guest mounts by its tag (`share`). The guest can change it unless `,ro` follows.
+    /// Can be repeated.
+    #[arg(long, value_name = "DIR[,ro][,tag=NAME]")]
+    share: Vec<String>,
     /// A network: `none`, `user` (10.0.2.0/24 as with QEMU; `,forward=tcp:ADDRESS:PORT-:PORT` and `,loopback` can
     /// follow), or `tap[=NAME]`.
     #[arg(long, value_name = "NETWORK", default_value = "none")]
@@ -62,10 +64,10 @@ pub struct Arguments {
     cycles: Option<u64>,
 }
 
-/// Seeds the device of random numbers, so that runs repeat.
-const SEED: u64 = 1;
-
 /// Boots the kernel. If the guest switches the machine off, its exit status is that of the command.
+///
+/// # Errors
+/// A file or an option is not usable, or the machine ends in another way than by power-off.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let image = read(&arguments.kernel)?;
     let initrd = arguments.initrd.as_deref().map(read).transpose()?;
@@ -78,14 +80,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };
     load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
     drop((image, initrd));
-    attach_devices(&mut machine, &arguments.disk)?;
-    let network = Network::open(&arguments.net).map_err(|error| format!("--net: {error}"))?;
-    let mut outside = Outside { pace: network.is_some().then(Pace::default), debugger: None };
-    network.map(|network| machine.attach_network(network)).transpose()?;
+    let has_network = devices::attach(&mut machine, arguments)?;
+    let mut outside = Outside { pace: has_network.then(Pace::default), debugger: None };
     outside.debugger = arguments.gdb.as_deref().map(listen).transpose()?;
     let mut input = match &arguments.script {
         Some(path) => Input::script(path)?,
-        None => Input::Standard(standard_input(), Keys::new()),
+        None => Input::standard(),
     };
 
     let stopped = Arc::new(AtomicBool::new(false));
@@ -122,16 +122,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
         End::User => Err("ended by the user".into()),
     }
-}
-
-/// Why the machine no longer runs.
-enum End {
-    PowerOff,
-    Reset,
-    Limit,
-    NoInput,
-    Late(Late),
-    User,
 }
 
 /// What acts on the machine from outside, besides its console.
@@ -174,36 +164,6 @@ fn listen(place: &str) -> Result<Debugger, String> {
     Ok(debugger)
 }
 
-/// Puts the disks and a source of random numbers on the machine's bus.
-fn attach_devices(machine: &mut Machine, disks: &[String]) -> Result<(), Box<dyn Error>> {
-    for disk in disks {
-        let (file, changes_image) = match disk.strip_suffix(",write") {
-            Some(file) => (file, true),
-            None => (disk.as_str(), false),
-        };
-        let opened = Disk::open(Path::new(file), changes_image);
-        machine.attach_disk(opened.map_err(|error| format!("{file}: {error}"))?)?;
-    }
-    machine.attach_entropy(SEED)?;
-    Ok(())
-}
-
-/// The source of the console's input.
-enum Input {
-    /// Standard input and its commands.
-    Standard(Receiver<Vec<u8>>, Keys),
-    /// A script.
-    Script(Script),
-}
-
-impl Input {
-    fn script(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let script = Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self::Script(script))
-    }
-}
-
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -237,11 +197,7 @@ fn converse(
             Stop::Limit | Stop::Idle | Stop::Debugger => {}
         }
         let is_stuck = stop == Stop::Idle && waiting.is_empty() && !outside.may_wake();
-        let end = match input {
-            Input::Standard(receiver, keys) => read_keys(receiver, keys, is_stuck, stopped, &mut waiting),
-            Input::Script(script) => follow(script, &printed, machine.cycles(), is_stuck, &mut waiting),
-        };
-        if let Some(end) = end {
+        if let Some(end) = input.next(&printed, machine.cycles(), is_stuck, stopped, &mut waiting) {
             return Ok(end);
         }
         if stopped.load(Ordering::Relaxed) {
@@ -249,112 +205,5 @@ fn converse(
         }
         let taken = machine.type_on_console(&waiting);
         waiting.drain(..taken);
-    }
-}
-
-/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
-fn read_keys(
-    receiver: &Receiver<Vec<u8>>,
-    keys: &mut Keys,
-    is_stuck: bool,
-    stopped: &AtomicBool,
-    guest: &mut Vec<u8>,
-) -> Option<End> {
-    let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
-    while is_stuck && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
-        match receiver.recv_timeout(NAP) {
-            Ok(bytes) => typed = bytes,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
-        }
-    }
-    keys.take(&typed, guest).then_some(End::User)
-}
-
-/// Appends what a script types to `guest`.
-fn follow(
-    script: &mut Script,
-    printed: &[u8],
-    cycle: u64,
-    is_stuck: bool,
-    guest: &mut Vec<u8>,
-) -> Option<End> {
-    match script.advance(printed, cycle) {
-        Ok(typed) => guest.extend(typed),
-        Err(late) => return Some(End::Late(late)),
-    }
-    (is_stuck && guest.is_empty()).then_some(End::NoInput)
-}
-
-/// The console's commands among the keys of a terminal.
-struct Keys {
-    is_terminal: bool,
-    is_escaped: bool,
-}
-
-impl Keys {
-    fn new() -> Self {
-        Self { is_terminal: io::stdin().is_terminal(), is_escaped: false }
-    }
-
-    /// Appends what the guest receives to `guest`. Returns whether the user ended the machine.
-    fn take(&mut self, typed: &[u8], guest: &mut Vec<u8>) -> bool {
-        for &key in typed {
-            if !self.is_terminal {
-                guest.push(key);
-            } else if !self.is_escaped && key == ESCAPE {
-                self.is_escaped = true;
-            } else if std::mem::take(&mut self.is_escaped) && key == b'x' {
-                return true;
-            } else {
-                // Ctrl-A twice sends it once.
-                guest.push(key);
-            }
-        }
-        false
-    }
-}
-
-fn put(bytes: &[u8]) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    output.write_all(bytes)?;
-    output.flush()
-}
-
-/// Reads standard input on a separate thread, because a read blocks.
-fn standard_input() -> Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 256];
-        while let Ok(count @ 1..) = io::stdin().read(&mut buffer) {
-            if sender.send(buffer[..count].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ctrl_a_x_ends_the_machine_and_ctrl_a_twice_is_sent_once() {
-        let mut keys = Keys { is_terminal: true, is_escaped: false };
-        let mut guest = Vec::new();
-        assert!(!keys.take(b"ab\x01", &mut guest));
-        assert!(!keys.take(b"\x01c", &mut guest));
-        assert_eq!(guest, b"ab\x01c");
-        assert!(keys.take(b"\x01xd", &mut guest));
-        assert_eq!(guest, b"ab\x01c");
-    }
-
-    #[test]
-    fn input_that_is_not_a_terminal_has_no_commands() {
-        let mut keys = Keys { is_terminal: false, is_escaped: false };
-        let mut guest = Vec::new();
-        assert!(!keys.take(b"\x01x", &mut guest));
-        assert_eq!(guest, b"\x01x");
     }
 }

@@ -1,0 +1,178 @@
+//! The console's input: the keys of a terminal, the bytes of a pipe, or a script.
+
+use longma_system::script::{Late, Script};
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Interval at which signals are checked while the core waits for input.
+const NAP: Duration = Duration::from_millis(100);
+/// Ctrl-A, which begins a command of the console.
+const ESCAPE: u8 = 1;
+
+/// Why the machine no longer runs.
+pub enum End {
+    /// The guest switched it off.
+    PowerOff,
+    /// The guest asked for a reset.
+    Reset,
+    /// The cycles of `--cycles` have passed.
+    Limit,
+    /// It waits for input, and there is no more.
+    NoInput,
+    /// A text of the script did not come in time.
+    Late(Late),
+    /// The user ended it.
+    User,
+}
+
+/// The source of the console's input.
+pub enum Input {
+    /// Standard input and its commands.
+    Standard(Receiver<Vec<u8>>, Keys),
+    /// A script.
+    Script(Script),
+}
+
+impl Input {
+    /// Reads a script.
+    pub fn script(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let script = Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self::Script(script))
+    }
+
+    /// Reads standard input.
+    pub fn standard() -> Self {
+        Self::Standard(standard_input(), Keys::new())
+    }
+
+    /// Appends what is typed next to `guest`, after the guest has printed `printed` by `cycle`. If only input can wake the
+    /// machine, waits for some. Returns the end of the machine if there is no more.
+    pub fn next(
+        &mut self,
+        printed: &[u8],
+        cycle: u64,
+        is_stuck: bool,
+        stopped: &AtomicBool,
+        guest: &mut Vec<u8>,
+    ) -> Option<End> {
+        match self {
+            Self::Standard(receiver, keys) => read_keys(receiver, keys, is_stuck, stopped, guest),
+            Self::Script(script) => follow(script, printed, cycle, is_stuck, guest),
+        }
+    }
+}
+
+/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
+fn read_keys(
+    receiver: &Receiver<Vec<u8>>,
+    keys: &mut Keys,
+    is_stuck: bool,
+    stopped: &AtomicBool,
+    guest: &mut Vec<u8>,
+) -> Option<End> {
+    let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
+    while is_stuck && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
+        match receiver.recv_timeout(NAP) {
+            Ok(bytes) => typed = bytes,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
+        }
+    }
+    keys.take(&typed, guest).then_some(End::User)
+}
+
+/// Appends what a script types to `guest`.
+fn follow(
+    script: &mut Script,
+    printed: &[u8],
+    cycle: u64,
+    is_stuck: bool,
+    guest: &mut Vec<u8>,
+) -> Option<End> {
+    match script.advance(printed, cycle) {
+        Ok(typed) => guest.extend(typed),
+        Err(late) => return Some(End::Late(late)),
+    }
+    (is_stuck && guest.is_empty()).then_some(End::NoInput)
+}
+
+/// The console's commands among the keys of a terminal.
+pub struct Keys {
+    is_terminal: bool,
+    is_escaped: bool,
+}
+
+impl Keys {
+    fn new() -> Self {
+        Self { is_terminal: io::stdin().is_terminal(), is_escaped: false }
+    }
+
+    /// Appends what the guest receives to `guest`. Returns whether the user ended the machine.
+    fn take(&mut self, typed: &[u8], guest: &mut Vec<u8>) -> bool {
+        for &key in typed {
+            if !self.is_terminal {
+                guest.push(key);
+            } else if !self.is_escaped && key == ESCAPE {
+                self.is_escaped = true;
+            } else if std::mem::take(&mut self.is_escaped) && key == b'x' {
+                return true;
+            } else {
+                // Ctrl-A twice sends it once.
+                guest.push(key);
+            }
+        }
+        false
+    }
+}
+
+/// Prints what the guest has printed.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn put(bytes: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(bytes)?;
+    output.flush()
+}
+
+/// Reads standard input on a separate thread, because a read blocks.
+fn standard_input() -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while let Ok(count @ 1..) = io::stdin().read(&mut buffer) {
+            if sender.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ctrl_a_x_ends_the_machine_and_ctrl_a_twice_is_sent_once() {
+        let mut keys = Keys { is_terminal: true, is_escaped: false };
+        let mut guest = Vec::new();
+        assert!(!keys.take(b"ab\x01", &mut guest));
+        assert!(!keys.take(b"\x01c", &mut guest));
+        assert_eq!(guest, b"ab\x01c");
+        assert!(keys.take(b"\x01xd", &mut guest));
+        assert_eq!(guest, b"ab\x01c");
+    }
+
+    #[test]
+    fn input_that_is_not_a_terminal_has_no_commands() {
+        let mut keys = Keys { is_terminal: false, is_escaped: false };
+        let mut guest = Vec::new();
+        assert!(!keys.take(b"\x01x", &mut guest));
+        assert_eq!(guest, b"\x01x");
+    }
+}

@@ -1,0 +1,138 @@
+//! Fids: the guest's numbers of files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use rustix::io::Errno;
+
+use crate::folder::Place;
+use crate::listing::Listing;
+
+/// The maximum bytes of memory for the listings of all open folders.
+const MOST_LISTED_BYTES: usize = 64 << 20;
+
+/// A file that the guest has opened.
+#[derive(Debug)]
+pub enum Opened {
+    /// A regular file.
+    File(File),
+    /// A folder, and its entries once the guest has read its start.
+    Folder(File, Listing),
+}
+
+/// A file that the guest has a number for.
+#[derive(Debug)]
+pub struct Fid {
+    /// The file.
+    pub place: Place,
+    /// The file if it is open.
+    pub opened: Option<Opened>,
+}
+
+/// All fids of a guest.
+#[derive(Debug)]
+pub struct Fids {
+    fids: BTreeMap<u32, Fid>,
+    /// The maximum number of fids, each of which has up to two descriptors.
+    most: usize,
+    /// The bytes that listings take.
+    listed_bytes: usize,
+}
+
+impl Fids {
+    /// No fids yet.
+    pub fn new(most: usize) -> Self {
+        Self { fids: BTreeMap::new(), most, listed_bytes: 0 }
+    }
+
+    /// Ends all fids.
+    pub fn clear(&mut self) {
+        self.fids.clear();
+        self.listed_bytes = 0;
+    }
+
+    /// The file of a number.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid.
+    pub fn get(&self, number: u32) -> Result<&Fid, Errno> {
+        self.fids.get(&number).ok_or(Errno::BADF)
+    }
+
+    /// The file of a number, to be changed.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid.
+    pub fn get_mut(&mut self, number: u32) -> Result<&mut Fid, Errno> {
+        self.fids.get_mut(&number).ok_or(Errno::BADF)
+    }
+
+    /// The place of a number.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid.
+    pub fn place(&self, number: u32) -> Result<&Place, Errno> {
+        Ok(&self.get(number)?.place)
+    }
+
+    /// The regular file that is open as a number.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid, or has not opened it. EISDIR: it is a folder.
+    pub fn file(&self, number: u32) -> Result<&File, Errno> {
+        match &self.get(number)?.opened {
+            Some(Opened::File(file)) => Ok(file),
+            Some(Opened::Folder(..)) => Err(Errno::ISDIR),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// Adds a fid that is not in use, or replaces the one that `replaced` names.
+    ///
+    /// # Errors
+    /// EBADF: the number is in use. EMFILE: there are too many fids.
+    pub fn add(&mut self, number: u32, place: Place, replaced: Option<u32>) -> Result<(), Errno> {
+        if replaced == Some(number) {
+            self.remove(number)?;
+        } else if self.fids.contains_key(&number) {
+            return Err(Errno::BADF);
+        } else if self.fids.len() >= self.most {
+            return Err(Errno::MFILE);
+        }
+        self.fids.insert(number, Fid { place, opened: None });
+        Ok(())
+    }
+
+    /// Ends a fid.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid.
+    pub fn remove(&mut self, number: u32) -> Result<(), Errno> {
+        let fid = self.fids.remove(&number).ok_or(Errno::BADF)?;
+        if let Some(Opened::Folder(_, listing)) = fid.opened {
+            self.listed_bytes -= listing.bytes;
+        }
+        Ok(())
+    }
+
+    /// The entries of the open folder of a number, read again if `is_start`.
+    ///
+    /// # Errors
+    /// EBADF: the guest has no such fid, or has not opened it. ENOTDIR: it is no folder. ENOMEM: there are too many
+    /// entries. The host can refuse.
+    pub fn listing(&mut self, number: u32, is_start: bool) -> Result<&Listing, Errno> {
+        let fid = self.fids.get_mut(&number).ok_or(Errno::BADF)?;
+        match &mut fid.opened {
+            Some(Opened::Folder(folder, listing)) => {
+                if is_start {
+                    self.listed_bytes -= std::mem::take(listing).bytes;
+                    *listing = Listing::read(folder, MOST_LISTED_BYTES - self.listed_bytes)?;
+                    self.listed_bytes += listing.bytes;
+                }
+                Ok(listing)
+            }
+            Some(Opened::File(_)) => Err(Errno::NOTDIR),
+            None => Err(Errno::BADF),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Image files: raw, and qcow2 by the crate imago. An image of others is not trusted: what its header says is checked by
+//! imago, and the files that it names are opened only if the user has named them or they are in its folder. Source:
+//! QEMU, docs/interop/qcow2.rst.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use imago::file::File as Storage;
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, Storage as _, StorageOpenOptions};
+
+use super::DiskError;
+
+/// The first bytes of a qcow2 image.
+const MAGIC: [u8; 4] = *b"QFI\xfb";
+/// The maximum number of images of which each is behind the last.
+const MOST_BACKING: usize = 16;
+
+/// The format of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The bytes of the disk.
+    Raw,
+    /// QEMU's format.
+    Qcow2,
+}
+
+/// An open image.
+#[derive(Debug)]
+pub enum Image {
+    /// The bytes of the disk.
+    Raw(File),
+    /// Blocks in any order, or in another image behind it.
+    Qcow2(Box<FormatAccess<Storage>>),
+}
+
+impl Image {
+    /// Opens an image. Without a format, its name and its first bytes must agree.
+    pub fn open(
+        path: &Path,
+        is_written: bool,
+        format: Option<Format>,
+        named: &[PathBuf],
+    ) -> Result<Self, DiskError> {
+        let format = format.map_or_else(|| detect(path), Ok)?;
+        if format == Format::Raw {
+            return Ok(Self::Raw(File::options().read(true).write(is_written).open(path)?));
+        }
+        let images =
+            BackingImages { named: named.iter().map(std::fs::canonicalize).collect::<Result<_, _>>()? };
+        Ok(Self::Qcow2(Box::new(images.open(path, is_written, MOST_BACKING)?)))
+    }
+
+    /// The bytes of the disk.
+    pub fn bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::Raw(file) => Ok(file.metadata()?.len()),
+            Self::Qcow2(image) => Ok(image.size()),
+        }
+    }
+
+    /// Reads `bytes` from the offset `start`.
+    pub fn read(&self, bytes: &mut [u8], start: u64) -> io::Result<()> {
+        match self {
+            Self::Raw(file) => file.read_exact_at(bytes, start),
+            Self::Qcow2(image) => image.read(bytes, start),
+        }
+    }
+
+    /// Writes `bytes` at the offset `start`.
+    pub fn write(&self, bytes: &[u8], start: u64) -> io::Result<()> {
+        match self {
+            Self::Raw(file) => file.write_all_at(bytes, start),
+            Self::Qcow2(image) => image.write(bytes, start),
+        }
+    }
+
+    /// Makes writes durable.
+    pub fn flush(&self) -> io::Result<()> {
+        match self {
+            Self::Raw(file) => file.sync_data(),
+            Self::Qcow2(image) => image.flush().and_then(|()| image.sync()),
+        }
+    }
+}
+
+/// The format that name and content agree on. A guest can write the start of a raw image, so that the content alone does
+/// not tell.
+fn detect(path: &Path) -> Result<Format, DiskError> {
+    let mut start = [0; MAGIC.len()];
+    let has_magic = File::open(path)?.read_exact_at(&mut start, 0).is_ok() && start == MAGIC;
+    let has_name = path.extension().is_some_and(|name| name.eq_ignore_ascii_case("qcow2"));
+    match (has_name, has_magic) {
+        (true, true) => Ok(Format::Qcow2),
+        (false, false) => Ok(Format::Raw),
+        (true, false) => Err(DiskError::Format("has the name, but not the first bytes")),
+        (false, true) => Err(DiskError::Format("has the first bytes, but not the name")),
+    }
+}
+
+/// The images that may be behind another.
+struct BackingImages {
+    /// Those that the user has named.
+    named: Vec<PathBuf>,
+}
+
+impl BackingImages {
+    /// Opens a qcow2 image with up to `depth` images behind it.
+    fn open(&self, path: &Path, is_written: bool, depth: usize) -> Result<FormatAccess<Storage>, DiskError> {
+        let refused = |error| DiskError::Image { path: path.to_owned(), error };
+        let options = StorageOpenOptions::new().filename(path).write(is_written);
+        let storage = Storage::open(options).map_err(refused)?;
+        let mut image = Qcow2::<Storage>::open_image(storage, is_written).map_err(refused)?;
+        let backing = match image.implicit_backing_file() {
+            None => None,
+            Some(name) => {
+                let place = self.permitted(path, name)?;
+                let depth = depth.checked_sub(1).ok_or(DiskError::Depth)?;
+                Some(match image.implicit_backing_format().map(String::as_str) {
+                    Some("raw") => {
+                        let options = StorageOpenOptions::new().filename(&place);
+                        let raw = Storage::open(options)
+                            .and_then(|storage| Raw::builder(storage).open(DenyImplicitOpenGate::default()));
+                        FormatAccess::new(raw.map_err(refused)?)
+                    }
+                    Some("qcow2") => self.open(&place, false, depth)?,
+                    _ => return Err(DiskError::BackingFormat(name.clone())),
+                })
+            }
+        };
+        image.set_backing(backing);
+        if image.requires_external_data_file() {
+            return Err(DiskError::DataFile);
+        }
+        image.open_implicit_dependencies_gated(DenyImplicitOpenGate::default()).map_err(refused)?;
+        Ok(FormatAccess::new(image))
+    }
+
+    /// The path of the image behind `path` that its header names, without symbolic links.
+    fn permitted(&self, path: &Path, name: &str) -> Result<PathBuf, DiskError> {
+        let folder = std::fs::canonicalize(path)?.parent().map(Path::to_owned).unwrap_or_default();
+        let refused = || DiskError::Backing { name: name.to_owned(), folder: folder.clone() };
+        let place = std::fs::canonicalize(folder.join(name)).map_err(|_| refused())?;
+        let is_permitted = place.parent() == Some(&folder) || self.named.contains(&place);
+        // Another kind of file could block or act on a device.
+        if is_permitted && place.is_file() { Ok(place) } else { Err(refused()) }
+    }
+}

@@ -1,0 +1,160 @@
+//! The content of a virtual disk: an image and the blocks that the guest has written. By default the image never
+//! changes; written blocks go to a temporary file that is deleted with the machine.
+
+mod image;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashSet;
+
+pub use image::Format;
+use image::Image;
+
+/// Bytes of a sector.
+pub const SECTOR: u64 = 512;
+/// Bytes of a block, the unit of copy-on-write.
+const BLOCK: u64 = 4096;
+
+/// The disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The host refused an operation on the file.
+    #[error("disk: {0}")]
+    Host(#[from] io::Error),
+    /// The length of the disk is not supported.
+    #[error("disk: it has {0} bytes, which is not a multiple of {SECTOR}; append zeros")]
+    Length(u64),
+    /// The format of the image cannot be told.
+    #[error("disk: the file {0} of a qcow2 image; add ,format=qcow2 or ,format=raw")]
+    Format(&'static str),
+    /// The image is malformed, or needs what is not supported.
+    #[error("disk: {}: {error}", path.display())]
+    Image {
+        /// The image, which may be one behind another.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// The image is on top of one that it must not name.
+    #[error("disk: the image is on top of {name:?}, which is not a file in {}; if you trust the image, add ,backing=FILE", folder.display())]
+    Backing {
+        /// The name in the image.
+        name: String,
+        /// The folder of the image.
+        folder: PathBuf,
+    },
+    /// The image does not tell the format of the one that it is on top of.
+    #[error(
+        "disk: the image does not say whether {0:?}, which it is on top of, is raw or qcow2: `qemu-img rebase -u -F` changes that"
+    )]
+    BackingFormat(String),
+    /// The image has its data in another file.
+    #[error(
+        "disk: the image has its data in another file, which is not supported; `qemu-img convert` makes one file"
+    )]
+    DataFile,
+    /// Too many images are behind the image, or it is behind itself.
+    #[error("disk: more than 16 images are behind the image")]
+    Depth,
+}
+
+/// How to open an image.
+#[derive(Clone, Debug, Default)]
+pub struct DiskOptions {
+    /// Writes of the guest change the image.
+    pub changes_image: bool,
+    /// The format; `None` if the name and the first bytes tell.
+    pub format: Option<Format>,
+    /// Images that this one may be on top of, besides those in its folder.
+    pub backing: Vec<PathBuf>,
+}
+
+/// A virtual disk with an image.
+#[derive(Debug)]
+pub struct Disk {
+    image: Image,
+    /// The file of written blocks and their numbers; `None` if writes change the image.
+    copy: Option<(File, FxHashSet<u64>)>,
+    bytes: u64,
+}
+
+impl Disk {
+    /// Opens an image.
+    ///
+    /// # Errors
+    /// The host refuses, the image is malformed or names a file that it must not, or the length of the disk is not a
+    /// multiple of 512.
+    pub fn open(path: &Path, options: &DiskOptions) -> Result<Self, DiskError> {
+        let changes_image = options.changes_image;
+        let image = Image::open(path, changes_image, options.format, &options.backing)?;
+        let bytes = image.bytes()?;
+        if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
+            return Err(DiskError::Length(bytes));
+        }
+        let copy = if changes_image { None } else { Some((tempfile::tempfile()?, FxHashSet::default())) };
+        Ok(Self { image, copy, bytes })
+    }
+
+    /// The number of sectors of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.bytes / SECTOR
+    }
+
+    /// Whether a range of bytes consists of whole sectors of the disk.
+    pub fn contains(&self, start: u64, bytes: u64) -> bool {
+        bytes.is_multiple_of(SECTOR) && start.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Reads `bytes` from the offset `start`.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn read(&self, start: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let Some((copy, written)) = &self.copy else { return self.image.read(bytes, start) };
+        let mut at = start;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let length = rest.len().min((BLOCK - at % BLOCK) as usize);
+            let (part, behind) = rest.split_at_mut(length);
+            if written.contains(&(at / BLOCK)) {
+                copy.read_exact_at(part, at)?;
+            } else {
+                self.image.read(part, at)?;
+            }
+            (at, rest) = (at + length as u64, behind);
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` at the offset `start`.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn write(&mut self, start: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some((copy, written)) = &mut self.copy else { return self.image.write(bytes, start) };
+        let end = start + bytes.len() as u64;
+        for block in start / BLOCK..end.div_ceil(BLOCK) {
+            if !written.contains(&block) {
+                let mut content = vec![0; BLOCK.min(self.bytes - block * BLOCK) as usize];
+                self.image.read(&mut content, block * BLOCK)?;
+                copy.write_all_at(&content, block * BLOCK)?;
+                written.insert(block);
+            }
+        }
+        copy.write_all_at(bytes, start)
+    }
+
+    /// Makes writes to the image durable. Writes to the temporary file need not be.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn flush(&self) -> io::Result<()> {
+        if self.copy.is_some() { Ok(()) } else { self.image.flush() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
