@@ -145,6 +145,14 @@ no pipe is made
 ./up
 read only
 """
+PREPARED_SCRIPT = f"""limit 120
+expect work is at /mnt/work
+expect ~ #
+send (uname -m; nproc) >> /mnt/work/from-the-guest; ping -c 1 10.0.2.2\\n
+expect 1 packets received
+send exit {STATUS}\\n
+expect Power down
+"""
 # The kernel says at which address a function is, and then stops there under gdb.
 SYMBOL = "sys_sysinfo"
 SYMBOL_INIT = f"""#!/bin/busybox sh
@@ -380,6 +388,49 @@ def share(command, kernel, folder):
     return right
 
 
+class Mirror(http.server.SimpleHTTPRequestHandler):
+    """Debian's archive, with the packages that are here."""
+
+    def translate_path(self, path):
+        return str(BUILT / "debian" / path.rsplit("/", 1)[-1])
+
+    def log_message(self, *_):
+        pass
+
+
+def prepared(command, kernel, folder):
+    """`longma boot debian` makes its image once, mounts a folder, and ends with the shell's status; returns whether all is right."""
+    if any(not (BUILT / "debian" / path.rsplit("/", 1)[-1]).exists() for path in PINS):
+        raise Absent("the pinned packages are gone: longma boot debian is not tried")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    mirror = f"http://127.0.0.1:{server.server_address[1]}/debian"
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "LONGMA_DEBIAN_ARCHIVE": mirror}
+    shared, script = folder / "prepared", folder / "prepared-script"
+    shared.mkdir()
+    script.write_text(PREPARED_SCRIPT)
+    words = [*command, "debian", "--share", f"{shared},tag=work", "--net", "user", "--cores", "2", "--script", script]
+    run = lambda *more: subprocess.run(
+        [*words, *more], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S
+    )
+    try:
+        refused = run("--offline")
+        made = [run(), run("--offline")]
+    finally:
+        server.shutdown()
+    right = (
+        refused.returncode == 1
+        and b"run `longma boot debian` once without --offline" in refused.stdout
+        and all(it.returncode == STATUS and b"eth0 has an address" in it.stdout for it in made)
+        and (shared / "from-the-guest").read_text() == "loongarch64\n2\n" * 2
+    )
+    print(f"{'ok  ' if right else 'FAIL'} longma boot debian", flush=True)
+    if not right:
+        for it in (refused, *made):
+            print(f"status {it.returncode}\n" + "\n".join(it.stdout.decode(errors="replace").splitlines()[-15:]))
+    return right
+
+
 def debug(command, kernel, folder):
     """gdb stops the kernel at a function, steps, reads memory and CSRs, and lets it go; returns whether all of it is right."""
     initrd = ram_disk(folder, "symbol.cpio.gz", {"init": SYMBOL_INIT.encode()}, ["free", "grep"])
@@ -451,7 +502,7 @@ def main():
         return 0
     files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
     runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
-    for check in (converse, network, share, debug):
+    for check in (converse, network, share, prepared, debug):
         try:
             runs.append(check(shlex.split(options.boot), kernel, initrd.parent))
         except Absent as error:

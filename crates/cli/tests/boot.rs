@@ -146,8 +146,9 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     let shared = folder.path().to_str().unwrap();
     let qcow2 = folder.path().join("disk.qcow2");
     std::fs::write(&qcow2, [0; 512]).unwrap();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (&[], "required"),
+        (&["--kernel", kernel, "--offline"], "required"),
         (&["--kernel", kernel, "--share", "/nonexistent"], "--share /nonexistent: cannot share the folder: No such file"),
         (&["--kernel", kernel, "--share", shared, "--share", shared], "add ,tag=NAME"),
         (&["--kernel", kernel, "--share", &format!("{shared},tag=a b")], "must have from 1 to 64 characters"),
@@ -167,4 +168,16 @@ fn files_that_are_not_kernels_are_refused_by_name() {
         let text = unwrapped(&output);
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
+}
+
+#[test]
+fn a_system_that_was_not_prepared_is_not_fetched_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+    command.args(["boot", "debian", "--offline"]).env("XDG_CACHE_HOME", folder.path()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = unwrapped(&output);
+    assert!(text.contains("run `longma boot debian` once without --offline"), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

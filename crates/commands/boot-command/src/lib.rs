@@ -2,6 +2,7 @@
 
 mod console;
 mod devices;
+mod prepared;
 
 use console::{End, Input, put};
 use longma_command_line::raw_mode::RawMode;
@@ -24,15 +25,21 @@ const SHORT_NAP: Duration = Duration::from_millis(10);
 /// `longma boot ...`
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// A system that is fetched once and then kept, instead of --kernel and --initrd.
+    #[arg(value_enum, required_unless_present = "kernel", conflicts_with_all = ["kernel", "initrd"])]
+    system: Option<System>,
+    /// Use no network to prepare the system.
+    #[arg(long, requires = "system")]
+    offline: bool,
     /// The kernel: vmlinuz as Debian ships it (EFI zboot with zstd), vmlinux.efi, or vmlinux.
     #[arg(long, value_name = "FILE")]
-    kernel: PathBuf,
+    kernel: Option<PathBuf>,
     /// The initial RAM disk.
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// The kernel's command line.
-    #[arg(long, value_name = "TEXT", default_value = "console=ttyS0,115200")]
-    append: String,
+    /// The kernel's command line (default: console=ttyS0,115200), or what follows that of the system.
+    #[arg(long, value_name = "TEXT")]
+    append: Option<String>,
     /// Memory: 64MiB to 64GiB.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     memory: u64,
@@ -64,21 +71,62 @@ pub struct Arguments {
     cycles: Option<u64>,
 }
 
+/// A system that is prepared by one command.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum System {
+    /// Debian's kernel with busybox, to a shell. About 82 MB are fetched.
+    Debian,
+}
+
+/// The kernel's command line if there is no other.
+const COMMAND_LINE: &str = "console=ttyS0,115200";
+
+/// What is booted.
+struct Boot {
+    kernel: PathBuf,
+    initrd: Option<PathBuf>,
+    command_line: String,
+}
+
+impl Boot {
+    fn of(arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
+        let given = arguments.append.as_deref();
+        match (&arguments.kernel, arguments.system) {
+            (Some(kernel), _) => Ok(Self {
+                kernel: kernel.clone(),
+                initrd: arguments.initrd.clone(),
+                command_line: given.unwrap_or(COMMAND_LINE).to_owned(),
+            }),
+            (None, Some(System::Debian)) => {
+                let image = prepared::debian(arguments.offline)?;
+                let mut command_line = prepared::COMMAND_LINE.to_owned();
+                if let Some(words) = given {
+                    command_line += " ";
+                    command_line += words;
+                }
+                Ok(Self { kernel: image.kernel, initrd: Some(image.initrd), command_line })
+            }
+            (None, None) => Err("give --kernel FILE, or boot debian".into()),
+        }
+    }
+}
+
 /// Boots the kernel. If the guest switches the machine off, its exit status is that of the command.
 ///
 /// # Errors
 /// A file or an option is not usable, or the machine ends in another way than by power-off.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let image = read(&arguments.kernel)?;
-    let initrd = arguments.initrd.as_deref().map(read).transpose()?;
+    let boot = Boot::of(arguments)?;
+    let image = read(&boot.kernel)?;
+    let initrd = boot.initrd.as_deref().map(read).transpose()?;
     let mut machine = Machine::new(&Configuration {
         cores: arguments.cores,
         memory_bytes: arguments.memory,
         translation: !arguments.interpret,
         ..Configuration::default()
     })?;
-    let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &arguments.append };
-    load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", arguments.kernel.display()))?;
+    let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &boot.command_line };
+    load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", boot.kernel.display()))?;
     drop((image, initrd));
     let has_network = devices::attach(&mut machine, arguments)?;
     let mut outside = Outside { pace: has_network.then(Pace::default), debugger: None };
