@@ -497,8 +497,14 @@ fn model_core(
     })
 }
 
-/// Builds the timing model of core `number`, of the given kind or the kind in the machine file.
-fn timing_model(
+/// Builds the timing model of core `number` of a host, of the given kind or the kind in the machine file.
+///
+/// # Errors
+/// The machine file describes a core that cannot be modelled.
+///
+/// # Panics
+/// If the machine has no such host or core.
+pub fn timing_model(
     machine: &Machine,
     host: usize,
     number: usize,

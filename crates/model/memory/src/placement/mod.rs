@@ -76,6 +76,8 @@ pub struct AddressSpaces {
     /// Virtual pages touched for the first time since the last call of `take_touched`; recorded only after its first
     /// call.
     touched: Option<Vec<u64>>,
+    /// Whether virtual addresses are physical ones; see [`AddressSpaces::use_physical_addresses`].
+    is_physical: bool,
 }
 
 /// Counts of page allocations.
@@ -157,7 +159,16 @@ impl AddressSpaces {
         let distances = machine.hosts[instance.of].distances.as_ref();
         let nearest = (0..nodes.len()).map(|from| nearest(from, instance, distances)).collect();
         let counts = PlacementCounts::default();
-        Ok(Self { page_shift, nodes, nearest, spaces: Vec::new(), physical, counts, touched: None })
+        Ok(Self {
+            page_shift,
+            nodes,
+            nearest,
+            spaces: Vec::new(),
+            physical,
+            counts,
+            touched: None,
+            is_physical: false,
+        })
     }
 
     /// Sets the placement policy of `space`. Mapped pages do not move.
@@ -198,6 +209,9 @@ impl AddressSpaces {
     /// Translates a virtual page if it is mapped.
     #[inline]
     pub fn lookup(&mut self, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
+        if self.is_physical {
+            return Some(PhysicalPage(virtual_page));
+        }
         let (part, index) = self.split(virtual_page);
         let table = self.spaces.get_mut(usize::from(space.0))?.table(part)?;
         table.pages.get(index).filter(|page| **page != ABSENT).map(|page| PhysicalPage(*page))
@@ -210,6 +224,12 @@ impl AddressSpaces {
         let shift = self.page_shift;
         let table = self.spaces.get_mut(usize::from(space.0))?.table(part)?;
         Some((table.frame.0 << shift) + index as u64 * 8)
+    }
+
+    /// Makes every virtual page of every address space its own physical page, for callers that translate addresses
+    /// themselves. Such an address must be on a node of the host.
+    pub fn use_physical_addresses(&mut self) {
+        self.is_physical = true;
     }
 
     /// Unmaps `pages` virtual pages from `first` on and frees their frames.

@@ -29,6 +29,7 @@ use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
 use crate::interconnect::{Endpoint, Interconnect};
 use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
+use crate::translation::Tlbs;
 use contention::Contention;
 use domain::Domain;
 use longma_sim::{Duration, Time};
@@ -111,6 +112,17 @@ impl MemorySystem {
     /// The address spaces: page tables and placement policies. To unmap pages, call [`MemorySystem::unmap`] instead.
     pub fn spaces(&mut self) -> &mut AddressSpaces {
         &mut self.path.spaces
+    }
+
+    /// Makes all addresses of cores physical, and removes the TLBs: the caller translates addresses itself and executes
+    /// the code that refills its TLBs. Addresses must be on a node of the host.
+    pub fn use_physical_addresses(&mut self) {
+        self.path.spaces.use_physical_addresses();
+        for core in &mut self.cores {
+            core.tlbs = Tlbs::none();
+            core.refills_by_exception = false;
+            core.forget_translations();
+        }
     }
 
     /// The interconnect, to look up the ports of devices.

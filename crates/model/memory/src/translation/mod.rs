@@ -140,6 +140,18 @@ impl Tlbs {
         Self { buffers, arrivals, sides: [side(TlbKind::Instruction), side(TlbKind::Data)] }
     }
 
+    /// No TLBs: every translation is free.
+    pub fn none() -> Self {
+        let side = || SideLevels {
+            filter: Box::new([EMPTY; FILTER]),
+            levels: Vec::new(),
+            hit_cycles: Vec::new(),
+            miss_cycles: None,
+            counts: TlbCounts::default(),
+        };
+        Self { buffers: Vec::new(), arrivals: Vec::new(), sides: [side(), side()] }
+    }
+
     /// Translates `virtual_page` of `space`. `resolve` looks the page up in the page table, which must contain it.
     #[inline]
     pub fn translate(
