@@ -6,6 +6,7 @@ use std::time::Duration;
 use longma_core::system::Frame;
 use longma_loongarch::State;
 
+use crate::core::observed::{Observation, ObservedCode, Timing};
 use crate::core::{Bus, Core, NS_PER_CYCLE, Pause, Translation};
 use crate::memory::{Memory, MemoryError};
 use crate::net::Network;
@@ -19,6 +20,9 @@ pub const MOST_CORES: usize = 16;
 
 /// Cycles of a turn if the machine has several cores. A core sees in its next turn what the others did.
 const TURN: u64 = 2_000;
+
+/// The same while models time the cores. Shorter, so that cores notice each other's interrupts sooner.
+const OBSERVED_TURN: u64 = 1_000;
 
 /// The configuration of a machine.
 #[derive(Clone, Debug)]
@@ -73,6 +77,8 @@ pub enum Stop {
     Reset,
     /// A core has reached what the debugger waits for. Only a [`Debugger`](crate::Debugger) sees this.
     Debugger,
+    /// Software wrote this value to [`map::MARK`](crate::map::MARK), and [`Machine::heed_marks`] was called.
+    Mark(u8),
 }
 
 /// The maximum of cycles by which a core lags behind while the debugger holds it. It runs through them at once when it is
@@ -98,8 +104,10 @@ pub struct Machine {
     pub(crate) bus: Rc<Bus>,
     /// The cycle at which the next turn begins.
     now: u64,
-    /// The turn that the debugger has interrupted.
+    /// The turn that the debugger or a mark has interrupted.
     turn: Option<Turn>,
+    /// What has been observed of the cores, if anything.
+    observation: Option<Box<Observation>>,
 }
 
 impl Machine {
@@ -122,7 +130,7 @@ impl Machine {
         let cores = (0..count)
             .map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus))))
             .collect();
-        Ok(Self { cores, bus, now: 0, turn: None })
+        Ok(Self { cores, bus, now: 0, turn: None, observation: None })
     }
 
     /// Attaches a disk to the PCI bus. Call it before the machine runs. Disks get slots in the order of their
@@ -230,8 +238,49 @@ impl Machine {
     /// Cores take turns on the thread of the caller, so that a run depends on nothing else. A turn that the debugger has
     /// interrupted ends first, even if it is longer.
     pub fn run(&mut self, cycles: u64) -> Stop {
-        let end = self.now.saturating_add(cycles);
         let length = if self.cores.len() == 1 { u64::MAX } else { TURN };
+        self.run_turns(cycles, length, |core, frame, end| core.run(frame, end))
+    }
+
+    /// Like [`Machine::run`], but interprets all code and reports it to `timing`, which determines how much time passes.
+    /// One cycle of the machine is then a nanosecond of modelled time. Debuggers are not served.
+    pub fn run_observed(&mut self, cycles: u64, timing: &mut impl Timing) -> Stop {
+        let count = self.cores.len();
+        let length = if count == 1 { u64::MAX } else { OBSERVED_TURN };
+        let mut observation = self.observation.take().unwrap_or_else(|| Box::new(Observation::new(count)));
+        let stop = self.run_turns(cycles, length, |core, frame, end| {
+            core.run_observed(frame, end, &mut observation, timing)
+        });
+        self.observation = Some(observation);
+        stop
+    }
+
+    /// The code that [`Machine::run_observed`] has reported; `None` before its first call.
+    pub fn observed_code(&self) -> Option<&ObservedCode> {
+        self.observation.as_ref().map(|observation| observation.code())
+    }
+
+    /// Makes the machine stop when software writes to [`map::MARK`](crate::map::MARK).
+    pub fn heed_marks(&mut self) {
+        self.bus.heeds_marks.set(true);
+    }
+
+    /// The cycle that a core has reached.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn core_cycles(&self, core: usize) -> u64 {
+        self.cores[core].1.clock()
+    }
+
+    /// Runs turns of up to `length` cycles. `execute` runs one core until the end of its turn.
+    fn run_turns(
+        &mut self,
+        cycles: u64,
+        length: u64,
+        mut execute: impl FnMut(&Core, &mut Frame, u64) -> Pause,
+    ) -> Stop {
+        let end = self.now.saturating_add(cycles);
         loop {
             let mut turn = self.turn.take().unwrap_or(Turn {
                 end: self.now.saturating_add(length).min(end),
@@ -239,10 +288,10 @@ impl Machine {
                 is_interrupted: false,
                 are_idle: true,
             });
-            match self.run_turn(&mut turn) {
-                Some(Stop::Debugger) => {
+            match self.run_turn(&mut turn, &mut execute) {
+                Some(stop @ (Stop::Debugger | Stop::Mark(_))) => {
                     self.turn = Some(turn);
-                    return Stop::Debugger;
+                    return stop;
                 }
                 Some(stop) => return stop,
                 None => {}
@@ -260,7 +309,11 @@ impl Machine {
     }
 
     /// Runs each core until the end of the turn, from the core on at which the debugger has interrupted it.
-    fn run_turn(&mut self, turn: &mut Turn) -> Option<Stop> {
+    fn run_turn(
+        &mut self,
+        turn: &mut Turn,
+        execute: &mut impl FnMut(&Core, &mut Frame, u64) -> Pause,
+    ) -> Option<Stop> {
         for number in turn.core..self.cores.len() {
             let (frame, core) = &mut self.cores[number];
             if !std::mem::take(&mut turn.is_interrupted) {
@@ -271,7 +324,7 @@ impl Machine {
                 turn.are_idle = false;
                 continue;
             }
-            match core.run(frame, turn.end) {
+            match execute(core, frame, turn.end) {
                 Pause::Power(request) => {
                     self.now = core.clock();
                     return Some(match request {
@@ -282,6 +335,10 @@ impl Machine {
                 Pause::Debugger => {
                     (turn.core, turn.is_interrupted) = (number, true);
                     return Some(Stop::Debugger);
+                }
+                Pause::Mark(mark) => {
+                    (turn.core, turn.is_interrupted) = (number, true);
+                    return Some(Stop::Mark(mark));
                 }
                 Pause::End => turn.are_idle = false,
                 Pause::Idle => {}

@@ -9,6 +9,7 @@ use longma_loongarch::semantics::{Semantics, privileged};
 use longma_loongarch::{
     Class, Extension, Instruction, Location, Op, Operand, RegisterKind, Row, Trap, decode,
 };
+use longma_trace::{AddressForm, has_address};
 use rustc_hash::FxHashMap;
 
 use super::Core;
@@ -20,7 +21,7 @@ const KEPT: usize = 4 << 20;
 /// What the block table of a page counts toward [`KEPT`], in instructions.
 const PAGE: usize = 1024;
 /// The maximum number of instructions of a block.
-const BLOCK: usize = 64;
+pub const BLOCK: usize = 64;
 /// Instructions in a page.
 const STEPS: usize = PAGE_BYTES as usize / 4;
 
@@ -58,6 +59,8 @@ pub struct Step {
     pub checks: u8,
     /// Whether its semantics set the program counter. If not, the caller advances it.
     pub sets_program_counter: bool,
+    /// How it forms the address of its memory access; `None` if it makes none.
+    pub access: Option<AddressForm>,
 }
 
 impl Step {
@@ -66,7 +69,13 @@ impl Step {
         let Some(instruction) = decode(word) else {
             let instruction = Instruction::new(Op::Break);
             let run: Semantics<Core> = |_, _, _| Err(Trap::IllegalInstruction);
-            return Self { run, instruction, checks: check::ALONE, sets_program_counter: false };
+            return Self {
+                run,
+                instruction,
+                checks: check::ALONE,
+                sets_program_counter: false,
+                access: None,
+            };
         };
         Self::of(instruction)
     }
@@ -75,7 +84,8 @@ impl Step {
     pub fn of(instruction: Instruction) -> Self {
         let sets_program_counter = privileged::sets_program_counter(instruction.op);
         let run = privileged::semantics_of(instruction.op);
-        Self { run, instruction, checks: checks_of(instruction.op), sets_program_counter }
+        let access = has_address(instruction.op).then(|| AddressForm::of(&instruction));
+        Self { run, instruction, checks: checks_of(instruction.op), sets_program_counter, access }
     }
 }
 
@@ -118,13 +128,20 @@ pub struct Block {
     pub sets_program_counter: bool,
     /// The number of times that the block has begun.
     pub runs: Cell<u32>,
+    /// Where the block was last observed, and its number there; see [`super::observed::Observed`].
+    pub observed: Cell<(u64, u32)>,
 }
 
 impl Block {
     /// Decodes the block at the beginning of `words`, which is not empty.
     fn new(words: impl Iterator<Item = u32>) -> Self {
-        let mut block =
-            Self { steps: Box::default(), checks: 0, sets_program_counter: false, runs: Cell::new(0) };
+        let mut block = Self {
+            steps: Box::default(),
+            checks: 0,
+            sets_program_counter: false,
+            runs: Cell::new(0),
+            observed: Cell::new((u64::MAX, 0)),
+        };
         let mut steps = Vec::new();
         for step in words.map(Step::new) {
             if step.checks & check::ALONE != 0 && !steps.is_empty() {

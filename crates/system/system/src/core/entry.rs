@@ -20,6 +20,7 @@ impl Core {
     /// Enters the handler of an exception that the instruction at `state.pc` raises, or of an interrupt before that
     /// instruction.
     pub(crate) fn enter(&self, state: &mut State, exception: Exception, record: Record) {
+        self.last_exception.set(Some(exception));
         let registers = &self.registers;
         let mode = registers.get(csr::CRMD);
         let (level_and_interrupts, watch) = (field(mode, 0..=2), field(mode, 9..=9));

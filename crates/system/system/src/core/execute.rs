@@ -20,6 +20,8 @@ pub enum Pause {
     Power(PowerRequest),
     /// The debugger waits for what has happened.
     Debugger,
+    /// Software wrote this mark.
+    Mark(u8),
 }
 
 impl Core {
@@ -30,6 +32,9 @@ impl Core {
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
+            }
+            if let Some(mark) = self.take_mark() {
+                return Pause::Mark(mark);
             }
             if self.bus.debug.has_event() {
                 return Pause::Debugger;
@@ -129,7 +134,7 @@ impl Core {
 
     /// Whether the block can run without checks between its instructions.
     #[inline]
-    fn can_run(&self, block: &Block) -> bool {
+    pub(super) fn can_run(&self, block: &Block) -> bool {
         // Most blocks have no checks.
         block.checks == 0 || self.permits(block.checks)
     }

@@ -6,6 +6,7 @@ pub mod code;
 mod debugged;
 mod entry;
 mod execute;
+pub mod observed;
 mod privileged;
 mod timer;
 mod translated;
@@ -49,6 +50,10 @@ pub struct Bus {
     /// Code translated to host code; `None` if all code is interpreted.
     pub translation: Option<Translation>,
     power: Cell<Option<PowerRequest>>,
+    /// The mark that software has written, until the caller of the machine takes it.
+    mark: Cell<Option<u8>>,
+    /// Whether marks stop the machine.
+    pub heeds_marks: Cell<bool>,
     /// What a debugger waits for.
     pub debug: Debug,
 }
@@ -63,6 +68,8 @@ impl Bus {
             made: Cell::new(0),
             translation,
             power: Cell::new(None),
+            mark: Cell::new(None),
+            heeds_marks: Cell::new(false),
             debug: Debug::new(cores),
         }
     }
@@ -100,6 +107,8 @@ pub struct Core {
     is_alone: Cell<bool>,
     /// Whether the core has not started: it waits for a message with the start address.
     is_parked: Cell<bool>,
+    /// The exception or interrupt that was entered last.
+    last_exception: Cell<Option<Exception>>,
 }
 
 /// A virtual page with decoded instructions.
@@ -137,6 +146,7 @@ impl Core {
             idle: Cell::new(false),
             is_alone: Cell::new(false),
             is_parked: Cell::new(number != 0),
+            last_exception: Cell::new(None),
         }
     }
 
@@ -246,6 +256,11 @@ impl Core {
         self.bus.power.take()
     }
 
+    /// Takes the mark that software has written.
+    pub(crate) fn take_mark(&self) -> Option<u8> {
+        self.bus.mark.take()
+    }
+
     /// The units that EUEN enables, encoded as in `code::check`.
     #[inline]
     pub(crate) fn units(&self) -> u8 {
@@ -280,6 +295,10 @@ impl Core {
         self.set_status(self.registers.get(csr::ESTAT) & !DEVICES | platform.lines(self.number) & DEVICES);
         if let Some(request) = platform.take_power_request() {
             self.bus.power.set(Some(request));
+            self.attend();
+        }
+        if let Some(mark) = platform.take_mark().filter(|_| self.bus.heeds_marks.get()) {
+            self.bus.mark.set(Some(mark));
             self.attend();
         }
     }

@@ -260,10 +260,21 @@ impl Core {
 
     /// The entry of a table at the physical address `base`; 0 if there is no memory.
     fn table_entry(&self, base: u64, index: u64) -> u64 {
+        self.bus.memory.read_doubleword(self.entry_address(base, index)).unwrap_or(0)
+    }
+
+    /// The physical address of an entry of the table at `base`.
+    fn entry_address(&self, base: u64, index: u64) -> u64 {
         // PTEWidth: an entry has one to four doublewords, of which the first is used.
         let bytes = 8 * (self.registers.field(csr::PWCL, 30..=31) + 1);
-        let address = (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes));
-        self.bus.memory.read_doubleword(address).unwrap_or(0)
+        (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes))
+    }
+
+    /// The physical address that LDDIR (`level` from 1 to 4) or LDPTE (level 0) reads for the table at `base`; `None` if
+    /// it reads nothing because `base` describes a huge page.
+    pub(super) fn walked_address(&self, base: u64, level: u32) -> Option<u64> {
+        let (start, width) = self.directory_bits(level).filter(|_| base & HUGE == 0)?;
+        Some(self.entry_address(base, index_bits(self.registers.get(csr::TLBRBADV), start, width)))
     }
 }
 

@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// Identifies the mapping of virtual addresses: the generation and the mode. Never 0.
-    fn stamp(&self) -> u64 {
+    pub(super) fn stamp(&self) -> u64 {
         self.generation.get() << 3 | self.mode.get() as u64
     }
 

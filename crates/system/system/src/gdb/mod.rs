@@ -134,6 +134,6 @@ fn reason_of(stop: Stop, machine: &Machine) -> Option<Reason> {
         Stop::Debugger => machine.bus.debug.take_event().map(target::reason),
         Stop::PowerOff => Some(Reason::Exited(machine.exit_status())),
         Stop::Reset => Some(Reason::Exited(1)),
-        Stop::Limit | Stop::Idle => None,
+        Stop::Limit | Stop::Idle | Stop::Mark(_) => None,
     }
 }

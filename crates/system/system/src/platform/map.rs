@@ -14,11 +14,13 @@ pub const PCH_PIC_BYTES: u64 = 0x400;
 pub const RTC: u64 = 0x100d_0100;
 /// Its length in bytes.
 pub const RTC_BYTES: u64 = 0x100;
-/// The registers for power-off and reset. The first byte switches the machine off, the second is its exit status, and
-/// the third resets it.
+/// The registers for power-off and reset. The first byte switches the machine off, the second is its exit status, the
+/// third resets it, and the fourth is [`MARK`].
 pub const POWER: u64 = 0x100e_001c;
 /// Its length in bytes.
-pub const POWER_BYTES: u64 = 3;
+pub const POWER_BYTES: u64 = 4;
+/// The register to which software writes a mark, such as the begin of a region of interest. QEMU has nothing here.
+pub const MARK: u64 = POWER + 3;
 /// The address of the serial port.
 pub const UART: u64 = 0x1fe0_01e0;
 /// Its length in bytes.

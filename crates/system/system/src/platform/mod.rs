@@ -53,6 +53,7 @@ pub struct Platform {
     pci: PciHost,
     power: Option<PowerRequest>,
     exit_status: u8,
+    mark: Option<u8>,
 }
 
 impl Platform {
@@ -68,6 +69,7 @@ impl Platform {
             pci: PciHost::default(),
             power: None,
             exit_status: 0,
+            mark: None,
         }
     }
 
@@ -111,6 +113,7 @@ impl Platform {
                 (0, POWER_OFF) => self.power = Some(PowerRequest::Off),
                 (1, status) => self.exit_status = status as u8,
                 (2, RESET) => self.power = Some(PowerRequest::Reset),
+                (3, mark) => self.mark = Some(mark as u8),
                 _ => {}
             },
             Device::Uart => self.uart.write(offset, bytes, value),
@@ -164,6 +167,11 @@ impl Platform {
     /// Takes the pending request to the power controller.
     pub fn take_power_request(&mut self) -> Option<PowerRequest> {
         self.power.take()
+    }
+
+    /// Takes the mark that software has written last.
+    pub fn take_mark(&mut self) -> Option<u8> {
+        self.mark.take()
     }
 
     /// The exit status that software has set; 0 by default.
