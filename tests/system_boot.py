@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import json
 import lzma
 import os
 import pathlib
@@ -162,6 +163,19 @@ free > /dev/null
 echo "after: free"
 poweroff -f
 """
+# Bytes through a pipe are the region of interest. What is written to the register of marks begins (3) warming, (1) counting, and (2) ends it.
+REGION_INIT = """#!/bin/busybox sh
+mount -t devtmpfs dev /dev
+devmem 0x100e001f 8 3
+dd if=/dev/zero bs=4k count=50 2> /dev/null | cat > /dev/null
+devmem 0x100e001f 8 1
+dd if=/dev/zero bs=4k count=500 2> /dev/null | cat > /dev/null
+devmem 0x100e001f 8 2
+echo "after: region"
+poweroff -f
+"""
+# Functions of the kernel that such a region calls.
+REGION_FUNCTIONS = {"anon_pipe_write", "anon_pipe_read", "pipe_write", "pipe_read", "vfs_write", "vfs_read", "handle_syscall", "do_syscall", "handle_mm_fault"}
 TIMEOUT_S = 600
 CORES = [1, 4]
 
@@ -460,6 +474,34 @@ def debug(command, kernel, folder):
     return bool(right)
 
 
+def profile(command, kernel, folder):
+    """A region of interest runs through the models, the rest does not; two runs count the same. Returns whether all of it is right."""
+    initrd = ram_disk(folder, "region.cpio.gz", {"init": REGION_INIT.encode()})
+    results, right = [], True
+    for level, number in (("cache", 0), ("timing", 0), ("timing", 1)):
+        out = folder / f"region-{level}-{number}.json"
+        words = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS, "--level", level, "--roi", "--stats-out", out]
+        made = subprocess.run([*command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+        if made.returncode != 0 or b"after: region" not in made.stdout:
+            print(f"status {made.returncode}, {made.stderr.decode(errors='replace')}")
+            print("\n".join(made.stdout.decode(errors="replace").splitlines()[-30:]))
+            right = False
+            break
+        results.append(out.read_bytes())
+        result = json.loads(results[-1])
+        groups = (("user", "instructions"), ("kernel", "instructions"), ("exceptions", "system_calls"))
+        count = {f"{group}.{name}": result["statistics"][group][name]["value"] for group, name in groups}
+        hottest = {function["function"] for function in result["functions"][:60]}
+        if not hottest & REGION_FUNCTIONS or min(count.values()) < 1000:
+            print(f"{level}: {count}, {sorted(hottest)}")
+            right = False
+    if right and results[1] != results[2]:
+        print("two runs at level timing differ")
+        right = False
+    print(f"{'ok  ' if right else 'FAIL'} longma, region of interest", flush=True)
+    return right
+
+
 def raw_image(kernel):
     """The image inside an EFI zboot file, which QEMU 10 does not unpack. Source: zboot-header.S."""
     content = kernel.read_bytes()
@@ -502,7 +544,7 @@ def main():
         return 0
     files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
     runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
-    for check in (converse, network, share, prepared, debug):
+    for check in (converse, network, share, prepared, debug, profile):
         try:
             runs.append(check(shlex.split(options.boot), kernel, initrd.parent))
         except Absent as error:

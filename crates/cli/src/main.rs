@@ -2,6 +2,7 @@
 
 mod affinity;
 mod binfmt;
+mod boot;
 mod doctor;
 mod experiment;
 mod guest;
@@ -31,7 +32,7 @@ enum Command {
     /// Run a Linux program for LoongArch64, x86-64, AArch64 or MIPS64.
     Run(Box<run::Arguments>),
     /// Boot a Linux kernel for LoongArch64, with its console on the terminal.
-    Boot(longma_boot_command::Arguments),
+    Boot(Box<boot::Arguments>),
     /// Run a program for MIPS64, x86-64 or AArch64, and print its translation to LoongArch with execution counts.
     Translate(translate::Arguments),
     /// List, draw, check, discover and measure machines.
@@ -94,7 +95,7 @@ fn run_command() -> ExitCode {
                 Err(status) => status,
             };
         }
-        Command::Boot(arguments) => longma_boot_command::run(&arguments),
+        Command::Boot(arguments) => boot::run(&arguments),
         Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
         Command::Guest(args) => guest::run(args),

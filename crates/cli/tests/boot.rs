@@ -63,6 +63,27 @@ const ECHO: [u32; 15] = [
     add(A0, ZERO, 0x34),
     store_byte(A0, A1),
 ];
+/// `bnez j`, with the offset as a number of instructions.
+const fn if_not_zero(j: u32, by: i32) -> u32 {
+    if_zero(j, by) | 0x400_0000
+}
+
+/// Begins a region of interest, executes 202 instructions, ends the region and switches the machine off.
+const REGION: [u32; 13] = [
+    upper(A1, 0x1_00e0),
+    or(A1, A1, 0x1f),
+    add(A0, ZERO, 1),
+    store_byte(A0, A1),
+    add(A2, ZERO, 100),
+    add(A2, A2, -1),
+    if_not_zero(A2, -1),
+    add(A0, ZERO, 2),
+    store_byte(A0, A1),
+    upper(A1, 0x1_00e0),
+    or(A1, A1, 0x1c),
+    add(A0, ZERO, 0x34),
+    store_byte(A0, A1),
+];
 /// A branch to itself.
 const FOREVER: [u32; 1] = [0x5000_0000];
 /// IDLE without a timer.
@@ -136,6 +157,54 @@ fn sigterm_ends_a_machine() {
 }
 
 #[test]
+fn a_region_of_interest_runs_through_the_models() {
+    let (folder, kernel) = image("region.efi", &REGION);
+    let result = |level: &str, region: &[&str]| {
+        let out = folder.path().join("result.json");
+        let (kernel, out) = (kernel.to_str().unwrap(), out.to_str().unwrap());
+        let words = ["--kernel", kernel, "--memory", "64MiB", "--level", level, "--stats-out", out];
+        let output = boot(&[&words[..], region].concat(), "");
+        assert!(output.status.success(), "{output:?}");
+        let summary = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(summary.contains("kernel") && summary.contains("hottest functions"), "{summary}");
+        std::fs::read_to_string(out).unwrap()
+    };
+    let instructions = |text: &str, group: &str| {
+        let result: serde_json::Value = serde_json::from_str(text).unwrap();
+        result["statistics"][group]["instructions"]["value"].as_u64().unwrap()
+    };
+    for level in ["cache", "timing"] {
+        let text = result(level, &["--roi"]);
+        // The store that ends the region belongs to it, as an access to a device.
+        assert_eq!([instructions(&text, "run"), instructions(&text, "kernel")], [203, 202], "{level}");
+        assert_eq!(text, result(level, &["--roi"]), "{level}: a run repeats");
+        assert_eq!(instructions(&result(level, &[]), "run"), 4 + 203 + 4, "{level}: the whole run");
+    }
+}
+
+#[test]
+fn options_that_do_not_fit_a_level_are_refused() {
+    let (folder, kernel) = image("echo.efi", &ECHO);
+    let text = folder.path().join("symbols.txt");
+    std::fs::write(&text, "not a symbol").unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["--roi"], "--roi is for levels cache and timing"),
+        (&["--level", "cache", "--core", "in-order"], "--core is for level timing"),
+        (&["--level", "cache", "--net", "user"], "--net is for level functional"),
+        (&["--level", "timing", "--gdb", "0"], "--gdb is for level functional"),
+        (&["--level", "timing", "--cores", "16"], "has 4 cores, and 16 are booted"),
+        (&["--level", "timing", "--symbols", text.to_str().unwrap()], "symbols.txt: line 1 is no symbol"),
+    ];
+    for (arguments, expected) in cases {
+        let words = [&["--kernel", kernel.to_str().unwrap()][..], arguments].concat();
+        let output = boot(&words, "");
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn files_that_are_not_kernels_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("kernel.txt");
@@ -149,12 +218,17 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     let cases: [(&[&str], &str); 13] = [
         (&[], "required"),
         (&["--kernel", kernel, "--offline"], "required"),
-        (&["--kernel", kernel, "--share", "/nonexistent"], "--share /nonexistent: cannot share the folder: No such file"),
+        (
+            &["--kernel", kernel, "--share", "/nonexistent"],
+            "--share /nonexistent: cannot share the folder: No such file",
+        ),
         (&["--kernel", kernel, "--share", shared, "--share", shared], "add ,tag=NAME"),
         (&["--kernel", kernel, "--share", &format!("{shared},tag=a b")], "must have from 1 to 64 characters"),
         (&["--kernel", kernel, "--disk", qcow2.to_str().unwrap()], "add ,format=qcow2 or ,format=raw"),
-        (&["--kernel", kernel, "--disk", &format!("{},backing=x", qcow2.display())], "disk.qcow2,backing=x: "),
-
+        (
+            &["--kernel", kernel, "--disk", &format!("{},backing=x", qcow2.display())],
+            "disk.qcow2,backing=x: ",
+        ),
         (&["--kernel", text.to_str().unwrap()], "kernel.txt: the kernel is neither"),
         (&["--kernel", "/nonexistent/vmlinuz"], "/nonexistent/vmlinuz: No such file"),
         (&["--kernel", kernel, "--initrd", "/nonexistent/initrd"], "/nonexistent/initrd: No such file"),

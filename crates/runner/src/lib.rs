@@ -26,7 +26,7 @@ pub use gdb::Debugger;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};
 pub use longma_guest::elf::{ElfError, SUPPORTED_ARCHITECTURES};
 pub use longma_guest::host::{descriptors, main_stack};
-pub use longma_linux::{HostOperation, StoredLimit, LoadError, ProcessConfig, Sink};
+pub use longma_linux::{HostOperation, LoadError, ProcessConfig, Sink, StoredLimit};
 pub use longma_timing as timing;
 pub use longma_translate::optimizations;
 pub use longma_translate_x86::features as x86_features;

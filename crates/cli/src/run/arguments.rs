@@ -323,7 +323,7 @@ impl Arguments {
 
 /// Output format of reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub enum Format {
     /// A table or text.
     #[default]
     Table,
@@ -374,7 +374,7 @@ pub enum CoreModel {
 }
 
 impl CoreModel {
-    pub(super) fn kind(self) -> ModelKind {
+    pub fn kind(self) -> ModelKind {
         match self {
             Self::InOrder => ModelKind::InOrder,
             Self::OutOfOrder => ModelKind::OutOfOrder,

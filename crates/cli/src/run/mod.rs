@@ -4,11 +4,11 @@
 //! The arguments as given are validated ([`Plan`]), then the process is set up and run.
 //! Source: exit statuses 125, 126 and 127 as used by timeout(1) and shells.
 
-mod arguments;
+pub mod arguments;
 mod descriptors;
 mod failure;
 pub mod listing;
-mod machine;
+pub mod machine;
 mod measures;
 mod placement;
 mod plan;
@@ -17,7 +17,7 @@ mod restart;
 mod results;
 mod sandbox;
 mod simulated;
-mod summary;
+pub mod summary;
 mod wires;
 
 use std::{fs::OpenOptions, io::IsTerminal, process::ExitCode, sync::Arc};

@@ -112,7 +112,11 @@ fn command_line(
         pair_seed(seed, pair).to_string(),
         "--wire".into(),
     ]);
-    arguments.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + DRAIN_BYTES));
+    arguments.push(format!(
+        "{},tcp,bytes={},message=131072,mss={segment}",
+        nic.name,
+        2 * bytes + DRAIN_BYTES
+    ));
     let (in_softirq, of_owner) = divided(sweep);
     let settings = [
         ("flow", u64::from(pair.flow)),

@@ -1,6 +1,6 @@
 //! The devices that options name.
 
-use crate::Arguments;
+use super::Arguments;
 use longma_system::net::Network;
 use longma_system::{Access, Disk, DiskOptions, ImageFormat, Machine, Share, SharedFolder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

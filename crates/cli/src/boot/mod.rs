@@ -3,10 +3,12 @@
 mod console;
 mod devices;
 mod prepared;
+mod timed;
 
 use console::{End, Input, put};
 use longma_command_line::raw_mode::RawMode;
 use longma_command_line::size;
+use longma_sim::ManifestProgram;
 use longma_system::boot::{Kernel, load};
 use longma_system::{Configuration, Debugger, Machine, Pace, Stop, Turn};
 use std::error::Error;
@@ -69,6 +71,8 @@ pub struct Arguments {
     /// Stop after this many cycles of the machine.
     #[arg(long, value_name = "N")]
     cycles: Option<u64>,
+    #[command(flatten)]
+    timed: timed::Options,
 }
 
 /// A system that is prepared by one command.
@@ -109,6 +113,15 @@ impl Boot {
             (None, None) => Err("give --kernel FILE, or boot debian".into()),
         }
     }
+
+    /// What the result states about the software.
+    fn program(&self, image: &[u8], initrd: Option<&[u8]>) -> Result<ManifestProgram, Box<dyn Error>> {
+        let mut words = vec![self.command_line.clone()];
+        if let Some(initrd) = initrd {
+            words.push(format!("initrd sha256 {}", ManifestProgram::read("", initrd, &[])?.sha256));
+        }
+        Ok(ManifestProgram::read(&self.kernel.to_string_lossy(), image, &words)?)
+    }
 }
 
 /// Boots the kernel. If the guest switches the machine off, its exit status is that of the command.
@@ -116,6 +129,7 @@ impl Boot {
 /// # Errors
 /// A file or an option is not usable, or the machine ends in another way than by power-off.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    arguments.refuse_outside_of_models()?;
     let boot = Boot::of(arguments)?;
     let image = read(&boot.kernel)?;
     let initrd = boot.initrd.as_deref().map(read).transpose()?;
@@ -127,9 +141,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     })?;
     let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &boot.command_line };
     load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", boot.kernel.display()))?;
+    let timed = arguments.timed.build(&mut machine, &image, || boot.program(&image, initrd.as_deref()))?;
     drop((image, initrd));
     let has_network = devices::attach(&mut machine, arguments)?;
-    let mut outside = Outside { pace: has_network.then(Pace::default), debugger: None };
+    let mut outside = Outside { pace: has_network.then(Pace::default), debugger: None, timed };
     outside.debugger = arguments.gdb.as_deref().map(listen).transpose()?;
     let mut input = match &arguments.script {
         Some(path) => Input::script(path)?,
@@ -154,6 +169,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         put(b"\r\n")?;
     }
     drop(terminal);
+    if let Some(timed) = outside.timed.take() {
+        timed.finish(&machine)?;
+    }
     if let (Input::Script(script), End::PowerOff | End::Reset | End::NoInput) = (&input, &end)
         && let Some(late) = script.unfinished()
     {
@@ -172,16 +190,32 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
+impl Arguments {
+    /// What acts on the machine at the host's time cannot be modelled.
+    fn refuse_outside_of_models(&self) -> Result<(), String> {
+        let refused = [("--net", self.net != "none"), ("--gdb", self.gdb.is_some())];
+        match refused.iter().find(|(_, given)| *given && !self.timed.is_functional()) {
+            Some((option, _)) => Err(format!("{option} works at level functional only: omit it or --level")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What acts on the machine from outside, besides its console.
 struct Outside {
     /// The pace of a machine with a network.
     pace: Option<Pace>,
     debugger: Option<Debugger>,
+    /// The models, which then have neither a network nor a debugger beside them.
+    timed: Option<timed::Timed>,
 }
 
 impl Outside {
     /// Runs the machine for up to `limit` cycles. Returns `None` if the debugger has killed it.
     fn run(&mut self, machine: &mut Machine, limit: u64) -> Option<Stop> {
+        if let Some(timed) = &mut self.timed {
+            return Some(timed.run(machine, SLICE.min(limit)));
+        }
         let slice = if self.pace.is_some() { Pace::CYCLES } else { SLICE };
         let stop = match &mut self.debugger {
             None => machine.run(slice.min(limit)),
@@ -242,7 +276,7 @@ fn converse(
             }
             Stop::Reset => return Ok(End::Reset),
             Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
-            Stop::Limit | Stop::Idle | Stop::Debugger => {}
+            Stop::Limit | Stop::Idle | Stop::Debugger | Stop::Mark(_) => {}
         }
         let is_stuck = stop == Stop::Idle && waiting.is_empty() && !outside.may_wake();
         if let Some(end) = input.next(&printed, machine.cycles(), is_stuck, stopped, &mut waiting) {

@@ -1,0 +1,283 @@
+//! The levels `cache` and `timing` of `longma boot`: which part of the run is modelled, and what is printed about it.
+
+use clap::ValueEnum;
+use longma_lab::open_machine;
+use longma_runner::simulation;
+use longma_runner::timing::Cause;
+use longma_sim::{ManifestProgram, Region};
+use longma_system::boot::Image;
+use longma_system::{Machine, Stop};
+use longma_system_timing::kallsyms::ImageSymbols;
+use longma_system_timing::symbols::KernelSymbols;
+use longma_system_timing::{Privilege, SystemModels, SystemResult};
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::run::arguments::{CoreModel, Format};
+use crate::run::{grouped, machine, summary};
+
+/// Values that the guest writes to the register of marks.
+const BEGIN: u8 = 1;
+const END: u8 = 2;
+const WARM: u8 = 3;
+
+/// Cycles of the machine between polls of the console while the models run: half a millisecond, a fraction of a second
+/// of the host.
+const SLICE: u64 = 500_000;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// How much is modelled.
+    #[arg(long, value_enum, default_value_t)]
+    level: Level,
+    /// The modelled machine, a name or a file (default: loongson-3a5000). For levels cache and timing.
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
+    /// The model of the cores, instead of the machine's. For level timing.
+    #[arg(long, value_enum, value_name = "MODEL")]
+    core: Option<CoreModel>,
+    /// Model only the region of interest, from the guest's mark 1 to its mark 2. Mark 3 warms the models before it. All
+    /// else runs at full speed.
+    #[arg(long)]
+    roi: bool,
+    /// The kernel's symbols: vmlinux, System.map, or a copy of the guest's /proc/kallsyms.
+    #[arg(long, value_name = "FILE")]
+    symbols: Option<PathBuf>,
+    /// Write all statistics and the profile to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    stats_out: Option<PathBuf>,
+    /// The form of the summary on standard error.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Seeds random replacement in the modelled caches.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// Nothing: the kernel and its programs run as fast as possible.
+    #[default]
+    Functional,
+    /// Caches and coherence traffic are counted; each instruction takes one cycle.
+    Cache,
+    /// Cycles of the cores, caches and memory.
+    Timing,
+}
+
+/// What runs through the models at the moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing.
+    Unmodelled,
+    /// Instructions before the region, which are not counted.
+    Warming,
+    /// Counted instructions.
+    Counted,
+}
+
+/// Where the names of the kernel's functions come from.
+enum Symbols {
+    /// A file.
+    File(KernelSymbols),
+    /// The kernel's own table, if there is one.
+    Image(Option<ImageSymbols>),
+}
+
+/// The modelled part of a run.
+pub struct Timed {
+    models: SystemModels,
+    phase: Phase,
+    has_region: bool,
+    symbols: Symbols,
+    program: ManifestProgram,
+    stats_out: Option<PathBuf>,
+    format: Format,
+}
+
+impl Options {
+    /// Builds the models; `None` at level `functional`. Call it before `machine` runs.
+    ///
+    /// # Errors
+    /// An option is for another level, a file cannot be read, or the machine cannot be modelled.
+    pub fn build(
+        &self,
+        booted: &mut Machine,
+        image: &[u8],
+        program: impl FnOnce() -> Result<ManifestProgram, Box<dyn Error>>,
+    ) -> Result<Option<Timed>, Box<dyn Error>> {
+        let level = match self.level {
+            Level::Functional => {
+                self.refuse_options_of_models()?;
+                return Ok(None);
+            }
+            Level::Cache if self.core.is_some() => {
+                return Err("--core is for level timing: level cache times no core".into());
+            }
+            Level::Cache => simulation::Level::Cache,
+            Level::Timing => simulation::Level::Timing(self.core.map(CoreModel::kind)),
+        };
+        let symbols = match &self.symbols {
+            Some(path) => Symbols::File(symbols(path)?),
+            None => Symbols::Image(ImageSymbols::of(&Image::parse(image)?)),
+        };
+        let description = open_machine(self.machine.as_deref().unwrap_or(machine::DEFAULT), &[])?;
+        let models = SystemModels::new(Arc::new(description), level, booted.cores(), self.seed)?;
+        if let Some(path) = &self.stats_out {
+            // Not after the run.
+            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            opened.map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let mut timed = Timed {
+            models,
+            phase: Phase::Unmodelled,
+            has_region: self.roi,
+            symbols,
+            program: program()?,
+            stats_out: self.stats_out.clone(),
+            format: self.format,
+        };
+        match self.roi {
+            true => booted.heed_marks(),
+            false => timed.model(booted, Phase::Counted),
+        }
+        Ok(Some(timed))
+    }
+
+    fn refuse_options_of_models(&self) -> Result<(), String> {
+        let given = [
+            ("--machine", self.machine.is_some()),
+            ("--core", self.core.is_some()),
+            ("--roi", self.roi),
+            ("--symbols", self.symbols.is_some()),
+            ("--stats-out", self.stats_out.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(format!("{option} is for levels cache and timing: add --level")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether nothing is modelled.
+    pub fn is_functional(&self) -> bool {
+        self.level == Level::Functional
+    }
+}
+
+fn symbols(path: &Path) -> Result<KernelSymbols, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    KernelSymbols::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+impl Timed {
+    /// Runs the machine for up to `cycles` cycles.
+    pub fn run(&mut self, machine: &mut Machine, cycles: u64) -> Stop {
+        let stop = match self.phase {
+            Phase::Unmodelled => machine.run(cycles),
+            Phase::Warming | Phase::Counted => machine.run_observed(cycles.min(SLICE), &mut self.models),
+        };
+        let Stop::Mark(mark) = stop else { return stop };
+        match mark {
+            BEGIN => self.model(machine, Phase::Counted),
+            WARM if self.phase == Phase::Unmodelled => self.model(machine, Phase::Warming),
+            END if self.phase != Phase::Unmodelled => {
+                self.models.end(machine);
+                self.phase = Phase::Unmodelled;
+            }
+            _ => {}
+        }
+        Stop::Limit
+    }
+
+    fn model(&mut self, machine: &Machine, phase: Phase) {
+        if self.phase == Phase::Unmodelled {
+            self.models.join(machine);
+        }
+        self.phase = phase;
+        if phase == Phase::Counted {
+            self.models.begin(machine);
+        }
+    }
+
+    /// Prints the summary and writes the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(mut self, machine: &Machine) -> Result<(), Box<dyn Error>> {
+        self.models.end(machine);
+        if self.models.regions() == 0 {
+            eprintln!(
+                "longma: the guest marked no region of interest, so nothing was counted; `devmem 0x100e001f 8 1` begins one, or leave --roi out"
+            );
+        }
+        let region = if self.has_region { Region::OfInterest } else { Region::Whole };
+        let symbols = match self.symbols {
+            Symbols::File(symbols) => symbols,
+            Symbols::Image(symbols) => {
+                symbols.map(|found| found.in_memory(machine.memory())).transpose()?.unwrap_or_default()
+            }
+        };
+        let result = SystemResult::new(&self.models, machine, self.program, region, &symbols)?;
+        match self.format {
+            Format::Table => eprintln!("{}", text(&result)),
+            Format::Json => eprintln!("{}", result.to_json()),
+        }
+        if let Some(path) = &self.stats_out {
+            let written = std::fs::write(path, format!("{}\n", result.to_json()));
+            written.map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The summary of a program's run, with the shares of user programs and kernel.
+fn text(result: &SystemResult) -> String {
+    let mut text = summary::text(&result.run);
+    let mut line = |line: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    line(String::new());
+    let is_timed = result.run.summary.stack.is_some();
+    line(format!(
+        "{:<8}{:>16}{:>7} {:>16}{:>7} {:>12}{:>12}{:>12}  memory-bound",
+        "", "instructions", "", "cycles", "IPC", "fetches", "data", "mispredicts"
+    ));
+    let all = result.run.summary.instructions.max(1) as f64;
+    for privilege in Privilege::ALL {
+        let share = &result.shares[privilege as usize];
+        let cycles = share.busy_cycles();
+        let waits =
+            [Cause::Fetch, Cause::Level2, Cause::Level3, Cause::Peer, Cause::LocalMemory, Cause::Remote];
+        let waited: f64 = waits.iter().map(|cause| share.stack[*cause as usize]).sum();
+        let (ipc, bound) = match is_timed {
+            true => (
+                format!("{:.2}", share.instructions as f64 / cycles.max(1.0)),
+                format!("{:.1} %", 100.0 * waited / cycles.max(1.0)),
+            ),
+            false => (String::new(), String::new()),
+        };
+        line(format!(
+            "{:<8}{:>16}{:>5.1} % {:>16}{ipc:>7} {:>12}{:>12}{:>12}  {bound}",
+            privilege.name(),
+            grouped(share.instructions),
+            100.0 * share.instructions as f64 / all,
+            grouped(cycles.round() as u64),
+            grouped(share.fetch_misses),
+            grouped(share.misses[1..].iter().sum()),
+            grouped(share.mispredicted()),
+        ));
+    }
+    let exceptions = result
+        .exceptions
+        .iter()
+        .map(|(name, count)| format!("{} {}", grouped(*count), name.replace('_', " ")));
+    let exceptions: Vec<_> = exceptions.collect();
+    if !exceptions.is_empty() {
+        line(format!("\nexceptions    {}", exceptions.join(", ")));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
