@@ -8,7 +8,8 @@ fuzz_target!(|data: &[u8]| {
     let path = std::env::temp_dir().join(format!("disk-image-{}.qcow2", std::process::id()));
     std::fs::write(&path, data).expect("the host has a temporary folder");
     for changes_image in [false, true] {
-        let options = DiskOptions { changes_image, format: Some(ImageFormat::Qcow2), ..DiskOptions::default() };
+        let options =
+            DiskOptions { changes_image, format: Some(ImageFormat::Qcow2), ..DiskOptions::default() };
         let Ok(mut disk) = Disk::open(&path, &options) else { continue };
         let last = (disk.sectors() - 1) * 512;
         for start in [0, last / 1024 * 512, last] {
