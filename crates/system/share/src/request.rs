@@ -177,11 +177,11 @@ impl<'a> Request<'a> {
                 Self::Create { fid, name, flags, mode }
             }
             16 => {
-                (next.u32()?, next.name()?, next.text()?, next.u32()?);
+                let _ = (next.u32()?, next.name()?, next.text()?, next.u32()?);
                 Self::Special
             }
             18 => {
-                (next.u32()?, next.name()?, next.bytes(16)?);
+                let _ = (next.u32()?, next.name()?, next.bytes(16)?);
                 Self::Special
             }
             22 => Self::ReadLink { fid: next.u32()? },

@@ -107,7 +107,7 @@ impl SystemModels {
         memory.use_physical_addresses();
         let modelled = (0..cores).map(|number| modelled_core(&description, number, kind)).collect();
         Ok(Self {
-            cores: Result::<_, SimulationError>::from(modelled)?,
+            cores: modelled?,
             description,
             level,
             seed,

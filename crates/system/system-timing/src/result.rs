@@ -61,6 +61,7 @@ impl SystemResult {
             summary,
             functions,
             sampling: None,
+            intervals: Vec::new(),
             stopped: None,
         };
         let exceptions = models.exceptions.iter().map(|(name, count)| (*name, *count)).collect();
