@@ -30,16 +30,16 @@ fn main() {
         .unwrap();
         count += 1;
     }
-    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let out_dir = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     std::fs::write(
-        format!("{out}/ops.rs"),
+        format!("{out_dir}/ops.rs"),
         format!(
             "/// The name of an instruction, in the order of the table.\n\
              #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\n#[repr(u16)]\npub enum Op {{\n{names}}}\n"
         ),
     )
     .expect("OUT_DIR is writable");
-    std::fs::write(format!("{out}/rows.rs"), format!("pub static ROWS: [Row; {count}] = [\n{rows}];\n"))
+    std::fs::write(format!("{out_dir}/rows.rs"), format!("pub static ROWS: [Row; {count}] = [\n{rows}];\n"))
         .expect("OUT_DIR is writable");
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Exclusive upper bound of CPU numbers. No architecture of Linux supports more CPUs (`CONFIG_NR_CPUS`), so a number from
-/// here on is an error. It also bounds the memory of a set to 1 KiB, which a short text such as "8191" takes.
+/// Exclusive upper bound of CPU numbers. No architecture of Linux supports more CPUs (`CONFIG_NR_CPUS`), so a number
+/// from here on is an error. It also bounds the memory of a set to 1 KiB, which a short text such as "8191" takes.
 pub const MAX_CPU: u32 = 8192;
 
 /// A set of CPU numbers below [`MAX_CPU`]. Serialized as a list such as "0-3,8".
@@ -17,7 +17,8 @@ pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// A text that is not a valid CPU list or mask. It shows the first 80 characters of the text, control characters escaped.
+/// A text that is not a valid CPU list or mask. It shows the first 80 characters of the text, control characters
+/// escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a CPU {form} with numbers below {MAX_CPU}", text.escape_debug())]
 pub struct CpuSetError {
@@ -96,8 +97,8 @@ impl CpuSet {
     /// The CPUs that are in this set but not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         let mut rest = self.clone();
-        for (mine, theirs) in rest.words.iter_mut().zip(&other.words) {
-            *mine &= !theirs;
+        for (word, other_word) in rest.words.iter_mut().zip(&other.words) {
+            *word &= !other_word;
         }
         rest.trim();
         rest
@@ -119,9 +120,9 @@ impl CpuSet {
             return Err(error());
         }
         let mut set = Self::new();
-        for (place, digit) in digits.chars().rev().enumerate() {
+        for (position, digit) in digits.chars().rev().enumerate() {
             let bits = digit.to_digit(16).ok_or_else(error)?;
-            set.extend((0..4).filter(|bit| bits >> bit & 1 == 1).map(|bit| place as u32 * 4 + bit));
+            set.extend((0..4).filter(|bit| bits >> bit & 1 == 1).map(|bit| position as u32 * 4 + bit));
         }
         Ok(set)
     }
@@ -261,8 +262,8 @@ mod tests {
     #[test]
     fn an_error_shows_the_beginning_of_the_text_without_control_characters() {
         let error = format!("\x1b[2J{}", "9".repeat(100)).parse::<CpuSet>().unwrap_err().to_string();
-        let shown = format!("`\\u{{1b}}[2J{}` is", "9".repeat(76));
-        assert!(error.starts_with(&shown), "{error}");
+        let expected = format!("`\\u{{1b}}[2J{}` is", "9".repeat(76));
+        assert!(error.starts_with(&expected), "{error}");
     }
 
     fn sets() -> impl Strategy<Value = BTreeSet<u32>> {

@@ -67,8 +67,8 @@ mod tests {
     fn a_condition_variable_returns_the_guard_of_a_poisoned_mutex() {
         let (mutex, condition) = (Mutex::new(1), Condvar::new());
         panic_with(|| mutex.lock().unwrap());
-        let waited = condition.wait_timeout(mutex.lock().ignore_poison(), Duration::ZERO);
-        let (guard, _) = waited.ignore_poison();
+        let result = condition.wait_timeout(mutex.lock().ignore_poison(), Duration::ZERO);
+        let (guard, _) = result.ignore_poison();
         assert_eq!(*guard, 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Generates the book's page of instructions: `cargo run -p longma-loongarch --example coverage >
-//! docs/src/reference/instructions.md`. Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
+//! docs/src/reference/instructions.md`. Source: `instructions.tsv`, `semantics::is_user_instruction`,
+//! `tests/checked/*.txt`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -141,23 +142,23 @@ fn operand(operand: &Operand) -> String {
                 RegisterKind::Scratch => "scr",
                 RegisterKind::FloatControl => "fcsr",
             };
-            let place = match position {
+            let bit_range = match position {
                 0 => "d",
                 5 => "j",
                 10 => "k",
                 _ => "a",
             };
-            format!("{file}{place}")
+            format!("{file}{bit_range}")
         }
         Operand::Immediate(immediate) => {
             let Immediate { signed, scale, plus, .. } = immediate;
             let sign = if signed { "si" } else { "ui" };
-            let after = match (scale, plus) {
+            let scale_text = match (scale, plus) {
                 (0, 0) => String::new(),
                 (0, plus) => format!("+{plus}"),
                 (scale, _) => format!("<<{scale}"),
             };
-            format!("{sign}{}{after}", immediate.width())
+            format!("{sign}{}{scale_text}", immediate.width())
         }
     }
 }

@@ -73,8 +73,14 @@ mod tests {
         let rows: Vec<_> = Op::all().map(Op::row).collect();
         for (i, a) in rows.iter().enumerate() {
             for b in &rows[i + 1..] {
-                let both = a.mask & b.mask;
-                assert_ne!(a.matched & both, b.matched & both, "{} and {} overlap", a.mnemonic, b.mnemonic);
+                let common_mask = a.mask & b.mask;
+                assert_ne!(
+                    a.matched & common_mask,
+                    b.matched & common_mask,
+                    "{} and {} overlap",
+                    a.mnemonic,
+                    b.mnemonic
+                );
             }
         }
     }

@@ -64,12 +64,12 @@ proptest! {
     fn encoding_any_operands_gives_a_word_that_decodes_to_them_or_an_error(
         op in any_op(), d: u8, j: u8, k: u8, a: u8, imm: i32, imm2: i32,
     ) {
-        let asked = Instruction { op, d, j, k, a, imm, imm2 };
-        if let Ok(word) = encode(&asked) {
-            let got = decode(word).expect("what was encoded decodes");
-            prop_assert_eq!(got.op, op);
-            prop_assert_eq!(encode(&got), Ok(word));
-            prop_assert_eq!(got.to_string(), asked.to_string());
+        let original = Instruction { op, d, j, k, a, imm, imm2 };
+        if let Ok(word) = encode(&original) {
+            let decoded = decode(word).expect("what was encoded decodes");
+            prop_assert_eq!(decoded.op, op);
+            prop_assert_eq!(encode(&decoded), Ok(word));
+            prop_assert_eq!(decoded.to_string(), original.to_string());
         }
     }
 }
@@ -120,11 +120,11 @@ fn an_immediate_one_past_either_end_or_off_its_scale_is_an_error() {
             };
             let name = op.mnemonic();
             assert!(with(text(min)).is_ok() && with(text(max)).is_ok(), "{name}: both ends fit");
-            let mut refused = vec![text(min - 1), text(max + 1), i32::MIN, i32::MAX];
+            let mut invalid = vec![text(min - 1), text(max + 1), i32::MIN, i32::MAX];
             if immediate.scale > 0 {
-                refused.push(text(min) + 1);
+                invalid.push(text(min) + 1);
             }
-            for value in refused {
+            for value in invalid {
                 let error = with(value).expect_err(name);
                 assert!(error.to_string().starts_with(name), "{error}");
             }

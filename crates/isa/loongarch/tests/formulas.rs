@@ -306,8 +306,8 @@ fn checksums_of_the_standard_message_match_the_catalogue() {
     }
 }
 
-fn atomic_ops(wanted: impl Fn(&str) -> bool) -> Vec<Op> {
-    Op::all().filter(|op| op.row().class == Class::Atomic && wanted(op.mnemonic())).collect()
+fn atomic_ops(predicate: impl Fn(&str) -> bool) -> Vec<Op> {
+    Op::all().filter(|op| op.row().class == Class::Atomic && predicate(op.mnemonic())).collect()
 }
 
 /// Section 2.2.7.
@@ -565,22 +565,22 @@ proptest! {
         x in prop::num::f64::POSITIVE | prop::num::f64::NORMAL,
         y in prop::num::f32::POSITIVE | prop::num::f32::NORMAL,
     ) {
-        let near = |estimate: f64, exact: f64| ((estimate - exact) / exact).abs() < 2f64.powi(-14);
+        let is_close = |estimate: f64, exact: f64| ((estimate - exact) / exact).abs() < 2f64.powi(-14);
         let estimate = |op, value| {
             let mut state = float_state(RoundingMode::NearestEven, 0, [value, 0, 0]);
             execute(&mut state, &Instruction { op, ..F }, &memory(&[])).unwrap();
             state.f(7)
         };
         if (1.0 / x).is_normal() {
-            prop_assert!(near(f64::from_bits(estimate(Op::FrecipeD, x.to_bits())), 1.0 / x));
+            prop_assert!(is_close(f64::from_bits(estimate(Op::FrecipeD, x.to_bits())), 1.0 / x));
         }
         let root = 1.0 / x.abs().sqrt();
-        prop_assert!(near(f64::from_bits(estimate(Op::FrsqrteD, x.abs().to_bits())), root));
+        prop_assert!(is_close(f64::from_bits(estimate(Op::FrsqrteD, x.abs().to_bits())), root));
         let single = |op, value: f32| f64::from(f32::from_bits(estimate(op, u64::from(value.to_bits())) as u32));
         if (1.0 / y).is_normal() {
-            prop_assert!(near(single(Op::FrecipeS, y), 1.0 / f64::from(y)));
+            prop_assert!(is_close(single(Op::FrecipeS, y), 1.0 / f64::from(y)));
         }
-        prop_assert!(near(single(Op::FrsqrteS, y.abs()), 1.0 / f64::from(y.abs()).sqrt()));
+        prop_assert!(is_close(single(Op::FrsqrteS, y.abs()), 1.0 / f64::from(y.abs()).sqrt()));
         checked::assert_listed("formula-estimate", [Op::FrecipeS, Op::FrecipeD, Op::FrsqrteS, Op::FrsqrteD]);
     }
 }

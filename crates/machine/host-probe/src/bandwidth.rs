@@ -23,8 +23,8 @@ enum Kernel {
     Triad,
 }
 
-/// Measures the bandwidths of `threads` threads, which share arrays of `bytes` bytes. Thread i runs on `cpus[i]`, modulo
-/// the number of CPUs.
+/// Measures the bandwidths of `threads` threads, which share arrays of `bytes` bytes. Thread i runs on `cpus[i]`,
+/// modulo the number of CPUs.
 pub fn measure(
     bytes: usize,
     cpus: &[u32],
@@ -32,10 +32,10 @@ pub fn measure(
     effort: &Effort,
 ) -> Result<Bandwidths, MeasureError> {
     let each = (bytes / threads).max(1 << 20) & !4095;
-    let own = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
+    let cpu_of = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
     // Each thread touches its part first, so that its pages are on its own node.
     let part = |index: usize| {
-        pin::on(own(index), || {
+        pin::on(cpu_of(index), || {
             Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each })
         })
     };
@@ -43,7 +43,7 @@ pub fn measure(
     let mut best = |kernel: Kernel, arrays: u64| {
         let mut fastest = 0;
         for _ in 0..effort.repeats {
-            let ns = run(&mut parts, kernel, &own).max(1);
+            let ns = run(&mut parts, kernel, &cpu_of).max(1);
             let moved = arrays * each as u64 * threads as u64;
             fastest = fastest.max((u128::from(moved) * 1_000_000_000 / u128::from(ns)) as u64);
         }
@@ -54,13 +54,13 @@ pub fn measure(
 }
 
 /// Nanoseconds from the first thread's start to the last one's end; for a single thread, its CPU time.
-fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> + Sync)) -> u64 {
+fn run(parts: &mut [Part], kernel: Kernel, cpu_of: &(impl Fn(usize) -> Option<u32> + Sync)) -> u64 {
     let barrier = Barrier::new(parts.len());
     let times: Vec<(Instant, Instant, Duration)> = std::thread::scope(|scope| {
         let spawn = |(index, part)| {
             let barrier = &barrier;
             scope.spawn(move || {
-                if let Some(cpu) = own(index) {
+                if let Some(cpu) = cpu_of(index) {
                     pin::this_thread(cpu);
                 }
                 barrier.wait();
@@ -72,8 +72,8 @@ fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> 
         let threads: Vec<_> = parts.iter_mut().enumerate().map(spawn).collect();
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
-    if let [(_, _, alone)] = times[..] {
-        return alone.as_nanos() as u64;
+    if let [(_, _, cpu_time)] = times[..] {
+        return cpu_time.as_nanos() as u64;
     }
     let first = times.iter().map(|t| t.0).min();
     let last = times.iter().map(|t| t.1).max();

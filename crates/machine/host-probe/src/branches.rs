@@ -16,20 +16,20 @@ const BRANCHES: usize = 1 << 13;
 pub fn mispredict_ps(effort: &Effort) -> u64 {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut bits = vec![0u8; BRANCHES];
-    let (mut known, mut unknown) = (u64::MAX, u64::MAX);
+    let (mut predictable, mut random_ns) = (u64::MAX, u64::MAX);
     let began = Instant::now();
     while began.elapsed() < effort.run * 2 {
         bits.fill(0);
-        known = known.min(run_ns(&bits));
+        predictable = predictable.min(run_ns(&bits));
         for bit in &mut bits {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
             *bit = (random >> 40 & 1) as u8;
         }
-        unknown = unknown.min(run_ns(&bits));
+        random_ns = random_ns.min(run_ns(&bits));
     }
-    unknown.saturating_sub(known) * 1000 / (BRANCHES as u64 / 2)
+    random_ns.saturating_sub(predictable) * 1000 / (BRANCHES as u64 / 2)
 }
 
 fn run_ns(bits: &[u8]) -> u64 {

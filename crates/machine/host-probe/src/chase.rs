@@ -21,13 +21,13 @@ pub fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     let start: *const usize = words.as_ptr();
     // Warm up: follow the chain once, or as far as a few runs reach, to bring the lines into their cache.
     let (mut at, _) = run(start, lines.min(4 << 20), effort);
-    let mut least = u64::MAX;
+    let mut minimum = u64::MAX;
     for _ in 0..effort.repeats {
         let (next, ps) = run(at, 0, effort);
         at = next;
-        least = least.min(ps);
+        minimum = minimum.min(ps);
     }
-    least
+    minimum
 }
 
 /// Links the first words of all lines into one cycle.
@@ -51,9 +51,9 @@ fn link(words: &mut [usize], lines: usize) {
 /// picoseconds per load of the fastest batch. Counts CPU time, to exclude other work on a busy host.
 fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u64) {
     let mut at = start;
-    let (mut loads, mut least) = (0usize, u64::MAX);
+    let (mut loads, mut minimum) = (0usize, u64::MAX);
     let began = processor_time();
-    let mut before = began;
+    let mut previous = began;
     loop {
         for _ in 0..BATCH {
             // SAFETY: `link` set every word that the chain visits to the address of another word of the same live
@@ -63,11 +63,11 @@ fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u6
         at = black_box(at);
         loads += BATCH;
         let now = processor_time();
-        least = least.min(((now - before).as_nanos() as u64).saturating_mul(1000) / BATCH as u64);
-        before = now;
+        minimum = minimum.min(((now - previous).as_nanos() as u64).saturating_mul(1000) / BATCH as u64);
+        previous = now;
         let spent = now - began;
         if spent >= effort.run && loads >= enough || spent >= effort.run * 20 {
-            return (at, least);
+            return (at, minimum);
         }
     }
 }
@@ -81,10 +81,10 @@ mod tests {
         let mut words = vec![0usize; 1000 * LINE];
         link(&mut words, 1000);
         let base = words.as_ptr() as usize;
-        let (mut at, mut seen) = (base, std::collections::BTreeSet::new());
-        while seen.insert(at) {
+        let (mut at, mut visited) = (base, std::collections::BTreeSet::new());
+        while visited.insert(at) {
             at = words[(at - base) / size_of::<usize>()];
         }
-        assert_eq!((seen.len(), at), (1000, base));
+        assert_eq!((visited.len(), at), (1000, base));
     }
 }

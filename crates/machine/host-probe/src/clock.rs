@@ -1,5 +1,5 @@
-//! Measures the clock at which a core runs under load, with a chain of one-cycle operations. The system reports only the
-//! nominal clock, which may be above or below it.
+//! Measures the clock at which a core runs under load, with a chain of one-cycle operations. The system reports only
+//! the nominal clock, which may be above or below it.
 //!
 //! Source: integer add and exclusive-or take one cycle on every current core (Agner Fog, Instruction tables;
 //! uops.info).
@@ -17,10 +17,10 @@ pub fn hz(effort: &Effort) -> u64 {
     // black_box keeps the compiler from knowing the operands and from folding two operations into one.
     let (add, flip) = (black_box(0x9e37_79b9u64), black_box(0x7f4a_7c15u64));
     let mut value = black_box(1u64);
-    let mut least = u64::MAX;
+    let mut minimum = u64::MAX;
     let began = Instant::now();
-    let mut before = began;
-    while before - began < effort.run {
+    let mut previous = began;
+    while previous - began < effort.run {
         for _ in 0..BATCH / 64 {
             for _ in 0..32 {
                 value = value.wrapping_add(add) ^ flip;
@@ -28,10 +28,10 @@ pub fn hz(effort: &Effort) -> u64 {
         }
         value = black_box(value);
         let now = Instant::now();
-        least = least.min((now - before).as_nanos() as u64);
-        before = now;
+        minimum = minimum.min((now - previous).as_nanos() as u64);
+        previous = now;
     }
-    BATCH.saturating_mul(1_000_000_000) / least.max(1)
+    BATCH.saturating_mul(1_000_000_000) / minimum.max(1)
 }
 
 #[cfg(test)]

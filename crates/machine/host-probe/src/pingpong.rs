@@ -24,26 +24,26 @@ pub fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
     let pairs = (cpus.len() * cpus.len().saturating_sub(1) / 2).max(1) as u32;
     let each = effort.core_to_core / pairs;
     let mut matrix = vec![vec![0; cpus.len()]; cpus.len()];
-    for one in 0..cpus.len() {
-        for other in one + 1..cpus.len() {
+    for first in 0..cpus.len() {
+        for other in first + 1..cpus.len() {
             let began = Instant::now();
-            let mut least = None;
+            let mut minimum = None;
             for round in 0..effort.rounds {
                 if round >= MIN_ROUNDS && began.elapsed() > each {
                     break;
                 }
-                let ps = round_ps(cpus[one], cpus[other]);
-                least = least.into_iter().chain(ps).min();
+                let ps = round_ps(cpus[first], cpus[other]);
+                minimum = minimum.into_iter().chain(ps).min();
             }
-            let ps = least?;
-            matrix[one][other] = ps;
-            matrix[other][one] = ps;
+            let ps = minimum?;
+            matrix[first][other] = ps;
+            matrix[other][first] = ps;
         }
     }
     Some(matrix)
 }
 
-fn round_ps(one: u32, other: u32) -> Option<u64> {
+fn round_ps(one: u32, second: u32) -> Option<u64> {
     let line = Line(AtomicU64::new(0));
     let barrier = Barrier::new(2);
     // The word counts turns; each side waits for its parity.
@@ -59,13 +59,13 @@ fn round_ps(one: u32, other: u32) -> Option<u64> {
         while turn < 2 * TURNS {
             let mut spins = 0u32;
             loop {
-                let seen = line.0.load(Ordering::Acquire);
-                if seen == turn {
+                let value = line.0.load(Ordering::Acquire);
+                if value == turn {
                     break;
                 }
                 spins = spins.wrapping_add(1);
                 let late = spins.is_multiple_of(1 << 14) && began.elapsed() > ANSWER_TIMEOUT;
-                if seen == ABANDONED || late {
+                if value == ABANDONED || late {
                     line.0.store(ABANDONED, Ordering::Release);
                     return None;
                 }
@@ -77,7 +77,7 @@ fn round_ps(one: u32, other: u32) -> Option<u64> {
         Some(began.elapsed())
     };
     std::thread::scope(|scope| {
-        let answer = scope.spawn(|| play(other, 1));
+        let answer = scope.spawn(|| play(second, 1));
         let call = scope.spawn(|| play(one, 0));
         let (answer, call) = (answer.join().ok()?, call.join().ok()?);
         answer?;

@@ -34,11 +34,11 @@ pub struct Calendar {
     /// Base-2 logarithm of a bucket's width in picoseconds.
     shift: u32,
     /// The newest bucket with an arrival or with reserved time.
-    front: u64,
+    newest_bucket: u64,
     /// The first bucket that can still be reserved.
-    floor: u64,
+    first_free: u64,
     /// The latest arrival.
-    newest: u64,
+    latest_arrival: u64,
 }
 
 /// The result of a reservation.
@@ -55,7 +55,13 @@ impl Calendar {
     /// 2 ms).
     pub fn new(bucket: Duration) -> Self {
         let shift = bucket.ps().clamp(1, 1 << 31).next_power_of_two().trailing_zeros();
-        Self { buckets: Box::new([Bucket::default(); BUCKETS]), shift, front: 0, floor: 0, newest: 0 }
+        Self {
+            buckets: Box::new([Bucket::default(); BUCKETS]),
+            shift,
+            newest_bucket: 0,
+            first_free: 0,
+            latest_arrival: 0,
+        }
     }
 
     /// Width of a bucket.
@@ -101,7 +107,7 @@ impl Calendar {
     fn append(&mut self, at: u64, work: u64) -> Option<u64> {
         let width = 1u64 << self.shift;
         let (number, offset) = (at >> self.shift, at & (width - 1));
-        if at < self.newest || number < self.floor || work.wrapping_sub(1) >= width {
+        if at < self.latest_arrival || number < self.first_free || work.wrapping_sub(1) >= width {
             return None;
         }
         let bucket = &mut self.buckets[number as usize % BUCKETS];
@@ -117,8 +123,8 @@ impl Calendar {
         }
         *bucket = Bucket { number: number as u32, begin, end: end as u32, used: used + work as u32 };
         bucket.fill(width as u32);
-        self.newest = at;
-        self.reach(number);
+        self.latest_arrival = at;
+        self.advance_to(number);
         Some((number << self.shift) + end)
     }
 
@@ -127,17 +133,17 @@ impl Calendar {
             return at;
         }
         if work >> self.shift >= BUCKETS as u64 {
-            let end = self.serve_alone(at, work);
+            let end = self.serve_after_all(at, work);
             note(end.saturating_sub(work), work, work);
             return end;
         }
         let width = 1u32 << self.shift;
-        let in_order = at >= self.newest;
-        self.newest = self.newest.max(at);
+        let in_order = at >= self.latest_arrival;
+        self.latest_arrival = self.latest_arrival.max(at);
         let (mut number, mut offset) = (at >> self.shift, (at & (u64::from(width) - 1)) as u32);
-        self.reach(number);
-        if number < self.floor {
-            (number, offset) = (self.floor, 0);
+        self.advance_to(number);
+        if number < self.first_free {
+            (number, offset) = (self.first_free, 0);
         }
         let mut left = work as u32;
         if in_order {
@@ -159,35 +165,35 @@ impl Calendar {
                 offset = 0;
                 continue;
             }
-            let (taken, end) = bucket.take(offset, left, width);
-            note(number << self.shift, width.into(), taken.into());
-            left -= taken;
+            let (reserved, end) = bucket.take(offset, left, width);
+            note(number << self.shift, width.into(), reserved.into());
+            left -= reserved;
             if left == 0 {
                 return (number << self.shift) + u64::from(end);
             }
             number += 1;
             offset = 0;
-            self.reach(number);
+            self.advance_to(number);
         }
     }
 
     /// Serves work longer than all buckets together: it starts after all reservations.
     #[cold]
-    fn serve_alone(&mut self, at: u64, work: u64) -> u64 {
-        let known = self.front.saturating_add(1).saturating_mul(1 << self.shift);
-        let end = at.max(known).saturating_add(work);
-        self.newest = self.newest.max(at);
-        self.floor = (end >> self.shift).saturating_add(1);
-        self.front = self.front.max(self.floor);
+    fn serve_after_all(&mut self, at: u64, work: u64) -> u64 {
+        let calendar_end = self.newest_bucket.saturating_add(1).saturating_mul(1 << self.shift);
+        let end = at.max(calendar_end).saturating_add(work);
+        self.latest_arrival = self.latest_arrival.max(at);
+        self.first_free = (end >> self.shift).saturating_add(1);
+        self.newest_bucket = self.newest_bucket.max(self.first_free);
         end
     }
 
     /// Advances the window of the calendar to include bucket `number`.
     #[inline]
-    fn reach(&mut self, number: u64) {
-        if number > self.front {
-            self.front = number;
-            self.floor = self.floor.max((number + 1).saturating_sub(BUCKETS as u64));
+    fn advance_to(&mut self, number: u64) {
+        if number > self.newest_bucket {
+            self.newest_bucket = number;
+            self.first_free = self.first_free.max((number + 1).saturating_sub(BUCKETS as u64));
         }
     }
 
@@ -204,14 +210,14 @@ impl Calendar {
         let width = 1u32 << self.shift;
         let mut free = number;
         loop {
-            self.reach(free);
+            self.advance_to(free);
             let bucket = *self.bucket_at(free);
             if bucket.used < width {
                 break;
             }
             free += u64::from(bucket.end.max(1));
         }
-        let mut passed = number.max(self.floor);
+        let mut passed = number.max(self.first_free);
         while passed < free {
             let bucket = self.bucket_at(passed);
             let next = passed + u64::from(bucket.end.max(1));
@@ -226,39 +232,39 @@ impl Bucket {
     /// Reserves at most `work` from `offset` on. Returns the reserved time and where it ends.
     fn take(&mut self, offset: u32, work: u32, width: u32) -> (u32, u32) {
         if self.used == 0 {
-            let taken = work.min(width - offset);
-            (self.begin, self.end, self.used) = (offset, offset + taken, taken);
+            let reserved = work.min(width - offset);
+            (self.begin, self.end, self.used) = (offset, offset + reserved, reserved);
             self.fill(width);
-            return (taken, offset + taken);
+            return (reserved, offset + reserved);
         }
-        let (mut taken, mut at) = (0, offset);
+        let (mut reserved, mut at) = (0, offset);
         if at < self.begin {
-            taken = work.min(self.begin - at);
-            at += taken;
-            if taken == work {
+            reserved = work.min(self.begin - at);
+            at += reserved;
+            if reserved == work {
                 self.begin = offset;
-                self.used += taken;
+                self.used += reserved;
                 self.fill(width);
-                return (taken, at);
+                return (reserved, at);
             }
         }
         if at < self.end {
-            let (got, end) = self.take_between(at, work - taken);
-            taken += got;
+            let (got, end) = self.take_between(at, work - reserved);
+            reserved += got;
             at = end;
         }
         // The time before `begin` is now part of the busy range.
         self.begin = self.begin.min(offset);
-        self.used += taken;
-        if taken < work && at < width {
-            let more = (work - taken).min(width - at);
-            taken += more;
+        self.used += reserved;
+        if reserved < work && at < width {
+            let more = (work - reserved).min(width - at);
+            reserved += more;
             at += more;
             self.used += more;
         }
         self.end = self.end.max(at);
         self.fill(width);
-        (taken, at)
+        (reserved, at)
     }
 
     /// Appends `work`, which fits, at `offset` after all existing work. Returns its end.

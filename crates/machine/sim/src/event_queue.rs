@@ -81,9 +81,9 @@ impl<T> EventQueue<T> {
         None
     }
 
-    /// Like [`pop`](Self::pop), if the event's time is not after `until`.
-    pub fn pop_until(&mut self, until: Time) -> Option<(Time, T)> {
-        if self.next_time()? <= until { self.pop() } else { None }
+    /// Like [`pop`](Self::pop), if the event's time is not after `limit`.
+    pub fn pop_until(&mut self, limit: Time) -> Option<(Time, T)> {
+        if self.next_time()? <= limit { self.pop() } else { None }
     }
 
     /// Time of the next event.

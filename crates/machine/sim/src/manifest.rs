@@ -130,8 +130,8 @@ mod tests {
         let manifest = manifest();
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(manifest.machine.unwrap().sha256, abc);
-        let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(manifest.program.sha256, nothing);
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(manifest.program.sha256, empty);
     }
 
     #[test]

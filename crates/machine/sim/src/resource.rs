@@ -6,8 +6,8 @@ use crate::{Calendar, Duration, Histogram, Served, Statistics, StatisticsError, 
 /// Fractional bits of the time per byte, which may be far below a picosecond.
 const FRACTION_BITS: u32 = 24;
 
-/// A resource with a limited number of bytes per second. Requests in time order are served first come, first served; see
-/// [`Calendar`] for others.
+/// A resource with a limited number of bytes per second. Requests in time order are served first come, first served;
+/// see [`Calendar`] for others.
 #[derive(Clone, Debug)]
 pub struct Resource {
     calendar: Calendar,
@@ -67,8 +67,8 @@ impl Resource {
     fn serve_recording(&mut self, at: Time, bytes: u32, work: u64) -> Served {
         let transfer = self.service(bytes).ps();
         let Some(windows) = &mut self.windows else { return self.calendar.take(at, Duration::from_ps(work)) };
-        let mut record = |begin: u64, length: u64, taken: u64| {
-            let share = u128::from(taken) * u128::from(transfer) / u128::from(work.max(1));
+        let mut record = |begin: u64, length: u64, reserved: u64| {
+            let share = u128::from(reserved) * u128::from(transfer) / u128::from(work.max(1));
             windows.add(begin, length, share as u64);
         };
         self.calendar.take_recording(at, Duration::from_ps(work), &mut record)

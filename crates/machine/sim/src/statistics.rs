@@ -88,11 +88,11 @@ impl Histogram {
 
     /// An upper bound of the `fraction` quantile (0 to 1); `None` if there are no values.
     pub fn quantile_bound(&self, fraction: f64) -> Option<u64> {
-        let wanted = (fraction.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let rank = (fraction.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
+        let mut counted = 0;
         for (class, n) in self.classes.iter().enumerate() {
-            seen += n;
-            if seen >= wanted {
+            counted += n;
+            if counted >= rank {
                 let top = if class == 0 { 0 } else { u64::MAX >> (u64::BITS - class as u32) };
                 return self.max.map(|m| m.min(top));
             }

@@ -1,5 +1,5 @@
-//! The traffic of a resource in windows of time. A transfer counts in the window in which it happens, not in that of its
-//! request. Within a bucket of a [`Calendar`](crate::Calendar), traffic is assumed to be evenly distributed.
+//! The traffic of a resource in windows of time. A transfer counts in the window in which it happens, not in that of
+//! its request. Within a bucket of a [`Calendar`](crate::Calendar), traffic is assumed to be evenly distributed.
 
 use std::collections::VecDeque;
 
@@ -31,8 +31,8 @@ impl Windows {
         let (mut from, end) = (begin_ps.max(self.begin_ps), begin_ps.saturating_add(length_ps));
         while from < end {
             let window = (from - self.begin_ps) / self.length_ps;
-            let until = end.min(self.begin_ps + (window + 1) * self.length_ps);
-            let share = u128::from(busy_ps) * u128::from(until - from) / u128::from(length_ps);
+            let window_end = end.min(self.begin_ps + (window + 1) * self.length_ps);
+            let share = u128::from(busy_ps) * u128::from(window_end - from) / u128::from(length_ps);
             if window >= MAX_WINDOWS {
                 return;
             }
@@ -41,7 +41,7 @@ impl Windows {
                 self.busy_ps.resize(window + 1, 0);
             }
             self.busy_ps[window] += share as u64;
-            from = until;
+            from = window_end;
         }
     }
 

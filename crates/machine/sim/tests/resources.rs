@@ -70,8 +70,8 @@ proptest! {
         }
         let all = requests.iter().map(|request| f64::from(request.1)).sum::<f64>() + 100_000.0;
         // Each part of a transfer is rounded down to picoseconds.
-        let lost = (requests.len() as f64 * 20.0 + (windows + 2000) as f64 * 2.0) * RATE as f64 / 1e12;
-        prop_assert!(moved <= all + 1e-6 && (origin > 0 || moved >= all - lost), "{} of {} bytes", moved, all);
+        let tolerance = (requests.len() as f64 * 20.0 + (windows + 2000) as f64 * 2.0) * RATE as f64 / 1e12;
+        prop_assert!(moved <= all + 1e-6 && (origin > 0 || moved >= all - tolerance), "{} of {} bytes", moved, all);
     }
 
     #[test]
@@ -104,8 +104,8 @@ proptest! {
             requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max()
         };
         let reversed: Vec<_> = requests.iter().rev().copied().collect();
-        let (one, other) = (last(&requests).unwrap(), last(&reversed).unwrap());
-        prop_assert!(one.abs_diff(other) <= BUCKET.ps(), "{one} and {other}");
+        let (in_order, other) = (last(&requests).unwrap(), last(&reversed).unwrap());
+        prop_assert!(in_order.abs_diff(other) <= BUCKET.ps(), "{in_order} and {other}");
     }
 
     #[test]
@@ -154,8 +154,8 @@ fn an_overloaded_resource_serves_exactly_at_its_rate() {
         end = end.max(resource.acquire(Time::from_ps(quantum * 403_200 + core_turn * 6400), 64).ps());
     }
     assert_eq!(resource.bytes(), 64_000_000);
-    let least = 6400 * 1_000_000u64;
-    assert!((least..least + least / 50).contains(&end), "{end} ps for {least} ps of work");
+    let minimum = 6400 * 1_000_000u64;
+    assert!((minimum..minimum + minimum / 50).contains(&end), "{end} ps for {minimum} ps of work");
 }
 
 #[test]

@@ -108,11 +108,11 @@ proptest! {
         prop_assert!(bytes.len() as u64 <= limit.max(1024));
         let json = parse(&bytes);
         let events = json["traceEvents"].as_array().unwrap();
-        let kept = names.len() - omitted as usize;
-        for (event, name) in events.iter().zip(&names[..kept]) {
+        let written = names.len() - omitted as usize;
+        for (event, name) in events.iter().zip(&names[..written]) {
             prop_assert_eq!(event["name"].as_str(), Some(name.as_str()));
         }
-        prop_assert_eq!(events.len(), kept + usize::from(omitted > 0));
+        prop_assert_eq!(events.len(), written + usize::from(omitted > 0));
         prop_assert_eq!(&json["otherData"]["events_left_out"], &Value::from(omitted));
     }
 }

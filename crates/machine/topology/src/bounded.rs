@@ -5,18 +5,18 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// The text of a file or of a pipe, such as the shell's `<(...)`; `None` if it is longer than `most_bytes`.
+/// The text of a file or of a pipe, such as the shell's `<(...)`; `None` if it is longer than `max_bytes`.
 ///
 /// # Errors
 /// If the file cannot be read, if the path is a device, a socket or a directory, or if the text is not UTF-8.
-pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<Option<String>> {
+pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<Option<String>> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
         return Err(io::Error::other("neither a file nor a pipe"));
     }
     let mut text = String::new();
-    let read = File::open(path)?.take(most_bytes.saturating_add(1)).read_to_string(&mut text)?;
-    Ok((read as u64 <= most_bytes).then_some(text))
+    let read = File::open(path)?.take(max_bytes.saturating_add(1)).read_to_string(&mut text)?;
+    Ok((read as u64 <= max_bytes).then_some(text))
 }
 
 #[cfg(test)]

@@ -59,9 +59,9 @@ mod tests {
     fn a_machine_written_as_toml_is_read_back() {
         for builtin in BUILTIN {
             let machine = Machine::parse(builtin.name, builtin.text).unwrap();
-            let again = Machine::parse("again", &machine.to_toml());
-            let again = again.unwrap_or_else(|report| panic!("{}", report.render(100, false)));
-            assert_eq!(machine.parts(), again.parts());
+            let reparsed = Machine::parse("again", &machine.to_toml());
+            let reparsed = reparsed.unwrap_or_else(|report| panic!("{}", report.render(100, false)));
+            assert_eq!(machine.parts(), reparsed.parts());
         }
     }
 }

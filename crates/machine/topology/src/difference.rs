@@ -81,7 +81,13 @@ mod tests {
     fn parts_of_one_machine_only_have_no_value_in_the_other() {
         let [first, second] = ["loongson-3a5000", "godson3"].map(|name| Machine::open(name).unwrap());
         let all = differences(&first, &second);
-        assert!(all.iter().any(|one| one.first.is_none()) && all.iter().any(|one| one.second.is_none()));
-        assert!(all.iter().all(|one| !one.key.contains("source") && one.key != "name"), "{all:?}");
+        assert!(
+            all.iter().any(|difference| difference.first.is_none())
+                && all.iter().any(|difference| difference.second.is_none())
+        );
+        assert!(
+            all.iter().all(|difference| !difference.key.contains("source") && difference.key != "name"),
+            "{all:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Machine files that extend another machine: `extends = "NAME|FILE"`. The file states only what differs: its tables are
-//! merged with those of the other machine, key by key, and any other value of a key replaces the other machine's.
+//! Machine files that extend another machine: `extends = "NAME|FILE"`. The file states only what differs: its tables
+//! are merged with those of the other machine, key by key, and any other value of a key replaces the other machine's.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ pub(crate) fn read_extended<T>(
     read: impl FnOnce(&DeTable<'_>, &mut Problems) -> T,
 ) -> (Option<T>, String) {
     let Some(texts) = texts(file, text, problems) else { return (None, text.into()) };
-    let mut whole = String::new();
+    let mut combined = String::new();
     let mut padded = Vec::new();
     for text in &texts {
         // Spaces in place of the texts before it give every value its position in the whole.
-        padded.push(" ".repeat(whole.len()) + text);
-        whole.push_str(text);
-        whole.push('\n');
+        padded.push(" ".repeat(combined.len()) + text);
+        combined.push_str(text);
+        combined.push('\n');
     }
     let bases: Vec<Spanned<DeTable<'_>>> =
         padded[1..].iter().map(|text| DeTable::parse_recoverable(text).0).collect();
@@ -42,7 +42,7 @@ pub(crate) fn read_extended<T>(
         merged.remove(KEY);
         read(&merged, problems)
     });
-    (Some(result), whole)
+    (Some(result), combined)
 }
 
 /// The texts of the file and of the machines that it extends, in this order; `None` after recording a problem.

@@ -51,7 +51,7 @@ pub(crate) fn text(name: &str) -> Result<(String, String), OpenError> {
     if !looks_like_path {
         let names = BUILTIN.iter().map(|b| b.name);
         let hint = match crate::read::nearest(name, names) {
-            Some(near) => format!("; did you mean `{near}`?"),
+            Some(similar) => format!("; did you mean `{similar}`?"),
             None => "; `longma machine list` lists the built-in machines".into(),
         };
         return Err(OpenError::Unknown { name: name.into(), hint });

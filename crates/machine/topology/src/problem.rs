@@ -78,7 +78,7 @@ impl Report {
         let span = start.map_or(0..0, |at| at..at + table.len());
         let problem =
             Problem { level: Level::Error, message, label: String::new(), help: String::new(), span };
-        let at = self.problems.partition_point(|known| known.span.start <= problem.span.start);
+        let at = self.problems.partition_point(|existing| existing.span.start <= problem.span.start);
         self.problems.insert(at, problem);
     }
 
@@ -100,9 +100,9 @@ impl Report {
     /// All problems with line and column.
     pub fn located(&self) -> Vec<Located<'_>> {
         let locate = |p: &'_ Problem| {
-            let before = floor(&self.text, p.span.start);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            let start = floor(&self.text, p.span.start);
+            let line = start.matches('\n').count() + 1;
+            let column = start.rsplit('\n').next().unwrap_or("").chars().count() + 1;
             (line, column)
         };
         let with_place = |p| {
@@ -130,8 +130,8 @@ impl Report {
         let mut out = String::new();
         for problem in &self.problems {
             let source = NamedSource::new(&self.file, self.text.clone());
-            let shown = Shown { problem, source };
-            if printer.render_report(&mut out, &shown).is_err() {
+            let excerpt = Shown { problem, source };
+            if printer.render_report(&mut out, &excerpt).is_err() {
                 out.push_str(&format!("{}\n", problem.message));
             }
         }

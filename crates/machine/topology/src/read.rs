@@ -55,10 +55,15 @@ impl Problems {
     }
 
     /// Records that a value has the wrong type; always `None`.
-    pub fn wrong_type<T>(&mut self, node: &Node<'_>, wanted: &str) -> Option<T> {
-        let found = node.get_ref().type_str();
-        let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
-        self.error(node.span(), format!("expected {wanted}, found {article} {found}"), "here", String::new());
+    pub fn wrong_type<T>(&mut self, node: &Node<'_>, expected: &str) -> Option<T> {
+        let actual = node.get_ref().type_str();
+        let article = if actual.starts_with(['a', 'i']) { "an" } else { "a" };
+        self.error(
+            node.span(),
+            format!("expected {expected}, found {article} {actual}"),
+            "here",
+            String::new(),
+        );
         None
     }
 }
@@ -94,13 +99,13 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// "did you mean `x`?", or the list of known names.
-pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what: &str) -> String {
+pub fn suggestion<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>, what: &str) -> String {
     // Bounds the work for hostile files.
-    let known: Vec<_> = known.into_iter().take(500).collect();
-    match nearest(word, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => format!("no {what} is defined"),
-        None => format!("{what}s are: {}", list(&known)),
+    let candidates: Vec<_> = candidates.into_iter().take(500).collect();
+    match nearest(word, candidates.iter().copied()) {
+        Some(similar) => format!("did you mean `{similar}`?"),
+        None if candidates.is_empty() => format!("no {what} is defined"),
+        None => format!("{what}s are: {}", list(&candidates)),
     }
 }
 
@@ -254,7 +259,7 @@ impl<'a, 'i> TableReader<'a, 'i> {
         for (key, _) in self.table.iter().filter(|(k, _)| !self.asked.contains(&k.get_ref().as_ref())) {
             let name = key.get_ref();
             let help = match nearest(name, self.asked.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
+                Some(similar) => format!("did you mean `{similar}`?"),
                 None => format!("keys are: {}", self.asked.join(", ")),
             };
             problems.error(key.span(), format!("{} has no key `{name}`", self.what), "unknown key", help);
@@ -380,12 +385,12 @@ macro_rules! choice {
 
             fn read(node: &$crate::read::Node<'_>, problems: &mut $crate::read::Problems) -> Option<Self> {
                 let word = $crate::read::as_str(node, $what, problems)?;
-                let found = Self::WORDS.iter().find(|w| w.0 == word);
-                if found.is_none() {
+                let matching = Self::WORDS.iter().find(|w| w.0 == word);
+                if matching.is_none() {
                     let help = $crate::read::suggestion(word, Self::WORDS.iter().map(|w| w.0), "choice");
                     problems.error(node.span(), format!("\"{word}\" is not {}", $what), "unknown word", help);
                 }
-                found.map(|w| w.1)
+                matching.map(|w| w.1)
             }
 
             fn placeholder() -> Self {

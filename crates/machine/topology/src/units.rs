@@ -32,13 +32,13 @@ struct Family {
 /// Splits "12.5 GB/s" into (125, 1, "GB/s"): digits without the point, number of decimals, unit.
 fn split(text: &str) -> Option<(u128, u32, &str)> {
     let (number, unit) = text.split_once(' ')?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-    let well_formed = digits(whole) && (digits(fraction) || !number.contains('.'));
-    if !well_formed || whole.len() + fraction.len() > 30 || unit.is_empty() {
+    let well_formed = digits(integer) && (digits(fraction) || !number.contains('.'));
+    if !well_formed || integer.len() + fraction.len() > 30 || unit.is_empty() {
         return None;
     }
-    let mantissa: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let mantissa: u128 = format!("{integer}{fraction}").parse().ok()?;
     Some((mantissa, fraction.len() as u32, unit))
 }
 

@@ -20,8 +20,8 @@ fn expect_error(machine: &str, from: &str, to: &str, expected: [&str; 3]) {
     let found = located.iter().find(|p| p.level == Level::Error && p.message.contains(in_message));
     let problem = found.unwrap_or_else(|| panic!("{}", checked.report.render(100, false)));
     let line = text.lines().nth(problem.line - 1).unwrap_or("");
-    let place: String = line.chars().skip(problem.column - 1).collect();
-    assert!(place.starts_with(at), "at: {place}\n{}", problem.message);
+    let marked: String = line.chars().skip(problem.column - 1).collect();
+    assert!(marked.starts_with(at), "at: {marked}\n{}", problem.message);
     assert!(problem.help.contains(in_help), "{}\nhelp: {}", problem.message, problem.help);
 }
 
@@ -90,7 +90,8 @@ fn an_ethernet_device_must_have_room_for_a_frame() {
 
 #[test]
 fn counts_must_be_positive() {
-    let one = |key: &'static str| [format!("`{key}` is 0"), "0".to_string(), "at least 1".to_string()];
+    let zero_problem =
+        |key: &'static str| [format!("`{key}` is 0"), "0".to_string(), "at least 1".to_string()];
     for (machine, key, from) in [
         (LA, "mshrs", "mshrs = 16"),
         (LA, "pages_per_entry", "pages_per_entry = 2"),
@@ -99,7 +100,7 @@ fn counts_must_be_positive() {
         ("godson3", "write_channels", "write_channels = 1"),
     ] {
         let none = format!("{key} = 0");
-        expect_error(machine, from, &none, one(key).each_ref().map(String::as_str));
+        expect_error(machine, from, &none, zero_problem(key).each_ref().map(String::as_str));
     }
 }
 

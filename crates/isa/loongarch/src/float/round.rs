@@ -25,7 +25,7 @@ pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (
         return (significand << -shift, false);
     }
     // Keep two bits below the quantum: the half bit, and a sticky bit for the rest.
-    let (whole, rest) = match shift {
+    let (integral, rest) = match shift {
         1 => (significand >> 1, (significand & 1) << 1),
         _ => {
             let with_rest = shift_right_sticky(significand, shift as u32 - 2);
@@ -33,12 +33,12 @@ pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (
         }
     };
     let up = match mode {
-        RoundingMode::NearestEven => rest > 2 || rest == 2 && whole & 1 == 1,
+        RoundingMode::NearestEven => rest > 2 || rest == 2 && integral & 1 == 1,
         RoundingMode::TowardZero => false,
         RoundingMode::Upward => rest != 0 && !negative,
         RoundingMode::Downward => rest != 0 && negative,
     };
-    (whole + u128::from(up), rest != 0)
+    (integral + u128::from(up), rest != 0)
 }
 
 /// Rounds `number` to a bit pattern in the direction `mode`. The lowest significand bit may be sticky if the

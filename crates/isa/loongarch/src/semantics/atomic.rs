@@ -117,8 +117,8 @@ fn linked_address(state: &State, i: &Instruction, bytes: usize, access: Access) 
 }
 
 /// Stores `new` if the reservation covers the address and memory there still holds the expected value; `reserved` has
-/// both, or is `None` if the reservation is for another address. `rd` receives 1 on success and 0 otherwise. As in QEMU,
-/// a store to memory that changed and changed back succeeds, because the value does not reveal the change.
+/// both, or is `None` if the reservation is for another address. `rd` receives 1 on success and 0 otherwise. As in
+/// QEMU, a store to memory that changed and changed back succeeds, because the value does not reveal the change.
 fn store_conditional<E: Environment, T: Scalar>(
     state: &mut State,
     i: &Instruction,
@@ -140,10 +140,10 @@ fn modify<E: Environment, T: Scalar>(e: &E, address: u64, new: impl Fn(T) -> T) 
     aligned(address, T::BYTES, Access::Write)?;
     let mut old: T = e.load(address)?;
     loop {
-        let seen = e.compare_exchange(address, old, new(old))?;
-        if seen == old {
+        let current = e.compare_exchange(address, old, new(old))?;
+        if current == old {
             return Ok(old);
         }
-        old = seen;
+        old = current;
     }
 }

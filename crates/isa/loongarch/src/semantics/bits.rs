@@ -65,13 +65,13 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::BitrevD => register!(|j| j.reverse_bits()),
 
         Op::BytepickW => |state, i, _| {
-            let both = state.r(i.k) << 32 | u64::from(state.r(i.j) as u32);
-            state.set_r(i.d, word(both << (8 * i.imm) >> 32));
+            let concatenated = state.r(i.k) << 32 | u64::from(state.r(i.j) as u32);
+            state.set_r(i.d, word(concatenated << (8 * i.imm) >> 32));
             Ok(())
         },
         Op::BytepickD => |state, i, _| {
-            let both = u128::from(state.r(i.k)) << 64 | u128::from(state.r(i.j));
-            state.set_r(i.d, (both << (8 * i.imm) >> 64) as u64);
+            let concatenated = u128::from(state.r(i.k)) << 64 | u128::from(state.r(i.j));
+            state.set_r(i.d, (concatenated << (8 * i.imm) >> 64) as u64);
             Ok(())
         },
         // The manual requires msb >= lsb. Otherwise it is an illegal instruction here, as in QEMU.

@@ -42,8 +42,8 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::Vsha1su1 => |s, i, e| {
             run_words(s, i, e, |[d, j, _]| {
                 let mixed = [d[0] ^ j[1], d[1] ^ j[2], d[2] ^ j[3], d[3]];
-                let turned = mixed.map(|word| word.rotate_left(1));
-                [turned[0], turned[1], turned[2], turned[3] ^ mixed[0].rotate_left(2)]
+                let rotated = mixed.map(|word| word.rotate_left(1));
+                [rotated[0], rotated[1], rotated[2], rotated[3] ^ mixed[0].rotate_left(2)]
             })
         },
         Op::Vsha1rnds4 => |s, i, e| {
@@ -262,9 +262,9 @@ fn small_sigma_1(word: u32) -> u32 {
     word.rotate_right(17) ^ word.rotate_right(19) ^ word >> 10
 }
 
-/// Four words of SHA-256's schedule from their partial sums. The last two words of `before` precede them.
-fn sha256_schedule(sums: Words, before: Words) -> Words {
+/// Four words of SHA-256's schedule from their partial sums. The last two words of `previous` precede them.
+fn sha256_schedule(sums: Words, previous: Words) -> Words {
     let word = |at: usize, two_before| small_sigma_1(two_before).wrapping_add(sums[at]);
-    let (first, second) = (word(0, before[2]), word(1, before[3]));
+    let (first, second) = (word(0, previous[2]), word(1, previous[3]));
     [first, second, word(2, first), word(3, second)]
 }

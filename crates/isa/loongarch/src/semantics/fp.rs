@@ -241,8 +241,8 @@ fn conversions<E: Environment>(op: Op) -> Option<Semantics<E>> {
 fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::Fsel => |state, i, _| {
-            let chosen = if state.fcc[usize::from(i.a)] != 0 { i.k } else { i.j };
-            state.set_f(i.d, state.f(chosen));
+            let source = if state.fcc[usize::from(i.a)] != 0 { i.k } else { i.j };
+            state.set_f(i.d, state.f(source));
             Ok(())
         },
         Op::Movgr2frW => |state, i, _| {

@@ -167,14 +167,18 @@ fn the_mask_selects_the_flags_moved_to_and_from_arms_layout() {
 
             for value in [0u64, 0xf000_0000, 0x5000_0000, u64::MAX] {
                 state.x[4] = value;
-                let put = Instruction { d: 4, imm: mask, ..Instruction::new(Op::Armmtflag) };
+                let move_to_flags = Instruction { d: 4, imm: mask, ..Instruction::new(Op::Armmtflag) };
                 let mut expected = flags;
                 for (m, flag, bit) in layout {
                     if mask >> m & 1 == 1 {
                         expected = expected & !flag | if value >> bit & 1 == 1 { flag } else { 0 };
                     }
                 }
-                assert_eq!(after(&state, &put).unwrap().lbt.eflags, expected, "{put} {flags:#x} {value:#x}");
+                assert_eq!(
+                    after(&state, &move_to_flags).unwrap().lbt.eflags,
+                    expected,
+                    "{move_to_flags} {flags:#x} {value:#x}"
+                );
             }
         }
     }

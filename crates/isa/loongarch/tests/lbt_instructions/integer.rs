@@ -40,7 +40,7 @@ fn signed(text: &str) -> u64 {
 fn reference(stem: &str, bits: u32, carry: bool, a: u64, b: u64) -> u64 {
     let modulus = 1u128 << bits;
     let (wide_a, wide_b) = (u128::from(a) % modulus, u128::from(b) % modulus);
-    let turned = |mut ring: String, turns: u64| {
+    let rotate = |mut ring: String, turns: u64| {
         for _ in 0..turns {
             let last = ring.pop().expect("not empty");
             ring.insert(0, last);
@@ -50,10 +50,10 @@ fn reference(stem: &str, bits: u32, carry: bool, a: u64, b: u64) -> u64 {
     match stem {
         "adc" => signed(&text((wide_a + wide_b + u128::from(carry)) % modulus, bits)),
         "sbc" => signed(&text((2 * modulus + wide_a - wide_b - u128::from(carry)) % modulus, bits)),
-        "rotr" => signed(&turned(text(wide_a, bits), b % u64::from(bits))),
+        "rotr" => signed(&rotate(text(wide_a, bits), b % u64::from(bits))),
         _ => {
             let ring = String::from(if carry { "1" } else { "0" }) + &text(wide_a, bits);
-            signed(&turned(ring, b % if bits == 64 { 64 } else { 32 })[1..])
+            signed(&rotate(ring, b % if bits == 64 { 64 } else { 32 })[1..])
         }
     }
 }
@@ -72,8 +72,12 @@ fn results_match_bit_string_arithmetic_and_flags_are_unchanged() {
             let mut expected = state.clone();
             expected.x[6] = reference(stem, bits, state.lbt.eflags & 1 == 1, a, b);
             expected.pc = 4;
-            let got = after(&state, &instruction).expect("no trap");
-            assert_eq!(got, expected, "{instruction} on {a:#x}, {b:#x} with flags {:#x}", state.lbt.eflags);
+            let actual = after(&state, &instruction).expect("no trap");
+            assert_eq!(
+                actual, expected,
+                "{instruction} on {a:#x}, {b:#x} with flags {:#x}",
+                state.lbt.eflags
+            );
         }
     }
 }

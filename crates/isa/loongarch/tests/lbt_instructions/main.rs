@@ -49,8 +49,8 @@ impl Environment for Memory {
         let boxed: Box<dyn std::any::Any> = Box::new(value);
         let offset = address.wrapping_sub(BASE) as usize;
         let mut bytes = self.0.borrow_mut();
-        let place = bytes.get_mut(offset).ok_or(Self::fault(address, Access::Write))?;
-        *place = *boxed.downcast::<u8>().expect("one byte");
+        let byte = bytes.get_mut(offset).ok_or(Self::fault(address, Access::Write))?;
+        *byte = *boxed.downcast::<u8>().expect("one byte");
         Ok(())
     }
 

@@ -56,8 +56,8 @@ fn a_jump_through_a_scratch_register_adds_its_offset_and_jiscr1_remembers_its_ow
     assert_eq!((first.pc, first.lbt), (0x1014, state.lbt));
     let second = after(&state, &numbered(Op::Jiscr1, 0, -8)).unwrap();
     assert_eq!((second.pc, second.lbt.scratch), (0x1ff8, [0x4000, 0x2000, 0, 0]));
-    let back = after(&second, &numbered(Op::Jiscr0, 0, 4)).unwrap();
-    assert_eq!(back.pc, 0x4004, "a jiscr0 of 4 continues after the jiscr1");
+    let after_return = after(&second, &numbered(Op::Jiscr0, 0, 4)).unwrap();
+    assert_eq!(after_return.pc, 0x4004, "a jiscr0 of 4 continues after the jiscr1");
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn x86_conditions_match_the_manual() {
         let mut state = State::default();
         state.lbt.eflags = flags;
         for (code, (name, holds)) in CONDITIONS.iter().enumerate() {
-            let got = after(&state, &numbered(Op::Setx86j, 4, code as i32)).unwrap().x[4];
+            let actual = after(&state, &numbered(Op::Setx86j, 4, code as i32)).unwrap().x[4];
             assert_eq!(
-                got,
+                actual,
                 u64::from(holds(is(0), is(1), is(3), is(4), is(5))),
                 "{name} with flags {flags:#x}"
             );
@@ -111,16 +111,16 @@ fn x86_conditions_match_the_manual() {
 fn the_mask_selects_the_flags_moved_to_and_from_a_register() {
     let all = [1u32, 4, 16, 64, 128, 2048];
     for mask in 0..=255i32 {
-        let chosen: u32 =
+        let selected: u32 =
             all.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, flag)| flag).sum();
         for (flags, value) in [(0, u64::MAX), (0x8d5, 0), (0x891, 0x844), (0x44, 0xffff_ffff_ffff_f7ff)] {
             let mut state = State::default();
             (state.lbt.eflags, state.x[4]) = (flags, value);
-            let got = after(&state, &numbered(Op::X86mfflag, 4, mask)).unwrap();
-            assert_eq!(got.x[4], u64::from(flags & chosen), "mask {mask:#x}");
-            let put = after(&state, &numbered(Op::X86mtflag, 4, mask)).unwrap();
-            assert_eq!(put.lbt.eflags, flags & !chosen | value as u32 & chosen, "mask {mask:#x}");
-            assert_eq!(put.x, state.x);
+            let read = after(&state, &numbered(Op::X86mfflag, 4, mask)).unwrap();
+            assert_eq!(read.x[4], u64::from(flags & selected), "mask {mask:#x}");
+            let written = after(&state, &numbered(Op::X86mtflag, 4, mask)).unwrap();
+            assert_eq!(written.lbt.eflags, flags & !selected | value as u32 & selected, "mask {mask:#x}");
+            assert_eq!(written.x, state.x);
         }
     }
 }
@@ -175,7 +175,7 @@ fn tags_change_only_from_the_state_that_the_operation_requires() {
         state.x[4] = tags;
         let instruction =
             Instruction { d: 4, imm: operation, imm2: position, ..Instruction::new(Op::X86settag) };
-        let got = after(&state, &instruction).map(|state| state.x[4]);
-        assert_eq!(got, expected.ok_or(Trap::IllegalInstruction), "{instruction} on {tags:#b}");
+        let actual = after(&state, &instruction).map(|state| state.x[4]);
+        assert_eq!(actual, expected.ok_or(Trap::IllegalInstruction), "{instruction} on {tags:#b}");
     }
 }

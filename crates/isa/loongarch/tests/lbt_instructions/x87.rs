@@ -192,12 +192,12 @@ fn a_double_becomes_the_same_number_in_80_bits() {
 fn a_number_of_80_bits_becomes_the_double_next_to_it_in_every_rounding_mode() {
     for (significand, sign_and_exponent) in extendeds() {
         for rounding in 0..4 {
-            let got = convert(Op::FcvtDLd, significand, sign_and_exponent.into(), rounding);
+            let actual = convert(Op::FcvtDLd, significand, sign_and_exponent.into(), rounding);
             let expected = reference_to_double(significand, sign_and_exponent, rounding);
             assert_eq!(
-                got, expected,
+                actual, expected,
                 "{significand:#x}, {sign_and_exponent:#x}, rounding {rounding}: {:#x}",
-                got.0
+                actual.0
             );
         }
     }
@@ -251,9 +251,9 @@ fn conversions_match_the_host_except_for_the_sign_of_the_default_nan() {
                 assert_eq!(double, 0xfff8 << 48);
                 double = 0x7ff8 << 48;
             }
-            let got = convert(Op::FcvtDLd, significand, sign_and_exponent.into(), rounding);
+            let actual = convert(Op::FcvtDLd, significand, sign_and_exponent.into(), rounding);
             assert_eq!(
-                got,
+                actual,
                 (double, exceptions(status)),
                 "{significand:#x}, {sign_and_exponent:#x}, rounding {rounding}"
             );

@@ -33,8 +33,8 @@ impl Place {
     pub fn all() -> impl Iterator<Item = Self> {
         let registers = (1..32).map(Self::General).chain((0..32).map(Self::Vector));
         let small = (0..8).map(Self::Condition).chain((0..4).map(Self::Scratch));
-        let others = [Self::FloatControl, Self::Flags, Self::Top, Self::StackMode, Self::Reservation];
-        registers.chain(small).chain(others)
+        let special = [Self::FloatControl, Self::Flags, Self::Top, Self::StackMode, Self::Reservation];
+        registers.chain(small).chain(special)
     }
 }
 
@@ -113,11 +113,11 @@ impl Environment for Memory {
         }
         Self::check(address, T::BYTES, Access::Write)?;
         self.loaded.borrow_mut().push((address, T::BYTES));
-        let seen = self.value(address);
-        if seen == expected {
+        let current = self.value(address);
+        if current == expected {
             self.note(address, new);
         }
-        Ok(seen)
+        Ok(current)
     }
 
     fn fetch(&self, _: u64) -> Result<u32, Fault> {
@@ -158,15 +158,15 @@ impl Before {
         let mut instruction = decode(word).expect("a row with any operands decodes");
         // Avoid r1, which calls write, and f0 to f7, which stack mode renames. Registers of the same file differ.
         let first = random.below(6) as u8;
-        let apart = |nth: u8| 8 + first + 6 * nth;
+        let apart = |index: u8| 8 + first + 6 * index;
         for operand in op.row().operands {
             let Operand::Register(kind, position) = *operand else { continue };
-            let nth = position / 5;
+            let index = position / 5;
             let number = match kind {
-                RegisterKind::Condition => (first + 2 * nth) % 8,
+                RegisterKind::Condition => (first + 2 * index) % 8,
                 RegisterKind::Scratch => first % 4,
                 RegisterKind::FloatControl => first % 4,
-                _ => apart(nth),
+                _ => apart(index),
             };
             match position {
                 0 => instruction.d = number,
@@ -340,9 +340,9 @@ impl After {
 }
 
 fn value(state: &State, op: Op, place: Place) -> [u64; 4] {
-    let one = |value: u64| [value, 0, 0, 0];
+    let scalar = |value: u64| [value, 0, 0, 0];
     match place {
-        Place::General(n) => one(state.x[usize::from(n)]),
+        Place::General(n) => scalar(state.x[usize::from(n)]),
         Place::Vector(n) => {
             let (count, lowest) = width_of_result(op);
             let mut lanes = state.v[usize::from(n)].0;
@@ -350,12 +350,12 @@ fn value(state: &State, op: Op, place: Place) -> [u64; 4] {
             lanes[0] &= lowest;
             lanes
         }
-        Place::Condition(n) => one(state.fcc[usize::from(n)].into()),
-        Place::Scratch(n) => one(state.lbt.scratch[usize::from(n)]),
-        Place::FloatControl => one(state.fcsr.0.into()),
-        Place::Flags => one(state.lbt.eflags.into()),
-        Place::Top => one(state.lbt.top.into()),
-        Place::StackMode => one(state.lbt.stack_mode.into()),
+        Place::Condition(n) => scalar(state.fcc[usize::from(n)].into()),
+        Place::Scratch(n) => scalar(state.lbt.scratch[usize::from(n)]),
+        Place::FloatControl => scalar(state.fcsr.0.into()),
+        Place::Flags => scalar(state.lbt.eflags.into()),
+        Place::Top => scalar(state.lbt.top.into()),
+        Place::StackMode => scalar(state.lbt.stack_mode.into()),
         Place::Reservation => {
             [state.reservation.address, state.reservation.value, state.reservation.neighbour, 0]
         }

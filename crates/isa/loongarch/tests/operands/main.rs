@@ -67,48 +67,48 @@ fn name(place: Place, instruction: &Instruction) -> String {
 
 /// The groups of places to change: each place that an instruction may access, and all others together.
 fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
-    let mut alone: Vec<Place> = operands(instruction).filter_map(|it| place(it, instruction)).collect();
-    alone.push(Place::General(1));
-    alone.extend(
+    let mut separate: Vec<Place> = operands(instruction).filter_map(|it| place(it, instruction)).collect();
+    separate.push(Place::General(1));
+    separate.extend(
         Place::all().filter(|it| !matches!(it, Place::General(_) | Place::Vector(_) | Place::Condition(_))),
     );
-    let others = Place::all().filter(|it| !alone.contains(it)).collect();
-    let mut groups: Vec<Vec<Place>> = alone.iter().map(|it| vec![*it]).collect();
-    groups.push(others);
+    let rest = Place::all().filter(|it| !separate.contains(it)).collect();
+    let mut groups: Vec<Vec<Place>> = separate.iter().map(|it| vec![*it]).collect();
+    groups.push(rest);
     groups
 }
 
 fn observe(op: Op) -> Seen {
-    let mut seen = Seen::default();
+    let mut observed = Seen::default();
     // Places that kept all or part of their value. They count as read if the instruction writes them at all.
-    let mut kept = BTreeSet::new();
+    let mut preserved = BTreeSet::new();
     for seed in 1..=TRIES {
         let mut before = Before::any(op, seed);
         let instruction = before.instruction;
         let base = run(&before);
-        seen.writes.extend(base.changed_since(&before).map(|written| name(written, &instruction)));
+        observed.writes.extend(base.changed_since(&before).map(|written| name(written, &instruction)));
         // A store across pages first probes whether it can complete.
         let is_store = op.row().class == Class::Store;
-        seen.loaded = seen.loaded.max(if is_store { 0 } else { base.loaded() });
-        seen.stored = seen.stored.max(base.stored());
+        observed.loaded = observed.loaded.max(if is_store { 0 } else { base.loaded() });
+        observed.stored = observed.stored.max(base.stored());
         for places in groups(&instruction) {
             let name = if let [place] = places[..] { name(place, &instruction) } else { "others".into() };
             for _ in 0..CHANGES {
-                let former = before.state.clone();
+                let previous = before.state.clone();
                 places.iter().for_each(|place| before.change(*place));
                 let changed = run(&before);
                 if changed.differs_outside(&base, op, &places) {
-                    seen.reads.insert(name.clone());
+                    observed.reads.insert(name.clone());
                 }
                 if changed.differs_in(&base, op, &places) {
-                    kept.insert(name.clone());
+                    preserved.insert(name.clone());
                 }
-                before.state = former;
+                before.state = previous;
             }
         }
     }
-    seen.reads.extend(kept.into_iter().filter(|name| seen.writes.contains(name)));
-    seen
+    observed.reads.extend(preserved.into_iter().filter(|name| observed.writes.contains(name)));
+    observed
 }
 
 /// The table's contents in the same form.
@@ -151,9 +151,9 @@ fn as_executed(op: Op, mut stated: Seen) -> Seen {
 fn every_instruction_reads_and_writes_as_in_the_table() {
     let mut wrong = Vec::new();
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
-        let (seen, stated) = (observe(op), as_executed(op, stated(op)));
-        if seen != stated {
-            wrong.push(format!("{}: observed {seen:?}, in the table {stated:?}", op.mnemonic()));
+        let (observed, stated) = (observe(op), as_executed(op, stated(op)));
+        if observed != stated {
+            wrong.push(format!("{}: observed {observed:?}, in the table {stated:?}", op.mnemonic()));
         }
     }
     assert!(wrong.is_empty(), "{} instructions:\n{}", wrong.len(), wrong.join("\n"));

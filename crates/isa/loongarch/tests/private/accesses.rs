@@ -74,8 +74,8 @@ fn access(op: Op, address: u64) -> (Result<(), Trap>, State, Vec<u8>) {
         state.x[5] -= 16;
     }
     let instruction = Instruction { d: 4, j: 5, k: 6, ..Instruction::new(op) };
-    let done = execute(&mut state, &instruction, &memory);
-    (done, state, memory.0.data.take())
+    let result = execute(&mut state, &instruction, &memory);
+    (result, state, memory.0.data.take())
 }
 
 /// Checks all instructions of this file, and returns them.
@@ -88,8 +88,8 @@ pub fn tested() -> Vec<Op> {
         for offset in [1, bytes_of(op) / 2] {
             let address = BASE + 32 + offset;
             let fault = Fault { address, access: kind, cause: FaultCause::Misaligned };
-            let (done, state, data) = access(op, address);
-            assert_eq!(done, Err(Trap::Memory(fault)), "{}", op.mnemonic());
+            let (result, state, data) = access(op, address);
+            assert_eq!(result, Err(Trap::Memory(fault)), "{}", op.mnemonic());
             assert_eq!(state.x[4], 0x8877_6655_4433_2211);
             assert_eq!(data, (0..128).collect::<Vec<u8>>());
         }

@@ -167,9 +167,9 @@ fn operations_follow_the_hosts_rules_for_subnormals_and_nans() {
             execute(&mut state, &instruction, &Code { is_translated: true }).expect("nothing traps");
             let mask = if gives_single { u64::from(u32::MAX) } else { u64::MAX };
             let context = format!("{name} {operands:x?} with {control:x}");
-            let (found, natives) = (exceptions(state.fcsr), raised);
+            let (actual, natives) = (exceptions(state.fcsr), raised);
             if op != Op::VfcmpCltS {
-                assert_eq!(found, natives, "{context}: exceptions");
+                assert_eq!(actual, natives, "{context}: exceptions");
             }
             // The default NaN has another sign, and LoongArch prefers signalling NaNs.
             let is_fused = name.starts_with("fm") && !name.starts_with("fmul");

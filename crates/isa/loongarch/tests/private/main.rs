@@ -1,5 +1,5 @@
-//! Private instructions and floating-point rules of translated code: standard test vectors, the host's instructions, and
-//! that programs of LoongArch have no such instructions. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP
+//! Private instructions and floating-point rules of translated code: standard test vectors, the host's instructions,
+//! and that programs of LoongArch have no such instructions. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP
 //! 800-38D.
 
 mod accesses;
@@ -73,8 +73,8 @@ fn programs_of_loongarch_have_no_such_instructions() {
         state.v[5].0 = [1, 2, 3, 4];
         let before = state.clone();
         let instruction = Instruction { d: 4, j: 5, k: 6, ..Instruction::new(op) };
-        let done = execute(&mut state, &instruction, &Code { is_translated: false });
-        assert_eq!(done, Err(Trap::IllegalInstruction), "{}", op.mnemonic());
+        let result = execute(&mut state, &instruction, &Code { is_translated: false });
+        assert_eq!(result, Err(Trap::IllegalInstruction), "{}", op.mnemonic());
         assert_eq!(state, before, "{}", op.mnemonic());
     }
 }

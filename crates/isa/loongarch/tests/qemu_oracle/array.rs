@@ -55,11 +55,11 @@ impl Environment for Array<'_> {
         if !address.is_multiple_of(T::BYTES as u64) {
             return Err(Fault { address, access: Access::Write, cause: FaultCause::Misaligned });
         }
-        let seen = self.load(address)?;
-        if seen == expected {
+        let current = self.load(address)?;
+        if current == expected {
             self.store(address, new)?;
         }
-        Ok(seen)
+        Ok(current)
     }
 
     fn fetch(&self, address: u64) -> Result<u32, Fault> {

@@ -270,19 +270,19 @@ fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
         emit(Op::StB, T0, RECORD, 0, FCC_OFFSET as i32 + n);
     }
     emit(Op::AddiD, RECORD, RECORD, 0, RECORD_BYTES as i32);
-    let here = emit(Op::Or, T0, 0, 0, 0);
-    emit(Op::Bne, END, RECORD, 0, 4 * (top as i32 - 1 - here as i32));
+    let pc = emit(Op::Or, T0, 0, 0, 0);
+    emit(Op::Bne, END, RECORD, 0, 4 * (top as i32 - 1 - pc as i32));
 
     // write(1, records, end - records) until everything is written, then exit(0).
     emit(Op::Lu12iW, RECORD, 0, 0, sign(records >> 12, 20));
     emit(Op::Ori, RECORD, RECORD, 0, (records & 0xfff) as i32);
-    let again = emit(Op::Ori, 4, 0, 0, 1);
+    let retry = emit(Op::Ori, 4, 0, 0, 1);
     emit(Op::Or, 5, RECORD, 0, 0);
     emit(Op::SubD, 6, END, RECORD, 0);
     emit(Op::Ori, 11, 0, 0, 64);
     emit(Op::Syscall, 0, 0, 0, 0);
-    let here = emit(Op::AddD, RECORD, RECORD, 4, 0);
-    emit(Op::Bne, END, RECORD, 0, 4 * (again as i32 - 1 - here as i32));
+    let pc = emit(Op::AddD, RECORD, RECORD, 4, 0);
+    emit(Op::Bne, END, RECORD, 0, 4 * (retry as i32 - 1 - pc as i32));
     emit(Op::Or, 4, 0, 0, 0);
     emit(Op::Ori, 11, 0, 0, 93);
     emit(Op::Syscall, 0, 0, 0, 0);

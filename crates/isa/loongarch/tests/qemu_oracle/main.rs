@@ -35,8 +35,8 @@ fn campaign(seed: u64) -> (Random, u64) {
     (Random(seed ^ other), number("LONGMA_ORACLE_TIMES").unwrap_or(1))
 }
 
-fn ops(wanted: impl Fn(Op) -> bool) -> Vec<Op> {
-    Op::all().filter(|op| is_right_in_qemu(*op) && wanted(*op)).collect()
+fn ops(predicate: impl Fn(Op) -> bool) -> Vec<Op> {
+    Op::all().filter(|op| is_right_in_qemu(*op) && predicate(*op)).collect()
 }
 
 fn random_registers(random: &mut Random) -> Registers {
@@ -153,27 +153,27 @@ fn loads_and_stores_match_qemu() {
             let bytes = access_bytes(op);
             let mut start = random_registers(&mut random);
             let bounded = op.row().extension == Extension::Bound;
-            let place = random.below(SCRATCH_BYTES as u64 - bytes + 1);
+            let offset = random.below(SCRATCH_BYTES as u64 - bytes + 1);
             // Bound-checking accesses must be aligned.
-            let place = if bounded { place / bytes * bytes } else { place };
+            let offset = if bounded { offset / bytes * bytes } else { offset };
             let has_index = op.row().operands.contains(&Operand::Register(RegisterKind::General, 10));
             let mut pointers = vec![4];
             if bounded {
-                start.general[0] = place;
+                start.general[0] = offset;
                 let distance = random.below(1 << 20);
                 let greater = op.mnemonic().contains("gt");
                 start.general[1] =
-                    if greater { place.wrapping_sub(distance + 1) } else { place.wrapping_add(distance) };
+                    if greater { offset.wrapping_sub(distance + 1) } else { offset.wrapping_add(distance) };
                 pointers.push(5);
             } else if has_index {
                 let index = random.integer();
-                (start.general[0], start.general[1]) = (place.wrapping_sub(index), index);
+                (start.general[0], start.general[1]) = (offset.wrapping_sub(index), index);
             } else {
-                start.general[0] = place.wrapping_sub(i.imm as i64 as u64);
+                start.general[0] = offset.wrapping_sub(i.imm as i64 as u64);
             }
             // The first immediate of a prefetch is its hint.
             if op == Op::Preld {
-                start.general[0] = place;
+                start.general[0] = offset;
             }
             push(&mut batch, &[i], start, &pointers);
         }
@@ -201,9 +201,9 @@ fn atomic_instructions_match_qemu() {
             }
             let mut start = random_registers(&mut random);
             start.general[0] = random.below(SCRATCH_BYTES as u64 / bytes) * bytes;
-            let place = start.general[0] as usize;
+            let offset = start.general[0] as usize;
             if random.below(2) == 0 {
-                start.scratch[place..place + bytes as usize]
+                start.scratch[offset..offset + bytes as usize]
                     .copy_from_slice(&random.pick(&INTEGERS).to_le_bytes()[..bytes as usize]);
             }
             push(&mut batch, &[i], start, &[4]);
@@ -458,8 +458,8 @@ fn random_free(i: Instruction) -> Instruction {
 #[test]
 fn floating_point_arithmetic_matches_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_00c0_ffee);
-    let wanted = [Class::FpAdd, Class::FpMul, Class::FpDiv, Class::FpSqrt];
-    let ops = ops(|op| is_float_arithmetic(op) && wanted.contains(&op.row().class));
+    let classes = [Class::FpAdd, Class::FpMul, Class::FpDiv, Class::FpSqrt];
+    let ops = ops(|op| is_float_arithmetic(op) && classes.contains(&op.row().class));
     assert!(ops.len() == 26, "{} instructions", ops.len());
     compare("fp-arithmetic", &float_batch(&ops, &mut random, 250 * times), same_but_open_halves);
 }

@@ -114,20 +114,20 @@ impl Environment for Bytes {
 }
 
 /// The outputs according to this crate's semantics.
-pub fn ours(instruction: &Instruction, given: &Inputs) -> Result<Outputs, Trap> {
+pub fn ours(instruction: &Instruction, inputs: &Inputs) -> Result<Outputs, Trap> {
     let mut state = State::default();
-    for (number, lanes) in VECTOR.into_iter().zip(given.vectors) {
+    for (number, lanes) in VECTOR.into_iter().zip(inputs.vectors) {
         state.v[usize::from(number)] = Vector(lanes);
     }
-    for (number, value) in GENERAL.into_iter().zip(given.general) {
+    for (number, value) in GENERAL.into_iter().zip(inputs.general) {
         state.x[usize::from(number)] = value;
     }
     if is_memory(instruction.op) {
         state.x[usize::from(GENERAL[1])] = BASE + MEMORY_MIDDLE;
     }
-    state.fcc[0] = given.flag;
-    state.fcsr.0 = given.fcsr;
-    let memory = Bytes(Cell::new(given.memory));
+    state.fcc[0] = inputs.flag;
+    state.fcsr.0 = inputs.fcsr;
+    let memory = Bytes(Cell::new(inputs.memory));
     execute(&mut state, instruction, &memory)?;
     Ok(Outputs {
         vector: state.v[usize::from(VECTOR[0])].0,
@@ -185,10 +185,10 @@ impl Random {
     fn edge(&mut self, bits: u32) -> u64 {
         let mask = u64::MAX >> (64 - bits);
         let sign = 1 << (bits - 1);
-        let near = self.pick(&[0, 1, 2, mask, mask - 1, sign, sign - 1, sign + 1, sign >> 1]);
+        let boundary = self.pick(&[0, 1, 2, mask, mask - 1, sign, sign - 1, sign + 1, sign >> 1]);
         let random = self.next() & mask;
         let (small, bit) = (random >> self.below(bits as usize), 1 << self.below(bits as usize));
-        self.pick(&[near, near, random, small, bit])
+        self.pick(&[boundary, boundary, random, small, bit])
     }
 
     /// A half-precision number: a special value or random bits.
@@ -308,11 +308,11 @@ pub fn instructions(op: Op, random: &mut Random) -> Vec<Instruction> {
     for operand in op.row().operands {
         match operand {
             Operand::Register(kind, position) => {
-                let place = usize::from(position / 5);
+                let field = usize::from(position / 5);
                 let number = match kind {
-                    RegisterKind::General => GENERAL[place],
+                    RegisterKind::General => GENERAL[field],
                     RegisterKind::Condition => 0,
-                    _ => VECTOR[place],
+                    _ => VECTOR[field],
                 };
                 match position {
                     0 => base.d = number,

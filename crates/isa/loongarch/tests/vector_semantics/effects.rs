@@ -187,10 +187,10 @@ fn is_vector_at(op: Op, position: u8) -> bool {
 
 proptest! {
     #[test]
-    fn an_operand_in_the_destination_register_is_read_before_it_is_written(seed: u64, which: u16) {
+    fn an_operand_in_the_destination_register_is_read_before_it_is_written(seed: u64, choice: u16) {
         let ops: Vec<Op> =
             vector_ops().filter(|&op| !is_memory(op) && is_vector_at(op, 0) && is_vector_at(op, 5)).collect();
-        let op = ops[usize::from(which) % ops.len()];
+        let op = ops[usize::from(choice) % ops.len()];
         let mut random = Random::new(seed);
         let choices = instructions(op, &mut random);
         let apart = choices[random.below(choices.len())];

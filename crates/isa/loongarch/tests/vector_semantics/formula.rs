@@ -105,12 +105,12 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn new(instruction: &Instruction, given: &Inputs) -> Self {
+    fn new(instruction: &Instruction, inputs: &Inputs) -> Self {
         let lasx = instruction.op.row().extension == Extension::Lasx;
         let mut parts = instruction.op.mnemonic().split('.').map(str::to_owned);
         let stem = parts.next().expect("a name has a first part");
         let suffixes: Vec<String> = parts.collect();
-        let [d, j, mut k, a] = given.vectors.map(Register::from);
+        let [d, j, mut k, a] = inputs.vectors.map(Register::from);
         let imm = Number::from(instruction.imm);
         if stem.ends_with('i') && stem != "vldi" {
             let bits = suffixes.last().and_then(|last| Element::parse(last)).map_or(128, |last| last.bits);
@@ -125,8 +125,8 @@ impl Operation {
             k,
             a,
             imm,
-            general_j: given.general[1],
-            general_k: given.general[2],
+            general_j: inputs.general[1],
+            general_k: inputs.general[2],
         }
     }
 
@@ -145,23 +145,23 @@ impl Operation {
 }
 
 /// The expected outputs of `instruction`; `None` if no formula covers it.
-pub fn expected(instruction: &Instruction, given: &Inputs) -> Option<Outputs> {
+pub fn expected(instruction: &Instruction, inputs: &Inputs) -> Option<Outputs> {
     let mut left = Outputs {
-        vector: given.vectors[0],
-        general: given.general[0],
-        flag: given.flag,
-        fcsr: given.fcsr,
-        memory: given.memory,
+        vector: inputs.vectors[0],
+        general: inputs.general[0],
+        flag: inputs.flag,
+        fcsr: inputs.fcsr,
+        memory: inputs.memory,
     };
-    let operation = Operation::new(instruction, given);
+    let operation = Operation::new(instruction, inputs);
     if is_memory(instruction.op) {
-        memory(&operation, instruction, given, &mut left)?;
+        memory(&operation, instruction, inputs, &mut left)?;
     } else if let Some(flag) = flag(&operation) {
         left.flag = flag.into();
     } else if operation.stem == "vpickve2gr" {
         let element = operation.element(0)?;
         left.general = operation.j.get(element, operation.imm as usize) as u64;
-    } else if let Some((result, fcsr)) = formula_float::result(&operation, given.fcsr) {
+    } else if let Some((result, fcsr)) = formula_float::result(&operation, inputs.fcsr) {
         left.vector = result.words();
         left.fcsr = fcsr;
     } else {
@@ -175,17 +175,17 @@ pub fn expected(instruction: &Instruction, given: &Inputs) -> Option<Outputs> {
     Some(left)
 }
 
-fn memory(o: &Operation, instruction: &Instruction, given: &Inputs, left: &mut Outputs) -> Option<()> {
+fn memory(o: &Operation, instruction: &Instruction, inputs: &Inputs, left: &mut Outputs) -> Option<()> {
     let indexed = o.stem.ends_with('x');
-    let offset = if indexed { given.general[2] as i64 } else { instruction.imm.into() };
+    let offset = if indexed { inputs.general[2] as i64 } else { instruction.imm.into() };
     let at = (MEMORY_MIDDLE as i64 + offset) as usize;
     let mut register = o.d;
     match o.stem.as_str() {
-        "vld" | "vldx" => register.0[..o.bytes].copy_from_slice(&given.memory[at..at + o.bytes]),
+        "vld" | "vldx" => register.0[..o.bytes].copy_from_slice(&inputs.memory[at..at + o.bytes]),
         "vst" | "vstx" => left.memory[at..at + o.bytes].copy_from_slice(&o.d.0[..o.bytes]),
         "vldrepl" => {
             let size = o.element(0)?.bits / 8;
-            (0..o.bytes).for_each(|i| register.0[i] = given.memory[at + i % size]);
+            (0..o.bytes).for_each(|i| register.0[i] = inputs.memory[at + i % size]);
         }
         "vstelm" => {
             let size = o.element(0)?.bits / 8;
@@ -363,11 +363,11 @@ struct Shifted {
 
 impl Shifted {
     fn saturated(self, to: Element, saturates: bool) -> Number {
-        let (least, greatest) = (*to.range().start(), *to.range().end());
+        let (min, max) = (*to.range().start(), *to.range().end());
         match self.negative {
             _ if !saturates => self.bits as Number,
-            true => (self.bits as Number).max(least),
-            false if self.bits > greatest as u128 => greatest,
+            true => (self.bits as Number).max(min),
+            false if self.bits > max as u128 => max,
             false => self.bits as Number,
         }
     }

@@ -68,12 +68,12 @@ struct Differences {
 }
 
 impl Differences {
-    fn compare(&mut self, instruction: &Instruction, given: &Inputs, theirs: &Outputs) {
-        let ours = ours(instruction, given);
+    fn compare(&mut self, instruction: &Instruction, inputs: &Inputs, theirs: &Outputs) {
+        let ours = ours(instruction, inputs);
         self.compared.insert(instruction.op);
         if ours.as_ref() != Ok(theirs) {
             self.first.entry(instruction.op.mnemonic()).or_insert_with(|| {
-                format!("{instruction:x?}\n given  {given:x?}\n theirs {theirs:x?}\n ours   {ours:x?}\n")
+                format!("{instruction:x?}\n given  {inputs:x?}\n theirs {theirs:x?}\n ours   {ours:x?}\n")
             });
         }
     }
@@ -92,10 +92,10 @@ const NOT_IN_QEMU: [&str; 5] = ["vfrecipe.s", "vfrecipe.d", "vfrsqrte.s", "vfrsq
 
 /// FNMADD and FNMSUB negate the rounded sum (volume 1, section 3.2.1.6: -fusedMultiplyAdd). QEMU negates before
 /// rounding, which differs in the directed rounding modes. Replaces these modes for the affected instructions.
-fn avoid_directed_rounding((instruction, given): &mut (Instruction, Vec<Inputs>)) {
+fn avoid_directed_rounding((instruction, inputs): &mut (Instruction, Vec<Inputs>)) {
     const DIRECTED: u32 = 2 << 8;
     if instruction.op.mnemonic().contains("vfnm") {
-        given.iter_mut().for_each(|given| given.fcsr &= !DIRECTED);
+        inputs.iter_mut().for_each(|inputs| inputs.fcsr &= !DIRECTED);
     }
 }
 
@@ -105,14 +105,14 @@ fn agree_with_qemu(qemu: &Path, seed: u64) {
         .retain(|(instruction, _)| !NOT_IN_QEMU.contains(&instruction.op.mnemonic().trim_start_matches('x')));
     cases.iter_mut().for_each(avoid_directed_rounding);
     let mut differences = Differences::default();
-    for ((instruction, given), left) in cases.iter().zip(qemu::run(qemu, &cases)) {
-        for (given, mut left) in given.iter().zip(left) {
+    for ((instruction, inputs), left) in cases.iter().zip(qemu::run(qemu, &cases)) {
+        for (inputs, mut left) in inputs.iter().zip(left) {
             if instruction.op.row().extension == Extension::Lsx {
                 // The upper 128 bits are undefined after LSX. QEMU clears, preserves or computes them; here they are
                 // preserved.
-                left.vector[2..].copy_from_slice(&given.vectors[0][2..]);
+                left.vector[2..].copy_from_slice(&inputs.vectors[0][2..]);
             }
-            differences.compare(instruction, given, &left);
+            differences.compare(instruction, inputs, &left);
         }
     }
     differences.assert_none("qemu-vector");
@@ -121,10 +121,10 @@ fn agree_with_qemu(qemu: &Path, seed: u64) {
 fn agree_with_formulas(seed: u64) {
     let mut differences = Differences::default();
     let mut without = BTreeSet::new();
-    for (instruction, given) in cases(seed) {
-        for given in given {
-            match formula::expected(&instruction, &given) {
-                Some(left) => differences.compare(&instruction, &given, &left),
+    for (instruction, inputs) in cases(seed) {
+        for inputs in inputs {
+            match formula::expected(&instruction, &inputs) {
+                Some(left) => differences.compare(&instruction, &inputs, &left),
                 None => _ = without.insert(instruction.op.mnemonic()),
             }
         }

@@ -83,12 +83,12 @@ fn left(record: &[u8]) -> Outputs {
     }
 }
 
-fn record(given: &Inputs) -> Vec<u8> {
-    let mut bytes: Vec<u8> = given.vectors.concat().into_iter().flat_map(u64::to_le_bytes).collect();
-    for word in given.general.into_iter().chain([given.flag.into(), given.fcsr.into()]) {
+fn record(inputs: &Inputs) -> Vec<u8> {
+    let mut bytes: Vec<u8> = inputs.vectors.concat().into_iter().flat_map(u64::to_le_bytes).collect();
+    for word in inputs.general.into_iter().chain([inputs.flag.into(), inputs.fcsr.into()]) {
         bytes.extend(word.to_le_bytes());
     }
-    bytes.extend(given.memory);
+    bytes.extend(inputs.memory);
     bytes.resize(RECORD, 0);
     bytes
 }
@@ -131,8 +131,8 @@ fn code_of(instruction: &Instruction, count: usize) -> Vec<u32> {
     body.push(record(Op::StD, SCRATCH, AT_LEFT + 48));
     body.push(word(Op::AddiD, RECORD_ADDRESS, RECORD_ADDRESS, RECORD as i32));
     body.push(word(Op::AddiD, COUNT, COUNT, -1));
-    let back = -4 * body.len() as i32;
-    body.push(word(Op::Bnez, 0, COUNT, back));
+    let backward = -4 * body.len() as i32;
+    body.push(word(Op::Bnez, 0, COUNT, backward));
     [load_number(COUNT, count as u64).to_vec(), body].concat()
 }
 

@@ -33,27 +33,27 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 
 /// Reports each cycle once, at its last edge. The depth-first search is iterative, because a hostile file could
 /// overflow the stack.
-fn report(graph: &Graph, what: &str, key: &str, problems: &mut Problems) {
-    let mut done: BTreeMap<&str, bool> = BTreeMap::new();
+fn report(graph: &Graph, relation: &str, key: &str, problems: &mut Problems) {
+    let mut finished: BTreeMap<&str, bool> = BTreeMap::new();
     for start in graph.keys() {
-        if done.contains_key(start.as_str()) {
+        if finished.contains_key(start.as_str()) {
             continue;
         }
         let mut path: Vec<(&str, usize)> = vec![(start, 0)];
-        done.insert(start, false);
+        finished.insert(start, false);
         while let Some((name, next)) = path.last_mut() {
             let arrows = graph.get(*name).map_or(&[][..], |a| a);
             let Some((to, span)) = arrows.get(*next) else {
-                done.insert(name, true);
+                finished.insert(name, true);
                 path.pop();
                 continue;
             };
             *next += 1;
-            match done.get(to.as_str()) {
+            match finished.get(to.as_str()) {
                 Some(false) => {
                     let from = path.iter().position(|p| p.0 == to).unwrap_or(0);
                     let names: Vec<_> = path[from..].iter().map(|p| p.0).chain([to.as_str()]).collect();
-                    let message = format!("{what}: {}", names.join(" -> "));
+                    let message = format!("{relation}: {}", names.join(" -> "));
                     problems.error(
                         span.clone(),
                         message,
@@ -63,7 +63,7 @@ fn report(graph: &Graph, what: &str, key: &str, problems: &mut Problems) {
                 }
                 Some(true) => {}
                 None if graph.contains_key(to) => {
-                    done.insert(to, false);
+                    finished.insert(to, false);
                     path.push((to, 0));
                 }
                 None => {}

@@ -11,9 +11,9 @@ use std::fmt::Display;
 pub(super) fn check(file: &MachineFile, layout: &Layout, problems: &mut Problems) {
     for (index, host) in file.hosts.iter().enumerate() {
         let Some(instance) = layout.hosts.iter().find(|h| h.of == index) else { continue };
-        let known = host.chips.iter().all(|c| file.chips.contains_key(&**c));
+        let chips_exist = host.chips.iter().all(|c| file.chips.contains_key(&**c));
         let nodes = instance.nodes.len();
-        if let Some(distances) = host.distances.as_ref().filter(|_| known) {
+        if let Some(distances) = host.distances.as_ref().filter(|_| chips_exist) {
             let rule = |symmetric| Rule { size: nodes, of: "NUMA node", what: "distance", symmetric };
             if let Some(latency) = &distances.latency
                 && rule(distances.symmetric).shape(latency, problems)
@@ -86,13 +86,13 @@ impl Rule {
 
 fn nearest_is_self<T: PartialOrd + Display>(matrix: &Matrix<T>, problems: &mut Problems) {
     for (node, row) in matrix.rows.iter().enumerate() {
-        if let Some(near) = (0..row.len()).find(|&to| row[to] < row[node]) {
+        if let Some(nearer) = (0..row.len()).find(|&to| row[to] < row[node]) {
             let message = format!(
-                "node {near} is nearer to node {node} ({}) than its own memory ({})",
-                row[near], row[node]
+                "node {nearer} is nearer to node {node} ({}) than its own memory ({})",
+                row[nearer], row[node]
             );
             problems.error(
-                matrix.span(node, near),
+                matrix.span(node, nearer),
                 message,
                 "nearer than local",
                 "local memory must be nearest: correct the row".into(),
@@ -107,10 +107,10 @@ fn slit_is_ten(matrix: &Matrix<u32>, problems: &mut Problems) {
             let message = format!("the relative distance of node {node} to itself is {}", row[node]);
             problems.error(matrix.span(node, node), message, "not 10", "local is 10 by definition".into());
         }
-        if let Some(near) = (0..row.len()).find(|&to| row[to] < 10) {
-            let message = format!("the relative distance from node {node} to {near} is below 10");
+        if let Some(too_near) = (0..row.len()).find(|&to| row[to] < 10) {
+            let message = format!("the relative distance from node {node} to {too_near} is below 10");
             problems.error(
-                matrix.span(node, near),
+                matrix.span(node, too_near),
                 message,
                 "nearer than local",
                 "local is 10 by definition".into(),

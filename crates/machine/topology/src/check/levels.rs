@@ -26,8 +26,8 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 fn levels_below<'a>(file: &'a MachineFile, cache: &'a Cache) -> Vec<(&'a str, &'a Cache)> {
     let next = |cache: &'a Cache| Some((&*cache.next, file.caches.get(&*cache.next)?));
     let limit = file.caches.len();
-    let way: Vec<_> = std::iter::successors(next(cache), |found| next(found.1)).take(limit).collect();
-    if way.len() < limit { way } else { Vec::new() }
+    let levels: Vec<_> = std::iter::successors(next(cache), |found| next(found.1)).take(limit).collect();
+    if levels.len() < limit { levels } else { Vec::new() }
 }
 
 fn check_inclusion(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Problems) {
@@ -55,19 +55,19 @@ fn check_latencies(file: &MachineFile, node: &ChipNode, core: &Core, problems: &
     };
     for name in &core.caches {
         let Some(first) = file.caches.get(&**name) else { continue };
-        let way = std::iter::once((&**name, first)).chain(levels_below(file, first));
-        let mut before = None;
-        for (name, cache) in way {
+        let levels = std::iter::once((&**name, first)).chain(levels_below(file, first));
+        let mut above = None;
+        for (name, cache) in levels {
             let found = of_cache(name, cache);
             if let Some(found) = &found {
-                check_slower(&before, found, || cache.marks.key("latency"), problems);
+                check_slower(&above, found, || cache.marks.key("latency"), problems);
             }
-            before = found.or(before);
+            above = found.or(above);
         }
         let memories = node.memory.iter().filter_map(|m| Some((&*m.memory, file.memories.get(&*m.memory)?)));
         for (name, memory) in memories {
             if let Some(found) = of_memory(name, memory, core.clock) {
-                check_slower(&before, &found, || memory.marks.key("latency"), problems);
+                check_slower(&above, &found, || memory.marks.key("latency"), problems);
             }
         }
     }
@@ -78,16 +78,16 @@ fn of_memory(name: &str, memory: &Memory, clock: Frequency) -> Option<(String, u
     Some((format!("memory `{name}`"), latency.ps(clock), latency))
 }
 
-/// Records an error if `found` has a shorter latency than the level above it.
+/// Records an error if `level` has a shorter latency than the level above it.
 fn check_slower(
-    before: &Option<(String, u64, Latency)>,
-    found: &(String, u64, Latency),
+    above: &Option<(String, u64, Latency)>,
+    level: &(String, u64, Latency),
     at: impl Fn() -> std::ops::Range<usize>,
     problems: &mut Problems,
 ) {
-    let Some(before) = before.as_ref().filter(|before| before.1 > found.1) else { return };
+    let Some(above) = above.as_ref().filter(|above| above.1 > level.1) else { return };
     let message =
-        format!("{} has a latency of {}, but {} above it has {}", found.0, found.2, before.0, before.2);
+        format!("{} has a latency of {}, but {} above it has {}", level.0, level.2, above.0, above.2);
     let help = "a latency is the time from a load's issue to its use, with the levels above included".into();
     problems.error(at(), message, "shorter than that of the level above", help);
 }

@@ -168,7 +168,8 @@ fn total_entries(file: &MachineFile, host: &HostInstance) -> u64 {
     let entries = |core: &crate::layout::CoreInstance| {
         let part = file.cores.get(&*core.core);
         part.map_or(0, |part| {
-            let own = entries_of(part).iter().filter_map(|(_, value)| *value).map(u64::from).sum::<u64>();
+            let core_entries =
+                entries_of(part).iter().filter_map(|(_, value)| *value).map(u64::from).sum::<u64>();
             let tlbs = part.tlbs.iter().map(|tlb| u64::from(tlb.entries)).sum::<u64>();
             let tables = part.branch.as_ref().map_or(0, |branch| {
                 let sizes =
@@ -176,7 +177,7 @@ fn total_entries(file: &MachineFile, host: &HostInstance) -> u64 {
                 sizes.into_iter().flatten().map(u64::from).sum()
             });
             let order = part.memory_order.as_ref().and_then(|order| order.table_entries);
-            own + tlbs + tables + u64::from(order.unwrap_or(0))
+            core_entries + tlbs + tables + u64::from(order.unwrap_or(0))
         })
     };
     let caches = host.caches.iter().map(lines).fold(0, u64::saturating_add);

@@ -31,20 +31,20 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-fn unique(names: impl Iterator<Item = (String, Range<usize>)>, what: &str, problems: &mut Problems) {
-    let mut seen = BTreeSet::new();
+fn unique(names: impl Iterator<Item = (String, Range<usize>)>, kind: &str, problems: &mut Problems) {
+    let mut names_seen = BTreeSet::new();
     for (name, span) in names.filter(|n| !n.0.is_empty()) {
-        if !seen.insert(name.clone()) {
+        if !names_seen.insert(name.clone()) {
             let message = format!("two parts are called `{name}`");
-            problems.error(span, message, "second", format!("give each {what} a different name"));
+            problems.error(span, message, "second", format!("give each {kind} a different name"));
         }
     }
 }
 
-fn exists<T>(name: &Name, map: &Map<T>, what: &str, problems: &mut Problems) {
+fn exists<T>(name: &Name, map: &Map<T>, kind: &str, problems: &mut Problems) {
     if !name.is_empty() && !map.contains_key(&**name) {
-        let help = suggestion(name, map.keys().map(String::as_str), what);
-        problems.error(name.span(), format!("there is no {what} `{name}`"), "not defined", help);
+        let help = suggestion(name, map.keys().map(String::as_str), kind);
+        problems.error(name.span(), format!("there is no {kind} `{name}`"), "not defined", help);
     }
 }
 
@@ -154,11 +154,11 @@ fn unused(file: &MachineFile, problems: &mut Problems) {
     let chips: BTreeSet<&str> = file.hosts.iter().flat_map(|h| h.chips.iter().map(|c| &**c)).collect();
     let devices: BTreeSet<&str> =
         file.hosts.iter().flat_map(|h| h.devices.iter().map(|d| &*d.device)).collect();
-    let mut warn = |what: &str, name: &str, span: Range<usize>, used: &BTreeSet<&str>| {
+    let mut warn = |kind: &str, name: &str, span: Range<usize>, used: &BTreeSet<&str>| {
         if !used.contains(name) {
             let used: Vec<_> = used.iter().copied().collect();
-            let help = format!("use it or remove it; {what}s in use are: {}", crate::read::list(&used));
-            problems.warn(span, format!("{what} `{name}` is not used"), "defined here", help);
+            let help = format!("use it or remove it; {kind}s in use are: {}", crate::read::list(&used));
+            problems.warn(span, format!("{kind} `{name}` is not used"), "defined here", help);
         }
     };
     file.caches.iter().for_each(|(n, p)| warn("cache", n, p.marks.at(), &caches));

@@ -65,19 +65,25 @@ fn wires(
     marks: &Marks,
     width: Option<Width>,
     rate: Option<TransferRate>,
-    given: Option<Bandwidth>,
+    bandwidth: Option<Bandwidth>,
     problems: &mut Problems,
 ) {
     if marks.sound(&["width", "rate", "bandwidth"]) {
-        beyond(marks, "bandwidth", given, peak(width, rate), problems);
+        beyond(marks, "bandwidth", bandwidth, peak(width, rate), problems);
     }
 }
 
-fn beyond(marks: &Marks, key: &str, given: Option<Bandwidth>, peak: Option<u64>, problems: &mut Problems) {
-    let (Some(Bandwidth::Rate(given)), Some(peak)) = (given, peak) else { return };
-    if given.bits_per_second() / 8 > peak {
+fn beyond(
+    marks: &Marks,
+    key: &str,
+    bandwidth: Option<Bandwidth>,
+    peak: Option<u64>,
+    problems: &mut Problems,
+) {
+    let (Some(Bandwidth::Rate(bandwidth)), Some(peak)) = (bandwidth, peak) else { return };
+    if bandwidth.bits_per_second() / 8 > peak {
         let max = crate::units::BitRate::new(peak.saturating_mul(8));
-        let message = format!("{given} is more than the peak of {max}, which is width x rate");
+        let message = format!("{bandwidth} is more than the peak of {max}, which is width x rate");
         problems.error(marks.key(key), message, "impossible rate", "correct it, `width` or `rate`".into());
     }
 }

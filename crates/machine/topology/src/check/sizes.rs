@@ -79,14 +79,14 @@ fn positive(marks: &Marks, key: &str, value: u32, problems: &mut Problems) {
     }
 }
 
-fn power_of_two(marks: &Marks, key: &str, value: u64, what: &str, problems: &mut Problems) -> bool {
+fn power_of_two(marks: &Marks, key: &str, value: u64, quantity: &str, problems: &mut Problems) -> bool {
     if !marks.sound(&[key]) {
         return false;
     }
     if !value.is_power_of_two() {
-        let message = format!("a {what} of {value} bytes is not a power of two");
-        let near = value.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
-        problems.error(marks.key(key), message, "here", format!("the next power of two is {near}"));
+        let message = format!("a {quantity} of {value} bytes is not a power of two");
+        let next_power = value.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
+        problems.error(marks.key(key), message, "here", format!("the next power of two is {next_power}"));
         return false;
     }
     true

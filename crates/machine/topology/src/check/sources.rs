@@ -56,11 +56,11 @@ impl Check<'_> {
     }
 
     /// Checks a part that must cite a source.
-    fn must(&mut self, what: &str, marks: &Marks, cited: &Cited) {
+    fn require(&mut self, part: &str, marks: &Marks, cited: &Cited) {
         if cited.0.is_empty() && marks.sound(&["source"]) {
             let help =
                 "add `source = \"KEY\"`, where [sources.KEY] describes the source of the numbers".into();
-            self.problems.error(marks.at(), format!("{what} has no source"), "missing here", help);
+            self.problems.error(marks.at(), format!("{part} has no source"), "missing here", help);
         }
         self.names(cited);
     }
@@ -88,48 +88,50 @@ impl Check<'_> {
     fn parts(&mut self) {
         let file = self.file;
         for (name, core) in &file.cores {
-            self.must(&format!("core `{name}`"), &core.marks, &core.source);
+            self.require(&format!("core `{name}`"), &core.marks, &core.source);
             self.of(crate::parts::Core::KEYS, &core.source_of, &core.marks);
             core.branch.iter().for_each(|p| self.names(&p.source));
-            core.memory_order.iter().for_each(|p| self.must("the memory order", &p.marks, &p.source));
+            core.memory_order.iter().for_each(|p| self.require("the memory order", &p.marks, &p.source));
             core.tlbs.iter().for_each(|p| self.names(&p.source));
             core.operations.values().for_each(|p| self.names(&p.source));
-            core.store.iter().for_each(|p| self.must("the in-core store", &p.marks, &p.source));
+            core.store.iter().for_each(|p| self.require("the in-core store", &p.marks, &p.source));
             if let Some(idma) = &core.idma {
-                self.must("the IDMA engine", &idma.marks, &idma.source);
+                self.require("the IDMA engine", &idma.marks, &idma.source);
                 self.of(crate::parts::Idma::KEYS, &idma.source_of, &idma.marks);
             }
             if let Some(cam) = &core.cam {
-                self.must("the CAM", &cam.marks, &cam.source);
+                self.require("the CAM", &cam.marks, &cam.source);
                 self.of(crate::parts::Cam::KEYS, &cam.source_of, &cam.marks);
             }
         }
         for (name, cache) in &file.caches {
-            self.must(&format!("cache `{name}`"), &cache.marks, &cache.source);
+            self.require(&format!("cache `{name}`"), &cache.marks, &cache.source);
             self.of(crate::parts::Cache::KEYS, &cache.source_of, &cache.marks);
-            cache.lock.iter().for_each(|p| self.must("the cache lock", &p.marks, &p.source));
-            cache.dca.iter().for_each(|p| self.must("the DCA", &p.marks, &p.source));
-            cache.prefetcher.iter().for_each(|p| self.must("the prefetcher", &p.marks, &p.source));
+            cache.lock.iter().for_each(|p| self.require("the cache lock", &p.marks, &p.source));
+            cache.dca.iter().for_each(|p| self.require("the DCA", &p.marks, &p.source));
+            cache.prefetcher.iter().for_each(|p| self.require("the prefetcher", &p.marks, &p.source));
         }
         for (name, memory) in &file.memories {
-            self.must(&format!("memory `{name}`"), &memory.marks, &memory.source);
+            self.require(&format!("memory `{name}`"), &memory.marks, &memory.source);
             self.of(crate::parts::Memory::KEYS, &memory.source_of, &memory.marks);
         }
         for (name, chip) in &file.chips {
-            self.must(&format!("chip `{name}`"), &chip.marks, &chip.source);
+            self.require(&format!("chip `{name}`"), &chip.marks, &chip.source);
             self.of(crate::parts::Chip::KEYS, &chip.source_of, &chip.marks);
             for crossbar in &chip.crossbars {
-                self.must(&format!("crossbar `{}`", crossbar.name), &crossbar.marks, &crossbar.source);
+                self.require(&format!("crossbar `{}`", crossbar.name), &crossbar.marks, &crossbar.source);
                 self.of(crate::parts::Crossbar::KEYS, &crossbar.source_of, &crossbar.marks);
             }
             for port in &chip.ports {
-                self.must(&format!("port `{}`", port.name), &port.marks, &port.source);
+                self.require(&format!("port `{}`", port.name), &port.marks, &port.source);
                 self.of(crate::parts::Port::KEYS, &port.source_of, &port.marks);
             }
-            chip.address_windows.iter().for_each(|p| self.must("the address windows", &p.marks, &p.source));
+            chip.address_windows
+                .iter()
+                .for_each(|p| self.require("the address windows", &p.marks, &p.source));
         }
         for (name, device) in &file.devices {
-            self.must(&format!("device `{name}`"), &device.marks, &device.source);
+            self.require(&format!("device `{name}`"), &device.marks, &device.source);
             let kinds: Vec<_> =
                 device_keys(device).iter().chain(crate::parts::Device::KEYS).copied().collect();
             self.of(&kinds, &device.source_of, &device.marks);
@@ -140,30 +142,30 @@ impl Check<'_> {
     fn hosts(&mut self) {
         let file = self.file;
         for host in &file.hosts {
-            self.must(&format!("host `{}`", host.name), &host.marks, &host.source);
+            self.require(&format!("host `{}`", host.name), &host.marks, &host.source);
             for link in &host.links {
-                self.must(&format!("link `{}`", link.name), &link.marks, &link.source);
+                self.require(&format!("link `{}`", link.name), &link.marks, &link.source);
             }
             for bus in &host.buses {
-                self.must(&format!("bus `{}`", bus.name), &bus.marks, &bus.source);
+                self.require(&format!("bus `{}`", bus.name), &bus.marks, &bus.source);
                 self.of(crate::parts::Bus::KEYS, &bus.source_of, &bus.marks);
             }
             if let Some(distances) = &host.distances {
-                self.must("distances", &distances.marks, &distances.source);
+                self.require("distances", &distances.marks, &distances.source);
                 self.of(crate::parts::Distances::KEYS, &distances.source_of, &distances.marks);
             }
             if let Some(os) = &host.os {
-                self.must("the operating system", &os.marks, &os.source);
+                self.require("the operating system", &os.marks, &os.source);
                 self.of(crate::parts::Os::KEYS, &os.source_of, &os.marks);
             }
-            host.bandwidths.iter().for_each(|p| self.must("a measured bandwidth", &p.marks, &p.source));
-            host.core_to_core.iter().for_each(|p| self.must("core to core", &p.marks, &p.source));
+            host.bandwidths.iter().for_each(|p| self.require("a measured bandwidth", &p.marks, &p.source));
+            host.core_to_core.iter().for_each(|p| self.require("core to core", &p.marks, &p.source));
         }
         for switch in &file.switches {
-            self.must(&format!("switch `{}`", switch.name), &switch.marks, &switch.source);
+            self.require(&format!("switch `{}`", switch.name), &switch.marks, &switch.source);
             self.of(crate::parts::Switch::KEYS, &switch.source_of, &switch.marks);
         }
-        file.cables.iter().for_each(|c| self.must("a cable", &c.marks, &c.source));
+        file.cables.iter().for_each(|c| self.require("a cable", &c.marks, &c.source));
     }
 }
 

@@ -87,26 +87,26 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
 
 /// The names that buses and devices of a host may be attached to.
 fn places(file: &MachineFile, host: &Host) -> BTreeSet<String> {
-    let mut places = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (index, name) in host.chips.iter().enumerate().take(1024) {
-        places.insert(format!("chip{index}"));
+        names.insert(format!("chip{index}"));
         let ports = file.chips.get(&**name).into_iter().flat_map(|c| &c.ports);
         for port in ports {
             match port.count {
-                1 => places.extend([format!("chip{index}.{}", port.name)]),
-                n => places.extend((0..n.min(256)).map(|copy| format!("chip{index}.{}{copy}", port.name))),
+                1 => names.extend([format!("chip{index}.{}", port.name)]),
+                n => names.extend((0..n.min(256)).map(|copy| format!("chip{index}.{}{copy}", port.name))),
             }
         }
     }
-    places.extend(host.buses.iter().map(|b| b.name.clone()));
-    places
+    names.extend(host.buses.iter().map(|b| b.name.clone()));
+    names
 }
 
 fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
-    let places = places(file, host);
+    let attachment_points = attachment_points(file, host);
     let mut on = |name: &Name, what: String| {
-        if !name.is_empty() && !places.contains(&**name) {
-            let help = suggestion(name, places.iter().map(String::as_str), "place");
+        if !name.is_empty() && !attachment_points.contains(&**name) {
+            let help = suggestion(name, attachment_points.iter().map(String::as_str), "place");
             problems.error(
                 name.span(),
                 format!("{what} is attached to `{name}`, which host `{}` does not have", host.name),
@@ -138,12 +138,12 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
     }
 }
 
-fn two_ends(ends: &[Name], marks: &crate::read::Marks, what: &str, problems: &mut Problems) {
+fn two_ends(ends: &[Name], marks: &crate::read::Marks, part: &str, problems: &mut Problems) {
     if marks.sound(&["between"]) && (ends.len() != 2 || ends[0] == ends[1]) {
         let help = "write `between = [\"ONE\", \"OTHER\"]`".into();
         problems.error(
             marks.key("between"),
-            format!("{what} does not have two different ends"),
+            format!("{part} does not have two different ends"),
             "here",
             help,
         );
@@ -183,9 +183,9 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
                 continue;
             };
             networks.push(*network);
-            let taken = used.entry(end).or_default();
-            *taken += 1;
-            if *taken == *ports + 1 {
+            let used_ports = used.entry(end).or_default();
+            *used_ports += 1;
+            if *used_ports == *ports + 1 {
                 let help = format!("`{end}` has {ports} in total; remove a cable or add ports");
                 problems.error(end.span(), format!("`{end}` has no free port"), "one too many", help);
             }

@@ -81,15 +81,16 @@ fn sockets<'a>(cpus: &BTreeMap<u32, &Cpu>, nodes: &'a [Node], notes: &mut Vec<St
     let packages = |n: &Node| n.cpus.iter().map(|c| cpus[c].package).collect::<BTreeSet<i64>>();
     let mut groups: Vec<(BTreeSet<i64>, Vec<&Node>)> = Vec::new();
     for node in nodes.iter().filter(|n| !n.cpus.is_empty()) {
-        let mut own = (packages(node), vec![node]);
-        let (joined, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| !g.0.is_disjoint(&own.0));
+        let mut node_group = (packages(node), vec![node]);
+        let (joined, apart): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|g| !g.0.is_disjoint(&node_group.0));
         groups = apart;
         for (packages, mut members) in joined {
-            own.0.extend(packages);
-            members.append(&mut own.1);
-            own.1 = members;
+            node_group.0.extend(packages);
+            members.append(&mut node_group.1);
+            node_group.1 = members;
         }
-        groups.push(own);
+        groups.push(node_group);
     }
     groups.sort_by_key(|g| g.1.iter().map(|n| n.id).min());
     if groups.iter().any(|g| g.0.len() > 1) {
@@ -147,7 +148,7 @@ impl Builder<'_> {
             let mut private = Vec::new();
             for (index, cache) in cpu.caches.iter().enumerate() {
                 let name = self.cache(cpu, index, cache);
-                let place = if cache.shared.is_subset(&core) {
+                let list = if cache.shared.is_subset(&core) {
                     private.push(name.clone());
                     continue;
                 } else if cluster.as_ref().is_some_and(|c| cache.shared.is_subset(c)) {
@@ -163,7 +164,7 @@ impl Builder<'_> {
                     }
                     &mut *chip_caches
                 };
-                place.insert(name);
+                list.insert(name);
             }
             let name = self.core(cpu, core.len() as u32, private);
             clusters.entry((key, name)).or_default().push(leader);

@@ -27,7 +27,7 @@ impl Sysfs {
     pub fn cpu_locations(&self) -> Vec<CpuLocation> {
         let cpus = self.cpus();
         let nodes = self.nodes(&cpus);
-        let place = |cpu: super::sysfs::Cpu| {
+        let location = |cpu: super::sysfs::Cpu| {
             let data = cpu.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction);
             let last = data.max_by_key(|cache| cache.level);
             CpuLocation {
@@ -38,6 +38,6 @@ impl Sysfs {
                 node: nodes.iter().find(|node| node.cpus.contains(&cpu.id)).map_or(0, |node| node.id),
             }
         };
-        cpus.into_iter().map(place).collect()
+        cpus.into_iter().map(location).collect()
     }
 }

@@ -59,8 +59,8 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
     let mut sources = Map::new();
     sources.insert("sysfs".into(), source(SourceKind::System, "Linux sysfs and procfs of this host", None));
     if assembled.clock_guessed {
-        let why = "Neither cpufreq nor /proc/cpuinfo states the clock; 1 GHz is assumed, so that a cycle is a nanosecond.";
-        sources.insert("guess".into(), source(SourceKind::Estimate, "Clock", Some(why)));
+        let reasoning = "Neither cpufreq nor /proc/cpuinfo states the clock; 1 GHz is assumed, so that a cycle is a nanosecond.";
+        sources.insert("guess".into(), source(SourceKind::Estimate, "Clock", Some(reasoning)));
     }
     let host = Host {
         name: "host".into(),

@@ -88,24 +88,26 @@ macro_rules! replace {
     };
 }
 
-fn cite(to: &mut Map<Cited>, key: &str, from: &Map<Cited>, whole: &Cited) {
-    to.insert(key.into(), from.get(key).unwrap_or(whole).clone());
+fn cite(to: &mut Map<Cited>, key: &str, from: &Map<Cited>, default: &Cited) {
+    to.insert(key.into(), from.get(key).unwrap_or(default).clone());
 }
 
 /// Completes a discovered host with what is known of its processor; adds a note if nothing is.
 pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, notes: &mut Vec<String>) {
     let processor = of(identity);
     if processor.models.is_empty() {
-        let who = identity.map_or("the processor".into(), |i| {
+        let processor_name = identity.map_or("the processor".into(), |i| {
             format!("{} family {} model {}", i.vendor, i.family, i.model)
         });
-        notes.push(format!("{who} is not in the table of known processors: a generic core is assumed"));
+        notes.push(format!(
+            "{processor_name} is not in the table of known processors: a generic core is assumed"
+        ));
     }
     for (name, core) in &mut file.cores {
         // The table does not describe the efficiency cores of hybrid processors.
-        let own = if name.starts_with("efficiency") { &of(None) } else { &processor };
-        complete_core(core, &own.core);
-        keep_cited(&mut file.sources, own);
+        let kind_of_core = if name.starts_with("efficiency") { &of(None) } else { &processor };
+        complete_core(core, &kind_of_core.core);
+        add_sources(&mut file.sources, kind_of_core);
     }
     for cache in file.caches.values_mut() {
         if let Some(known) = processor.caches.get(&cache.short_name().to_lowercase()) {
@@ -147,15 +149,15 @@ pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, note
             );
         }
     }
-    keep_cited(&mut file.sources, &processor);
+    add_sources(&mut file.sources, &processor);
     let cited = crate::check::cited(file);
     file.sources.retain(|key, _| cited.contains(key));
 }
 
-fn complete_core(core: &mut Core, known: &Core) {
+fn complete_core(core: &mut Core, published: &Core) {
     complete!(
         core,
-        known,
+        published,
         fetch_width,
         decode_width,
         issue_width,
@@ -177,7 +179,7 @@ fn complete_core(core: &mut Core, known: &Core) {
         tlbs,
     );
     if core.title.is_none() {
-        core.title.clone_from(&known.title);
+        core.title.clone_from(&published.title);
     }
 }
 
@@ -191,7 +193,7 @@ fn last_caches(file: &MachineFile) -> Vec<String> {
     shared.map(|n| n.to_string()).filter(last).collect()
 }
 
-fn keep_cited(sources: &mut Map<Source>, processor: &Processor) {
+fn add_sources(sources: &mut Map<Source>, processor: &Processor) {
     for (key, source) in &processor.sources {
         sources.insert(key.clone(), source.clone());
     }
@@ -248,11 +250,14 @@ mod tests {
 
     #[test]
     fn no_model_belongs_to_two_processors() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut models_seen = std::collections::BTreeSet::new();
         for (name, text) in TEXTS {
             let (processor, _) = read(text);
             for model in processor.models {
-                assert!(seen.insert((processor.vendor.clone(), processor.family, model)), "{name}: {model}");
+                assert!(
+                    models_seen.insert((processor.vendor.clone(), processor.family, model)),
+                    "{name}: {model}"
+                );
             }
         }
     }

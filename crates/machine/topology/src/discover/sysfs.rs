@@ -284,10 +284,10 @@ impl Sysfs {
             return vec![Node { id: 0, cpus: online, memory_kib, distances: vec![10] }];
         }
         // A CPU belongs to one node. Count it once even if an invalid list names it twice.
-        let mut seen = rest.clone();
+        let mut assigned = rest.clone();
         nodes[0].cpus.extend(rest);
         for (index, node) in nodes.iter_mut().enumerate() {
-            node.cpus.retain(|c| seen.insert(*c) || (index == 0 && !named.contains(c)));
+            node.cpus.retain(|c| assigned.insert(*c) || (index == 0 && !named.contains(c)));
         }
         nodes
     }

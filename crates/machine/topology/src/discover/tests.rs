@@ -84,9 +84,9 @@ fn a_hybrid_processor_has_two_types_of_cores_and_clusters_that_share_an_l2() {
     ];
     for id in 0..6u32 {
         cpu(&mut files, id, "0", if id < 2 { "0-1" } else { ["2", "3", "4", "5"][id as usize - 2] });
-        let own = if id < 2 { "0-1".to_string() } else { id.to_string() };
-        cache(&mut files, id, 0, ["1", "Data", "32K", "8", &own]);
-        cache(&mut files, id, 1, ["1", "Instruction", "64K", "8", &own]);
+        let sharers = if id < 2 { "0-1".to_string() } else { id.to_string() };
+        cache(&mut files, id, 0, ["1", "Data", "32K", "8", &sharers]);
+        cache(&mut files, id, 1, ["1", "Instruction", "64K", "8", &sharers]);
         cache(&mut files, id, 2, ["2", "Unified", "2048K", "16", if id < 2 { "0-1" } else { "2-5" }]);
         cache(&mut files, id, 3, ["3", "Unified", "24576K", "12", "0-5"]);
     }

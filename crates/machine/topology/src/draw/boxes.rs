@@ -155,10 +155,14 @@ fn put_stack(
 ) {
     let mut top = y;
     for (index, element) in elements.iter().enumerate() {
-        let own = element.size(width).1;
-        let own = if index + 1 == elements.len() { (y + height).saturating_sub(top).max(own) } else { own };
-        element.put(x, top, width, own, placed);
-        top += own;
+        let own_height = element.size(width).1;
+        let own_height = if index + 1 == elements.len() {
+            (y + height).saturating_sub(top).max(own_height)
+        } else {
+            own_height
+        };
+        element.put(x, top, width, own_height, placed);
+        top += own_height;
     }
 }
 
@@ -170,8 +174,12 @@ fn put_flow(elements: &[Element], x: usize, y: usize, width: usize, height: usiz
     for (index, row) in rows.iter().enumerate() {
         let used = row.iter().map(|s| s.0).sum::<usize>() + GAP * row.len().saturating_sub(1);
         let spare = width.saturating_sub(used);
-        let own = row.iter().map(|s| s.1).max().unwrap_or(0);
-        let own = if index + 1 == rows.len() { (y + height).saturating_sub(top).max(own) } else { own };
+        let row_height = row.iter().map(|s| s.1).max().unwrap_or(0);
+        let row_height = if index + 1 == rows.len() {
+            (y + height).saturating_sub(top).max(row_height)
+        } else {
+            row_height
+        };
         let mut left = x;
         for (column, (size, element)) in row.iter().zip(next.by_ref()).enumerate() {
             // A short last row keeps the columns of the rows above.
@@ -180,9 +188,9 @@ fn put_flow(elements: &[Element], x: usize, y: usize, width: usize, height: usiz
             } else {
                 0
             };
-            element.put(left, top, size.0 + share, own, placed);
+            element.put(left, top, size.0 + share, row_height, placed);
             left += size.0 + share + GAP;
         }
-        top += own;
+        top += row_height;
     }
 }

@@ -99,20 +99,20 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
     }
 }
 
-/// The text, truncated to `room` cells with an ellipsis.
-pub(super) fn cut(line: &str, room: usize) -> String {
+/// The text, truncated to `max_width` cells with an ellipsis.
+pub(super) fn cut(line: &str, max_width: usize) -> String {
     let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if clean.width() <= room {
+    if clean.width() <= max_width {
         return clean;
     }
     let mut short = String::new();
     for letter in clean.chars() {
-        if short.width() + letter.width().unwrap_or(0) + 1 > room {
+        if short.width() + letter.width().unwrap_or(0) + 1 > max_width {
             break;
         }
         short.push(letter);
     }
-    if room > 0 {
+    if max_width > 0 {
         short.push('…');
     }
     short

@@ -94,10 +94,10 @@ pub fn measure(
         ));
     }
     let steps = (caches.len() + nodes.len().max(1).pow(2) + 6) as f64;
-    let mut done = 0.0;
+    let mut completed = 0.0;
     let mut step = |what: &str| {
-        progress(what, done / steps);
-        done += 1.0;
+        progress(what, completed / steps);
+        completed += 1.0;
     };
     step("clock");
     // Measure the clock at each step: another hardware thread of the core or the temperature may lower it for a while.
@@ -224,27 +224,27 @@ fn bandwidths(
     step: &mut impl FnMut(&str),
 ) -> Result<Vec<Bandwidths>, MeasureError> {
     step("memory bandwidth of one thread");
-    let mut found = vec![bandwidth::measure(array, &cpus[..cpus.len().min(1)], 1, effort)?];
+    let mut results = vec![bandwidth::measure(array, &cpus[..cpus.len().min(1)], 1, effort)?];
     let threads = cpus.len().max(1);
     step(&format!("memory bandwidth of {threads} threads"));
     if threads > 1 {
-        found.push(bandwidth::measure(array, cpus, threads, effort)?);
+        results.push(bandwidth::measure(array, cpus, threads, effort)?);
     }
-    Ok(found)
+    Ok(results)
 }
 
 /// The chosen CPUs, and the transfer time of a line between each pair of them.
 fn core_to_core(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
-    let chosen = spread(cpus, effort.max_cpus);
-    if chosen.len() < cpus.len() {
+    let sampled = spread(cpus, effort.max_cpus);
+    if sampled.len() < cpus.len() {
         notes.push(format!(
             "core-to-core latency was measured between {} of {} CPUs",
-            chosen.len(),
+            sampled.len(),
             cpus.len()
         ));
     }
-    match pingpong::matrix_ps(&chosen, effort) {
-        Some(matrix) if chosen.len() > 1 => (chosen, matrix),
+    match pingpong::matrix_ps(&sampled, effort) {
+        Some(matrix) if sampled.len() > 1 => (sampled, matrix),
         _ => {
             notes.push("core-to-core latency was omitted: it needs two CPUs".into());
             (Vec::new(), Vec::new())

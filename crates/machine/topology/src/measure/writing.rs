@@ -60,7 +60,7 @@ impl Measured {
     }
 
     fn write_caches(&self, file: &mut MachineFile) {
-        let own: Vec<String> =
+        let names: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
         // Disturbances only lengthen a measurement, so a latency above that of the next level is reduced to it, but not
@@ -73,7 +73,7 @@ impl Measured {
             let ps = measured.latency_ps.min(limit_ps);
             // A core's private caches run at its clock, so their latencies are whole cycles. The latency of a shared
             // cache is a time.
-            let latency = match own.contains(&measured.cache) {
+            let latency = match names.contains(&measured.cache) {
                 true => {
                     let cycles = clock.measured_cycles(ps);
                     let exceeds = self.written_clock().ps_of_cycles(cycles) > limit_ps;
@@ -88,8 +88,8 @@ impl Measured {
         }
     }
 
-    /// Limits the latency of the instruction caches whose next level is `cache` to the measured `latency` of `cache`. The
-    /// latencies of instruction caches are not measured but come from other sources.
+    /// Limits the latency of the instruction caches whose next level is `cache` to the measured `latency` of `cache`.
+    /// The latencies of instruction caches are not measured but come from other sources.
     fn limit_instruction_caches(&self, file: &mut MachineFile, cache: &str, latency: Latency) {
         let clock = self.written_clock();
         let caches =
@@ -149,7 +149,8 @@ impl Measured {
             self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
         let nodes: usize =
             host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
-        // On a busy host, remote memory may seem nearer than local memory. Such a table would mislead, so it is omitted.
+        // On a busy host, remote memory may seem nearer than local memory. Such a table would mislead, so it is
+        // omitted.
         if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
             let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let slit = host.distances.take();

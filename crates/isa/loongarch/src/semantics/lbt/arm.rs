@@ -100,15 +100,15 @@ fn sll(old: u32, a: u32, b: u32) -> u32 {
 
 fn srl(old: u32, a: u32, b: u32) -> u32 {
     shift(old, a, b, |value, count| {
-        let before = value.checked_shr(count - 1).unwrap_or(0);
-        (before >> 1, before & 1 == 1)
+        let last_shifted_out = value.checked_shr(count - 1).unwrap_or(0);
+        (last_shifted_out >> 1, last_shifted_out & 1 == 1)
     })
 }
 
 fn sra(old: u32, a: u32, b: u32) -> u32 {
     shift(old, a, b, |value, count| {
-        let before = value as i32 >> (count - 1).min(31);
-        ((before >> 1) as u32, before & 1 == 1)
+        let last_shifted_out = value as i32 >> (count - 1).min(31);
+        ((last_shifted_out >> 1) as u32, last_shifted_out & 1 == 1)
     })
 }
 
@@ -201,8 +201,8 @@ fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::Setarmj => |s, i, _| write_rd(s, i, flags::arm_condition(s.lbt.eflags, i.imm).into()),
         Op::Armmfflag => |s, i, _| write_rd(s, i, flags::to_nzcv(s.lbt.eflags & flags::selected(i.imm))),
         Op::Armmtflag => |s, i, _| {
-            let which = flags::selected(i.imm) & NZCV;
-            s.lbt.eflags = replace(s.lbt.eflags, which, flags::from_nzcv(s.r(i.d))) & ALL;
+            let selected = flags::selected(i.imm) & NZCV;
+            s.lbt.eflags = replace(s.lbt.eflags, selected, flags::from_nzcv(s.r(i.d))) & ALL;
             Ok(())
         },
         _ => return None,

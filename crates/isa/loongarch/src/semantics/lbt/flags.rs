@@ -20,9 +20,9 @@ pub(super) const ALL: u32 = CF | PF | AF | ZF | SF | OF;
 /// The flags in the order of the mask bits of `x86mfflag` and similar instructions.
 const BY_MASK_BIT: [u32; 6] = [CF, PF, AF, ZF, SF, OF];
 
-/// `flags` with those of `which` replaced by `values`.
-pub(super) fn replace(flags: u32, which: u32, values: u32) -> u32 {
-    flags & !which | values & which
+/// `flags` with those of `mask` replaced by `values`.
+pub(super) fn replace(flags: u32, mask: u32, values: u32) -> u32 {
+    flags & !mask | values & mask
 }
 
 /// `flag` if `condition` holds.

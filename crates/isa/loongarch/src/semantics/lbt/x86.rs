@@ -116,8 +116,8 @@ fn count_of(operand: u64, bits: u32) -> u32 {
 
 /// The flags after a shift by `count`, which is not 0. AF is unchanged, and OF changes only for a count of one.
 fn shifted(old: u32, result: u64, bits: u32, count: u32, carry: bool, overflow: bool) -> u32 {
-    let which = CF | PF | ZF | SF | when(count == 1, OF);
-    replace(old, which, of_result(result, bits) | when(carry, CF) | when(overflow, OF))
+    let mask = CF | PF | ZF | SF | when(count == 1, OF);
+    replace(old, mask, of_result(result, bits) | when(carry, CF) | when(overflow, OF))
 }
 
 fn sll(old: u32, a: u64, b: u64, bits: u32) -> u32 {

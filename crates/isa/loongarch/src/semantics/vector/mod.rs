@@ -223,7 +223,10 @@ mod tests {
         names.extend(float::FAMILIES.concat().into_iter().map(|(name, _)| name));
         for name in &names {
             let wide = format!("x{name}");
-            assert!(instructions.iter().any(|known| known == name || *known == wide), "{name}");
+            assert!(
+                instructions.iter().any(|instruction| instruction == name || *instruction == wide),
+                "{name}"
+            );
         }
         for (name, _) in cross::FAMILIES.concat() {
             assert!(instructions.contains(&name), "{name}");
