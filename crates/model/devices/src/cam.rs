@@ -171,10 +171,10 @@ impl Cam {
         let state = &mut self.state;
         let space = state.described.space;
         let hit = |entry: &Entry| entry.space == space && (entry.key ^ key) & entry.mask == 0;
-        let found = state.entries.iter().position(|entry| entry.as_ref().is_some_and(hit));
-        let entry = found.and_then(|index| state.entries[index]);
+        let matching = state.entries.iter().position(|entry| entry.as_ref().is_some_and(hit));
+        let entry = matching.and_then(|index| state.entries[index]);
         state.described.value = entry.map_or(0, |entry| entry.value);
-        state.result = found.map_or(0, |index| FOUND.with(index as u64) | HIT.mask());
+        state.result = matching.map_or(0, |index| FOUND.with(index as u64) | HIT.mask());
     }
 
     fn command(&mut self, command: u64) {
@@ -283,10 +283,10 @@ mod tests {
             for (index, key, mask, value, space) in entries {
                 let entry = Entry { key, mask, value, space };
                 bench.write_entry(index, entry);
-                let refused = REFUSED.is_set(bench.get(CamRegister::Result));
-                prop_assert_eq!(refused, index >= 8);
-                if let Some(place) = list.get_mut(index as usize) {
-                    *place = Some(entry);
+                let is_refused = REFUSED.is_set(bench.get(CamRegister::Result));
+                prop_assert_eq!(is_refused, index >= 8);
+                if let Some(slot) = list.get_mut(index as usize) {
+                    *slot = Some(entry);
                 }
             }
             for (key, space) in keys {
@@ -300,8 +300,8 @@ mod tests {
                 prop_assert_eq!(bench.get(CamRegister::Value), value);
             }
             let text = serde_json::to_string(bench.0.state()).unwrap();
-            let back = Cam::restore(spec(), serde_json::from_str(&text).unwrap()).unwrap();
-            prop_assert_eq!(back.state(), bench.0.state());
+            let restored = Cam::restore(spec(), serde_json::from_str(&text).unwrap()).unwrap();
+            prop_assert_eq!(restored.state(), bench.0.state());
         }
 
         #[test]

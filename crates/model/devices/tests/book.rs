@@ -7,10 +7,10 @@ const START: &str = "<!-- registers: generated -->\n";
 const END: &str = "<!-- /registers -->\n";
 
 /// Compares a file with the generated text. Set `LONGMA_UPDATE_BOOK=1` to write the file instead.
-fn same(path: &str, what: impl Fn(&str) -> String) {
+fn same(path: &str, generate: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
     let present = std::fs::read_to_string(&path).unwrap_or_default();
-    let current = what(&present);
+    let current = generate(&present);
     if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|it| it == "1") {
         std::fs::write(&path, current).unwrap();
         return;
@@ -61,11 +61,11 @@ fn registers_do_not_overlap_and_fields_fit() {
             for register in block.registers {
                 assert!(register.offset + register.width <= block.stride, "{}", register.name);
                 assert!(!register.about.trim().is_empty(), "{}", register.name);
-                let mut taken = 0u64;
+                let mut used_bits = 0u64;
                 for field in register.fields {
-                    assert_eq!(taken & field.mask(), 0, "{}.{}", register.name, field.name);
+                    assert_eq!(used_bits & field.mask(), 0, "{}.{}", register.name, field.name);
                     assert!(field.low + field.bits <= register.width * 8, "{}.{}", register.name, field.name);
-                    taken |= field.mask();
+                    used_bits |= field.mask();
                 }
             }
         }

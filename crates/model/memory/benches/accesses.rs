@@ -53,8 +53,8 @@ fn measure(machine: &Machine, detail: Detail, bytes: u64) -> (f64, f64) {
         for n in order.iter().cycle().take(count) {
             now = port.load(u64::from(*n) * line, 8, 0x100, Cycle(now)).ready.0.max(now + 1);
         }
-        let taken = (on_cpu_ns() - begin.0) as f64 / count as f64;
-        (taken, (now - begin.1) as f64 / count as f64)
+        let ns_per_access = (on_cpu_ns() - begin.0) as f64 / count as f64;
+        (ns_per_access, (now - begin.1) as f64 / count as f64)
     };
     run(ACCESSES.min(order.len() * 2));
     black_box(run(ACCESSES))

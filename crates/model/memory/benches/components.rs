@@ -18,7 +18,7 @@ fn processor_ns() -> f64 {
 }
 
 /// Prints the mean CPU time of one call; the best of three runs.
-fn measure(what: &str, mut turn: impl FnMut(u64) -> u64) {
+fn measure(name: &str, mut turn: impl FnMut(u64) -> u64) {
     let mut best = f64::INFINITY;
     for _ in 0..3 {
         let start = processor_ns();
@@ -26,7 +26,7 @@ fn measure(what: &str, mut turn: impl FnMut(u64) -> u64) {
         black_box(sum);
         best = best.min((processor_ns() - start) / TURNS as f64);
     }
-    println!("{what:<58} {best:6.1} ns");
+    println!("{name:<58} {best:6.1} ns");
 }
 
 fn resources() {

@@ -10,16 +10,16 @@ use std::arch::x86_64::{
     _mm_packs_epi16, _mm_prefetch, _mm_set1_epi8, _mm_set1_epi16, _mm_setzero_si128,
 };
 
-/// Prefetches the host cache line of `place`. Has no other effect.
+/// Prefetches the host cache line of `value`. Has no other effect.
 #[inline]
-pub(crate) fn prefetch<T>(place: &T) {
+pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch takes any address and cannot fault; this one comes from a reference. SSE is part of x86-64.
     unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = value;
 }
 
 /// Compares every element of `numbers` with `wanted`; bit n of the result is set if element n is equal.

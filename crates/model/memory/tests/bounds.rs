@@ -35,10 +35,10 @@ fn prefetching(changes: &[(&str, &str, &str)]) -> MemorySystem {
     assert!(text.contains(row), "the machine file has no `{row}`");
     text = text.replacen(row, &format!("{row}\npage_policy = \"closed\""), 1);
     for (after, from, to) in changes {
-        let place = text.find(after).unwrap_or_else(|| panic!("no `{after}`"));
-        let place =
-            place + text[place..].find(from).unwrap_or_else(|| panic!("no `{from}` behind `{after}`"));
-        text.replace_range(place..place + from.len(), to);
+        let position = text.find(after).unwrap_or_else(|| panic!("no `{after}`"));
+        let position =
+            position + text[position..].find(from).unwrap_or_else(|| panic!("no `{from}` behind `{after}`"));
+        text.replace_range(position..position + from.len(), to);
     }
     let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
     MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap()
@@ -64,12 +64,12 @@ proptest! {
         accesses in prop::collection::vec((0u64..30, 0u64..300, 0u64..8, 0u64..256), 1..300),
     ) {
         let few = format!("mshrs = {count}");
-        let others = if level == "[caches.l2]" { "[caches.l1d]" } else { "[caches.l2]" };
+        let other_level = if level == "[caches.l2]" { "[caches.l1d]" } else { "[caches.l2]" };
         // The other level has enough registers: waiting for one there would delay lines after this level supplied them.
-        let mut system = system(&[(level, "mshrs = 16", few.as_str()), (others, "mshrs = 16", "mshrs = 512")]);
-        // The pages are in the TLB, so that no translation is loaded. `alone` is the time of a single miss.
+        let mut system = system(&[(level, "mshrs = 16", few.as_str()), (other_level, "mshrs = 16", "mshrs = 512")]);
+        // The pages are in the TLB, so that no translation is loaded. `unloaded` is the time of a single miss.
         let mut now = (0..8).fold(1000, |now, page| load(&mut system, page * PAGE + 255 * LINE, now).ready.0 + 1000);
-        let alone = load(&mut system, 7 * PAGE + 254 * LINE, now).ready.0 - now;
+        let unloaded = load(&mut system, 7 * PAGE + 254 * LINE, now).ready.0 - now;
         now += 10_000;
         let mut ready = Vec::new();
         for (later, back, page, line) in accesses {
@@ -80,7 +80,7 @@ proptest! {
             }
         }
         // Latency varies between accesses.
-        let takes = alone * 8 / 10;
+        let takes = unloaded * 8 / 10;
         for &until in &ready {
             let outstanding = ready.iter().filter(|it| until - takes < **it && **it <= until).count() as u64;
             prop_assert!(outstanding <= count, "{outstanding} misses, each of at least {takes} cycles, end within {takes} cycles");
@@ -101,8 +101,8 @@ proptest! {
         let mut now = [1000; 4];
         for (core, later, page, line, writes) in accesses {
             // Each core has its own pages. All issue accesses as early as allowed, and none falls far behind.
-            let behind = now.iter().max().unwrap() - 2000.min(*now.iter().max().unwrap());
-            now[core] = (now[core] + later).max(behind);
+            let oldest = now.iter().max().unwrap() - 2000.min(*now.iter().max().unwrap());
+            now[core] = (now[core] + later).max(oldest);
             let mut port = system.port(core);
             port.set_space(SpaceId(0));
             let address = (8 * core as u64 + page) * PAGE + line * LINE;
@@ -132,23 +132,23 @@ proptest! {
     ) {
         let takes = |each: usize| {
             let (mut system, mut at, mut line) = (prefetching(&[]), 1000, 0);
-            let (mut stream, mut both) = (stream.iter(), begin);
+            let (mut stream, mut loaded) = (stream.iter(), begin);
             for (step, jump) in &chain {
                 line = (jump.unwrap_or(line) + step) % 8000;
                 let next = load(&mut system, line * LINE, at).ready.0;
                 for step in stream.by_ref().take(each) {
-                    both += step;
-                    load(&mut system, (8192 + both) * LINE, at);
+                    loaded += step;
+                    load(&mut system, (8192 + loaded) * LINE, at);
                 }
                 at = next;
             }
             at
         };
-        let (alone, both) = (takes(0), takes(each));
+        let (unloaded, loaded) = (takes(0), takes(each));
         // Streams started by chance fetch useless lines and evict useful ones.
-        prop_assert!(both + both / 20 >= alone, "{both} cycles with a concurrent stream, {alone} without");
-        if both < alone {
-            println!("a concurrent stream made the chain {} cycles faster, of {both}", alone - both);
+        prop_assert!(loaded + loaded / 20 >= unloaded, "{loaded} cycles with a concurrent stream, {unloaded} without");
+        if loaded < unloaded {
+            println!("a concurrent stream made the chain {} cycles faster, of {loaded}", unloaded - loaded);
         }
     }
 
@@ -158,21 +158,21 @@ proptest! {
     ) {
         let takes = |with: bool| {
             let (mut system, mut at) = (system(&[]), 1000);
-            for &(page, line, more) in &chain {
-                let more = more.filter(|_| with);
+            for &(page, line, loaded) in &chain {
+                let loaded = loaded.filter(|_| with);
                 // On the same page as the chain but on different lines.
-                let before = more.filter(|(_, before)| *before);
+                let before = loaded.filter(|(_, before)| *before);
                 before.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
                 let next = load(&mut system, page * PAGE + line * LINE, at).ready.0;
-                let behind = more.filter(|(_, before)| !before);
-                behind.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
+                let later = loaded.filter(|(_, before)| !before);
+                later.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
                 at = next;
             }
             at
         };
-        let (alone, more) = (takes(false), takes(true));
+        let (unloaded, loaded) = (takes(false), takes(true));
         // They may postpone a refresh of 350 ns, which is due every 7.8 us.
-        let postponed = (alone / 19_500 + 1) * 875;
-        prop_assert!(more + postponed >= alone, "{more} cycles with more loads, {alone} without");
+        let postponed = (unloaded / 19_500 + 1) * 875;
+        prop_assert!(loaded + postponed >= unloaded, "{loaded} cycles with more loads, {unloaded} without");
     }
 }

@@ -45,9 +45,9 @@ fn streams(system: &mut MemorySystem, cores: usize) -> u64 {
 }
 
 /// Asserts that no time is more than 5 % above the one before, nor the last one more than 8 % above the first.
-fn assert_no_slower(times: &[u64], what: &str) {
-    assert!(times.is_sorted_by(|few, many| *many <= few + few / 20), "{what}: {times:?}");
-    assert!(times[times.len() - 1] * 100 <= times[0] * 108, "{what}: {times:?}");
+fn assert_no_slower(times: &[u64], case: &str) {
+    assert!(times.is_sorted_by(|few, many| *many <= few + few / 20), "{case}: {times:?}");
+    assert!(times[times.len() - 1] * 100 <= times[0] * 108, "{case}: {times:?}");
 }
 
 #[test]

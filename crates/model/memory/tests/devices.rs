@@ -73,8 +73,8 @@ fn device_writes_do_not_evict_lines_in_ways_beyond_their_limit() {
     let survivors = |system: &mut MemorySystem| {
         let lines = (0..bytes).step_by(32 * 97);
         let all = lines.clone().count();
-        let kept = lines.filter(|a| load(system, 0, *a) != Source::LocalMemory).count();
-        kept as f64 / all as f64
+        let cached_count = lines.filter(|a| load(system, 0, *a) != Source::LocalMemory).count();
+        cached_count as f64 / all as f64
     };
     fill(&mut system, 1);
     let limited = survivors(&mut system);
@@ -138,17 +138,17 @@ fn a_core_confined_to_one_way_does_not_disturb_its_neighbour() {
         if confined {
             system.set_ways(Requester::Core(1), 1);
         }
-        let mine = || (0..4u64 << 20).step_by(64);
-        for address in mine() {
+        let buffer = || (0..4u64 << 20).step_by(64);
+        for address in buffer() {
             load(&mut system, 0, address);
         }
         for line in 0..(32u64 << 20) / 64 {
             load(&mut system, 1, (1 << 26) + line * 64);
         }
         // Far apart, so that no prefetcher fetches them.
-        let asked = || mine().step_by(67);
-        asked().filter(|a| load(&mut system, 0, *a) != Source::LocalMemory).count() as f64
-            / asked().count() as f64
+        let sampled = || buffer().step_by(67);
+        sampled().filter(|a| load(&mut system, 0, *a) != Source::LocalMemory).count() as f64
+            / sampled().count() as f64
     };
     let (confined, free) = (survivors(true), survivors(false));
     assert!(confined > 0.85 && free < 0.2, "{confined} survived a confined neighbour, {free} a free one");
@@ -204,8 +204,11 @@ fn prefetches_of_the_first_level_continue_the_streams_of_the_second() {
     let (together, of_first, of_second) = run(&with_both);
     assert!(of_first * 10 > LINES * 9, "prefetches of the first level: {of_first}");
     assert!(of_second * 10 > LINES * 7, "prefetches of the second level: {of_second}");
-    let (alone, ..) = run(&with_second);
-    assert!(together < alone, "both took {together} cycles, the second level's alone {alone}");
+    let (without_device, ..) = run(&with_second);
+    assert!(
+        together < without_device,
+        "both took {together} cycles, the second level's alone {without_device}"
+    );
 }
 
 #[test]
@@ -215,8 +218,8 @@ fn a_line_modified_by_another_core_is_read_from_that_core() {
     let start = write.ready.0;
     let read = system.port(1).load(0x4000, 8, 0, Cycle(start));
     assert_eq!(read.source, Source::Peer);
-    let taken = read.ready.0 - start - u64::from(read.translation_cycles);
-    assert!((41..300).contains(&taken), "a transfer took {taken} cycles");
+    let duration = read.ready.0 - start - u64::from(read.translation_cycles);
+    assert!((41..300).contains(&duration), "a transfer took {duration} cycles");
     assert_eq!(system.port(2).load(0x4000, 8, 0, Cycle(read.ready.0)).source, Source::Level3);
 }
 
@@ -251,8 +254,8 @@ fn a_hit_in_the_shared_cache_does_not_wait_for_requests_microseconds_later() {
             Time::from_ps(later),
         );
         let at = system.cycles_of(1, now);
-        let found = hit(&mut system, second, at);
-        assert!(found <= idle + 2, "{}: {found} cycles, {idle} on an idle machine", builtin.name);
+        let level = hit(&mut system, second, at);
+        assert!(level <= idle + 2, "{}: {level} cycles, {idle} on an idle machine", builtin.name);
     }
 }
 

@@ -114,12 +114,14 @@ fn a_same_bank_refresh_leaves_the_other_banks_usable() {
 /// Mean time of line reads by a pointer chase over the controllers of node 0. Each read begins `rest` after the
 /// previous one has returned.
 fn chase(controllers: &mut Controllers, line: u32, rest: u64, turns: u64) -> f64 {
-    let mine = (0..controllers.len()).filter(|c| controllers.node_of(*c) == 0).count() as u64;
+    let local_controllers = (0..controllers.len()).filter(|c| controllers.node_of(*c) == 0).count() as u64;
     let (mut random, mut at, mut sum) = (SplitMix64::new(1), 0, 0);
     for _ in 0..turns {
         let place = random.next_u64();
         let address = (random.next_u64() % (1 << 32)) / 64 * 64;
-        let end = controllers.access((place % mine) as usize, address, line, false, Time::from_ps(at)).ps();
+        let end = controllers
+            .access((place % local_controllers) as usize, address, line, false, Time::from_ps(at))
+            .ps();
         sum += end - at;
         at = end + rest;
     }
@@ -137,9 +139,13 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
         let mean = controllers.mean_random_ps(0);
         let fixed = overhead::fixed_ps(stated, path, mean);
         let rest = (path as i64 + fixed).max(0) as u64;
-        let got = chase(&mut controllers, line, rest, 100_000) + rest as f64;
+        let actual = chase(&mut controllers, line, rest, 100_000) + rest as f64;
         let expected = stated as f64;
-        assert!((got / expected - 1.0).abs() < 0.01, "{}: {got} ps, stated {expected} ps", builtin.name);
+        assert!(
+            (actual / expected - 1.0).abs() < 0.01,
+            "{}: {actual} ps, stated {expected} ps",
+            builtin.name
+        );
     }
 }
 
@@ -151,9 +157,9 @@ fn bandwidth(controllers: &mut Controllers, streams: u64, write: bool) -> f64 {
     for line in 0..lines {
         let address = (line % streams) * (256 << 10) * 1001 + line / streams * 64;
         let at = window.pop_front().unwrap();
-        let done = controllers.access(0, address, 64, write, Time::from_ps(at)).ps();
-        window.push_back(done.max(at));
-        end = end.max(done);
+        let completed = controllers.access(0, address, 64, write, Time::from_ps(at)).ps();
+        window.push_back(completed.max(at));
+        end = end.max(completed);
     }
     (lines * 64) as f64 / (end as f64 * 1e-12)
 }
@@ -163,11 +169,11 @@ fn a_stream_approaches_the_peak_and_never_exceeds_it() {
     let peak = 25.6e9;
     let ungrouped = || changed("loongson-3a5000", "bank_groups = 4 ", "bank_groups = 1 ");
     for streams in [1, 3] {
-        let got = bandwidth(&mut ungrouped(), streams, false);
-        assert!((0.8 * peak..peak).contains(&got), "{streams} streams: {got} bytes a second");
+        let actual = bandwidth(&mut ungrouped(), streams, false);
+        assert!((0.8 * peak..peak).contains(&actual), "{streams} streams: {actual} bytes a second");
     }
-    let got = bandwidth(&mut ungrouped(), 1, true);
-    assert!((0.6 * peak..peak).contains(&got), "{got} bytes a second of writes");
+    let actual = bandwidth(&mut ungrouped(), 1, true);
+    assert!((0.6 * peak..peak).contains(&actual), "{actual} bytes a second of writes");
 }
 
 #[test]
@@ -201,8 +207,8 @@ fn four_channels_carry_four_times_as_much() {
 fn a_measured_bandwidth_below_the_peak_limits_the_channels() {
     let width = "width = \"64 bit\"\nbanks = 16";
     let mut slow = changed("loongson-3a5000", width, &format!("bandwidth = \"10 GB/s\"\n{width}"));
-    let got = bandwidth(&mut slow, 1, false);
-    assert!((8.5e9..10e9).contains(&got), "{got} bytes a second");
+    let actual = bandwidth(&mut slow, 1, false);
+    assert!((8.5e9..10e9).contains(&actual), "{actual} bytes a second");
 }
 
 #[test]
@@ -260,12 +266,12 @@ proptest! {
         let mut controllers = controllers("hygon-8node");
         let (mut bytes, mut end) = (0, 0);
         for (address, size, write, at) in accesses {
-            let done = controllers.access(3, address >> 16, size, write, Time::from_ps(at)).ps();
+            let completed = controllers.access(3, address >> 16, size, write, Time::from_ps(at)).ps();
             let timing = controllers.timing(3);
-            prop_assert!(done >= at);
+            prop_assert!(completed >= at);
             if !write {
-                prop_assert!(done >= at + timing.cl_ps);
-                (bytes, end) = (bytes + u64::from(size), end.max(done));
+                prop_assert!(completed >= at + timing.cl_ps);
+                (bytes, end) = (bytes + u64::from(size), end.max(completed));
             }
         }
         prop_assert!(bytes as f64 <= end as f64 * 42.656e9 / 1e12 + 64.0);

@@ -21,12 +21,12 @@ fn every_endpoint_of_every_builtin_machine_reaches_every_other() {
         let machine = Machine::open(builtin.name).unwrap();
         for (index, host) in machine.layout().hosts.iter().enumerate() {
             let mut interconnect = Interconnect::new(&machine, index).unwrap();
-            let mut places: Vec<Endpoint> = (0..host.cores.len()).map(Endpoint::Core).collect();
-            places.extend((0..host.caches.len()).map(Endpoint::Cache));
+            let mut endpoints: Vec<Endpoint> = (0..host.cores.len()).map(Endpoint::Core).collect();
+            endpoints.extend((0..host.caches.len()).map(Endpoint::Cache));
             let controllers = host.nodes.iter().map(|n| n.memories.len()).sum();
-            places.extend((0..controllers).map(Endpoint::Controller));
-            for from in &places {
-                for to in &places {
+            endpoints.extend((0..controllers).map(Endpoint::Controller));
+            for from in &endpoints {
+                for to in &endpoints {
                     let ps = interconnect.idle_ps(*from, *to, 64);
                     if from == to {
                         assert_eq!(ps, 0, "{}: {from:?} to itself takes time", builtin.name);
@@ -102,10 +102,10 @@ fn remote_memory_has_the_additional_latency_stated_in_the_machine_file() {
         for (from, row) in stated.rows.iter().enumerate() {
             for (to, latency) in row.iter().enumerate() {
                 let expected = latency.ps() - stated.rows[to][to].ps();
-                let got = extra_of_remote(&machine, &mut interconnect, from, to);
+                let actual = extra_of_remote(&machine, &mut interconnect, from, to);
                 assert!(
-                    got.abs_diff(expected) <= 2,
-                    "{name}, {from} to {to}: {got} ps, stated {expected} ps"
+                    actual.abs_diff(expected) <= 2,
+                    "{name}, {from} to {to}: {actual} ps, stated {expected} ps"
                 );
             }
         }
@@ -137,8 +137,8 @@ fn throughput(interconnect: &mut Interconnect, ways: &[(Endpoint, Endpoint)], re
 fn the_rate_of_a_link_limits_transfers_between_nodes() {
     let mut interconnect = interconnect("hygon-8node");
     let ways: Vec<_> = (0..8).map(|core| (Endpoint::Controller(1), Endpoint::Core(core))).collect();
-    let got = throughput(&mut interconnect, &ways, 1000);
-    assert!((20.5e9..21.3e9).contains(&got), "{got} bytes a second over a link of 21.3 GB/s");
+    let actual = throughput(&mut interconnect, &ways, 1000);
+    assert!((20.5e9..21.3e9).contains(&actual), "{actual} bytes a second over a link of 21.3 GB/s");
 }
 
 #[test]
@@ -155,12 +155,12 @@ fn crossbar_ports_transfer_concurrently_and_a_bus_serializes() {
     let mut crossbar = interconnect("loongson-3a5000");
     let ways: Vec<_> = (0..4).map(|core| (cache_of(&machine, core, "l3"), Endpoint::Core(core))).collect();
     // Each core's port takes 16 bytes per cycle; the cache has four banks.
-    let got = throughput(&mut crossbar, &ways, 1000);
-    assert!((155e9..160.1e9).contains(&got), "{got} bytes a second by four ports of 40 GB/s");
+    let actual = throughput(&mut crossbar, &ways, 1000);
+    assert!((155e9..160.1e9).contains(&actual), "{actual} bytes a second by four ports of 40 GB/s");
     let mut bus = interconnect("piii-myrinet");
     let ways = [(Endpoint::Controller(0), Endpoint::Core(0)), (Endpoint::Core(1), Endpoint::Controller(0))];
-    let got = throughput(&mut bus, &ways, 1000);
-    assert!((1.0e9..1.065e9).contains(&got), "{got} bytes a second on a bus of 8 bytes at 133 MHz");
+    let actual = throughput(&mut bus, &ways, 1000);
+    assert!((1.0e9..1.065e9).contains(&actual), "{actual} bytes a second on a bus of 8 bytes at 133 MHz");
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn separate_channels_for_reads_and_writes_do_not_disturb_each_other() {
         let host = &machine.layout().hosts[0];
         let l3 = Endpoint::Cache(*host.cores[0].caches.last().unwrap());
         let ways = ways.map(|(from, to)| {
-            let place = |p| if p == Endpoint::Cache(0) { l3 } else { p };
-            (place(from), place(to))
+            let endpoint_of = |p| if p == Endpoint::Cache(0) { l3 } else { p };
+            (endpoint_of(from), endpoint_of(to))
         });
         throughput(&mut Interconnect::new(machine, 0).unwrap(), &ways, 1000)
     };

@@ -54,8 +54,8 @@ fn caches(machine: &Machine) -> Vec<&Cache> {
     caches
 }
 
-fn close(found: f64, stated: f64) -> bool {
-    (found - stated).abs() <= 0.05 * stated
+fn close(measured: f64, stated: f64) -> bool {
+    (measured - stated).abs() <= 0.05 * stated
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn every_cache_of_every_machine_answers_after_its_stated_latency() {
             let order = shuffled(set / cache.line.bytes());
             let mut now = 0;
             chase(&mut system, 0, &order, &mut now);
-            let (found, source) = chase(&mut system, 0, &order, &mut now);
+            let (measured, source) = chase(&mut system, 0, &order, &mut now);
             let cycle_ps = 1e12 / clock.hz() as f64;
             let stated = cache.latency.unwrap().ps(clock) as f64 / cycle_ps;
             let (name, level) = (builtin.name, cache.level);
             assert!(
-                close(found, stated),
-                "{name} L{level}: {found:.1} cycles, stated {stated:.1}, from {source:?}"
+                close(measured, stated),
+                "{name} L{level}: {measured:.1} cycles, stated {stated:.1}, from {source:?}"
             );
             above = cache.size.bytes();
         }
@@ -137,8 +137,8 @@ fn memory_of_every_machine_answers_after_its_stated_latency_at_every_distance() 
             }
             // Each line once, spread over 256 MiB, so that no cache holds it.
             let order: Vec<_> = shuffled(20_000).into_iter().map(|n| n * 209).collect();
-            let (found, source) = chase(&mut system, 0, &order, &mut 0);
-            let found_ps = found * 1e12 / clock.hz() as f64;
+            let (measured, source) = chase(&mut system, 0, &order, &mut 0);
+            let found_ps = measured * 1e12 / clock.hz() as f64;
             let name = builtin.name;
             assert!(
                 close(found_ps, stated as f64),

@@ -142,8 +142,8 @@ proptest! {
         let mut pages = BTreeMap::new();
         for (space, page, node) in touches {
             let frame = spaces.translate(SpaceId(space), page, node);
-            let known = *pages.entry((space, page)).or_insert(frame);
-            prop_assert_eq!(frame, known);
+            let first_frame = *pages.entry((space, page)).or_insert(frame);
+            prop_assert_eq!(frame, first_frame);
             prop_assert_eq!(spaces.lookup(SpaceId(space), page), Some(frame));
         }
         let frames: BTreeSet<_> = pages.values().collect();
@@ -161,14 +161,14 @@ proptest! {
         let machine = Machine::open(BUILTIN[machine].name).unwrap();
         let map = PhysicalMap::new(&machine, 0).unwrap();
         let nodes = machine.layout().hosts[0].nodes.len();
-        let mut seen = BTreeMap::new();
+        let mut pages_seen = BTreeMap::new();
         for turn in 0..200u64 {
             let node = (seed.wrapping_add(turn) % nodes as u64) as usize;
             let offset = seed.rotate_left(turn as u32 % 64) % (1 << 30) + turn;
             let address = map.base_of(node) + offset;
             prop_assert_eq!(map.node_of(address), node);
             let (controller, local) = map.controller_of(address);
-            let before = *seen.entry((controller, local)).or_insert(address);
+            let before = *pages_seen.entry((controller, local)).or_insert(address);
             prop_assert_eq!(before, address);
         }
     }

@@ -46,9 +46,9 @@ fn a_stream_crosses_pages_only_if_permitted_and_physically_contiguous() {
         // Allocate the frames, by touching lines far from those used below.
         sources(&mut system, order.iter().map(|page| page * PAGE + 128 * LINE), &mut now);
         let begin = 65 * PAGE - 20 * LINE;
-        let found = sources(&mut system, (0..21).map(|nth| begin + nth * LINE), &mut now);
-        assert_eq!(found[19], Source::Level3, "the stream runs: {found:?}");
-        assert_eq!(found[20], expected, "{change:?} {order:?}: {found:?}");
+        let hit_sources = sources(&mut system, (0..21).map(|nth| begin + nth * LINE), &mut now);
+        assert_eq!(hit_sources[19], Source::Level3, "the stream runs: {hit_sources:?}");
+        assert_eq!(hit_sources[20], expected, "{change:?} {order:?}: {hit_sources:?}");
     }
 }
 
@@ -60,8 +60,8 @@ fn a_stream_starts_again_after_a_page_boundary_in_either_direction() {
         // A stream that may cross pages: the next page has no frame yet when the stream reaches the boundary.
         let there_before: &[u64] = if stays { &[64, 65] } else { &[64] };
         sources(&mut system, there_before.iter().map(|page| page * PAGE + 128 * LINE), &mut now);
-        let line = |nth: u64| {
-            if up { 65 * PAGE - 20 * LINE + nth * LINE } else { 65 * PAGE + 19 * LINE - nth * LINE }
+        let line = |index: u64| {
+            if up { 65 * PAGE - 20 * LINE + index * LINE } else { 65 * PAGE + 19 * LINE - index * LINE }
         };
         let found = sources(&mut system, (0..60).map(line), &mut now);
         let missed = found[20..].iter().filter(|source| **source == Source::LocalMemory).count();

@@ -68,9 +68,9 @@ fn a_write_through_first_level_passes_every_store() {
         ["loongson-3a5000", "loongson-3a4000", "sandybridge-2x6", "hygon-8node", "zns-host", "godson3"]
     {
         let l1d = "[caches.l1d]\n";
-        let mut back = system(name, l1d, l1d);
+        let mut write_back = system(name, l1d, l1d);
         let mut through = system(name, l1d, &format!("{l1d}write = \"through\"\n"));
-        let times = [&mut back, &mut through].map(|system| access(system, 16, 100, true));
+        let times = [&mut write_back, &mut through].map(|system| access(system, 16, 100, true));
         assert_eq!(count(&through, "core0.l1d.write_throughs"), 1600, "{name}");
         assert_eq!(count(&through, "core0.l1d.write_backs"), 0, "{name}");
         // On the others, the second level takes a word each cycle.

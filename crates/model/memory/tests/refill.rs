@@ -52,15 +52,15 @@ fn a_page_in_no_tlb_raises_one_exception() {
 
 #[test]
 fn a_prefetch_raises_no_exception_and_has_no_effect_without_a_translation() {
-    for (known, source) in [(false, Source::LocalMemory), (true, Source::Level1)] {
+    for (is_mapped, source) in [(false, Source::LocalMemory), (true, Source::Level1)] {
         let mut system = system(Detail::Timing, &[]);
-        if known {
+        if is_mapped {
             refill(&mut system, Side::Data, PAGE, 8);
         }
         let mut port = system.port(0);
         port.set_space(SPACE);
         port.prefetch(PAGE + 640, 0x1000, Cycle(1000));
-        assert_eq!(refill(&mut system, Side::Data, PAGE + 640, 8), if known { 0 } else { MISS });
+        assert_eq!(refill(&mut system, Side::Data, PAGE + 640, 8), if is_mapped { 0 } else { MISS });
         assert_eq!(load(&mut system, PAGE + 640, 9000).source, source);
     }
 }
@@ -81,7 +81,7 @@ fn as_many_walks_overlap_as_there_are_walkers() {
         // Adjacent pages share an entry, hence every other page.
         let waits: Vec<u64> =
             (1..9).map(|page| load(&mut system, 2 * page * PAGE, 1000).translation_cycles.into()).collect();
-        let expected: Vec<u64> = (0..8).map(|nth| (nth / walkers + 1) * u64::from(MISS)).collect();
+        let expected: Vec<u64> = (0..8).map(|index| (index / walkers + 1) * u64::from(MISS)).collect();
         assert_eq!(waits, expected, "{walkers} walkers");
     }
 }
@@ -109,12 +109,12 @@ fn loads_with_stores(registers: u32, window: usize, pairs: u64) -> u64 {
     let page = 4096;
     let (mut retired, mut now) = (vec![0; window], 0);
     for pair in 0..pairs {
-        let place = pair as usize % window;
+        let slot = pair as usize % window;
         // The load takes the window entry of the pair `window` pairs earlier.
-        let load = port.load((1000 + pair) * page, 8, 0x1000, Cycle(retired[place].max(pair))).ready.0;
+        let load = port.load((1000 + pair) * page, 8, 0x1000, Cycle(retired[slot].max(pair))).ready.0;
         now = now.max(load) + 1;
         let store = port.store((5000 + pair) * page, 8, 0x1004, Cycle(now)).ready.0;
-        retired[place] = now.max(store);
+        retired[slot] = now.max(store);
     }
     now
 }

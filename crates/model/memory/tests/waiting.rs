@@ -27,7 +27,7 @@ fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
 
 /// Addresses of `count` lines of one page, in an order that no prefetcher recognizes.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
-    (0..count).map(|nth| PAGE + (nth * 37 + 11) % 251 * 64)
+    (0..count).map(|index| PAGE + (index * 37 + 11) % 251 * 64)
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_core_refills_one_translation_at_a_time() {
     // Adjacent pages share an entry.
     let walks: Vec<u32> = waits.iter().copied().step_by(2).collect();
     let shortest = 10;
-    for (nth, wait) in (1..).zip(&walks) {
-        assert!(*wait >= nth * shortest, "{waits:?}");
+    for (index, wait) in (1..).zip(&walks) {
+        assert!(*wait >= index * shortest, "{waits:?}");
     }
     assert!(walks.is_sorted_by(|a, b| a + shortest <= *b), "{waits:?}");
 }
@@ -98,12 +98,12 @@ fn a_line_moves_on_only_after_it_has_arrived() {
     for core in 0..4 {
         store(&mut system, core, 10_000 * core as u64);
     }
-    let alone = store(&mut system, 0, 50_000) - 50_000;
-    assert!(alone > 30, "{alone}");
+    let unloaded = store(&mut system, 0, 50_000) - 50_000;
+    assert!(unloaded > 30, "{unloaded}");
     // All at once: each waits for the previous one and only overlaps the time of its request.
     let ready: Vec<u64> = (0..4).map(|core| store(&mut system, (core + 1) % 4, 100_000) - 100_000).collect();
-    assert!((ready[0] as i64 - alone as i64).abs() <= 3, "{ready:?}, alone {alone}");
-    assert!(ready.is_sorted_by(|a, b| a + alone / 2 <= *b), "{ready:?}, alone {alone}");
+    assert!((ready[0] as i64 - unloaded as i64).abs() <= 3, "{ready:?}, alone {unloaded}");
+    assert!(ready.is_sorted_by(|a, b| a + unloaded / 2 <= *b), "{ready:?}, alone {unloaded}");
 }
 
 #[test]
@@ -119,17 +119,17 @@ fn cores_that_take_a_line_from_each_other_every_turn_contend() {
         port.store(address, 8, 0x1000, Cycle(now));
         (contends, system.took_line(core))
     };
-    for nth in 0..10 {
-        let core = nth % 2;
+    for index in 0..10 {
+        let core = index % 2;
         assert_eq!(turn(&mut system, core, PAGE + 4096 * core as u64), (false, false), "separate lines");
     }
-    let shared: Vec<_> = (0..6).map(|nth| turn(&mut system, nth % 2, PAGE + 64)).collect();
+    let shared: Vec<_> = (0..6).map(|index| turn(&mut system, index % 2, PAGE + 64)).collect();
     assert_eq!(shared[0], (false, false));
     assert!(shared[1..].iter().all(|(_, took)| *took), "{shared:?}");
     assert!(shared[3..].iter().all(|(contends, _)| *contends), "{shared:?}");
     // A microsecond later, the contention is over.
-    for nth in 0..6 {
-        turn(&mut system, nth % 2, PAGE + 4096 * (nth as u64 % 2));
+    for index in 0..6 {
+        turn(&mut system, index % 2, PAGE + 4096 * (index as u64 % 2));
     }
     assert_eq!(turn(&mut system, 0, PAGE), (false, false));
 }
@@ -157,8 +157,8 @@ fn a_hit_does_not_wait_for_a_later_access_to_its_line_that_was_simulated_first()
     // They alternate as the most recently used line of the set. Program order is not time order: a store accesses the
     // cache after it retires, a load when its address is known.
     for round in 0..4 {
-        let late = port.store(lines[0], 8, 0x1000, Cycle(start + 1000 + round));
-        assert_eq!(late.ready.0, start + 1000 + round + 4, "a hit");
+        let late_store = port.store(lines[0], 8, 0x1000, Cycle(start + 1000 + round));
+        assert_eq!(late_store.ready.0, start + 1000 + round + 4, "a hit");
         for nth in 0..3 {
             let early = port.load(lines[0] + 8 * nth, 8, 0x1000, Cycle(start + nth));
             assert_eq!(early.ready.0, start + nth + 4, "round {round}: the store is a thousand cycles later");
@@ -184,6 +184,6 @@ fn a_core_reads_its_copy_of_a_line_while_write_permission_is_pending() {
     // Another store waits for the write permission, and other cores get the line no earlier.
     assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(start + 2)).ready.0, right);
     assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(right)).ready.0, right + 4);
-    let given = system.port(1).load(PAGE, 8, 0x1000, Cycle(start + 3)).ready.0;
-    assert!(given > right, "{given} and {right}");
+    let load_ready = system.port(1).load(PAGE, 8, 0x1000, Cycle(start + 3)).ready.0;
+    assert!(load_ready > right, "{load_ready} and {right}");
 }

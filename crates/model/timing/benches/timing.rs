@@ -33,7 +33,7 @@ fn blocks() -> Vec<TracedBlock> {
         op(Op::Bnez, 0, 12, 0, -20),
     ];
     let deep = vec![op(Op::AddiD, 5, 5, 0, 1), op(Op::Beqz, 0, 5, 0, 44)];
-    let place = vec![
+    let stages = vec![
         op(Op::StW, 13, 4, 0, 16),
         op(Op::StD, 1, 3, 0, 8),
         op(Op::AddiD, 3, 3, 0, -64),
@@ -49,7 +49,7 @@ fn blocks() -> Vec<TracedBlock> {
     ];
     let leaf = vec![op(Op::AddiD, 7, 7, 0, 1), op(Op::Jirl, 0, 1, 0, 0)];
     let mut start = 0x1_0000;
-    let numbered = [test, deep, place, undo, leaf].into_iter().map(|instructions| {
+    let numbered = [test, deep, stages, undo, leaf].into_iter().map(|instructions| {
         let block = TracedBlock { start, instructions: instructions.into() };
         start += 4 * block.instructions.len() as u64;
         block

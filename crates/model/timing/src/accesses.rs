@@ -84,10 +84,10 @@ impl Accesses {
         let answer = port.load(address, bytes, pc, Cycle(from));
         counts.note(answer.source);
         let translation_cycles = answer.translation_cycles;
-        let (mut ready, least) = (answer.ready.0, from + self.load_cycles);
+        let (mut ready, earliest) = (answer.ready.0, from + self.load_cycles);
         // A store inside the core has its own latency, which may be shorter than a load's minimum.
-        if ready < least && !port.is_in_core(address) {
-            ready = least;
+        if ready < earliest && !port.is_in_core(address) {
+            ready = earliest;
         }
         Value { ready, cause: Cause::of(answer.source), translation_cycles }
     }

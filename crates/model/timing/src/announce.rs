@@ -18,9 +18,9 @@ pub(crate) struct Announcer<R> {
     announced: usize,
 }
 
-/// Starts at the beginning of `trace`; does nothing unless `wanted`.
-pub(crate) fn announcer(trace: &Trace, wanted: bool) -> Announcer<impl Iterator<Item = Record<'_>>> {
-    Announcer { records: wanted.then(|| trace.records()), announced: 0 }
+/// Starts at the beginning of `trace`; does nothing unless `is_enabled`.
+pub(crate) fn announcer(trace: &Trace, is_enabled: bool) -> Announcer<impl Iterator<Item = Record<'_>>> {
+    Announcer { records: is_enabled.then(|| trace.records()), announced: 0 }
 }
 
 impl<'a, R: Iterator<Item = Record<'a>>> Announcer<R> {

@@ -76,10 +76,10 @@ impl Calendar {
         if cycle <= self.now {
             return;
         }
-        let near = cycle.min(self.now + WINDOW as u64);
-        while self.now < near {
+        let window_end = cycle.min(self.now + WINDOW as u64);
+        while self.now < window_end {
             let (word, bit) = (self.now as usize % WINDOW / 64, self.now % 64);
-            let cycles = (near - self.now).min(64 - bit);
+            let cycles = (window_end - self.now).min(64 - bit);
             let passed = (u64::MAX >> (64 - cycles)) << bit;
             let mut slots = self.filled[word] & passed;
             self.filled[word] &= !passed;
@@ -130,20 +130,20 @@ impl Calendar {
     }
 
     fn far_slot(&self, cycle: u64) -> Slot {
-        let found = self.far.binary_search_by_key(&cycle, |(cycle, _)| *cycle);
-        found.map_or(0, |place| self.far[place].1)
+        let position = self.far.binary_search_by_key(&cycle, |(cycle, _)| *cycle);
+        position.map_or(0, |place| self.far[place].1)
     }
 
     #[cold]
     fn far_slot_mut(&mut self, cycle: u64) -> &mut Slot {
-        let place = match self.far.back() {
+        let index = match self.far.back() {
             Some((last, _)) if *last >= cycle => self.far.partition_point(|(before, _)| *before < cycle),
             _ => self.far.len(),
         };
-        if self.far.get(place).is_none_or(|(found, _)| *found != cycle) {
-            self.far.insert(place, (cycle, 0));
+        if self.far.get(index).is_none_or(|(found, _)| *found != cycle) {
+            self.far.insert(index, (cycle, 0));
         }
-        &mut self.far[place].1
+        &mut self.far[index].1
     }
 
     #[inline]
@@ -203,8 +203,8 @@ impl Calendar {
     #[cold]
     fn issue_unpipelined(&mut self, from: u64, units: u32, interval: u64, queue: usize) -> u64 {
         let same = |it: &&Search| it.units == units && it.interval == interval;
-        let known = self.searches.iter().filter(same).filter(|it| it.from <= from && from < it.until);
-        let begin = known.map(|it| it.until).max().unwrap_or(from);
+        let cached = self.searches.iter().filter(same).filter(|it| it.from <= from && from < it.until);
+        let begin = cached.map(|it| it.until).max().unwrap_or(from);
         // For each unit, since when it has been free.
         let mut free_since = [begin; u32::BITS as usize];
         for end in begin + 1.. {
@@ -234,16 +234,16 @@ impl Calendar {
 
     fn remember(&mut self, search: Search) {
         let same = |it: &Search| it.units == search.units && it.interval == search.interval;
-        let place = self.searches.iter().position(same).unwrap_or_else(|| {
+        let index = self.searches.iter().position(same).unwrap_or_else(|| {
             self.oldest_search = (self.oldest_search + 1) % SEARCHES;
             self.oldest_search
         });
         // Merge with the previous search if their ranges overlap or touch.
-        let before = self.searches[place];
+        let before = self.searches[index];
         let joins = same(&before) && before.from <= search.from && search.from <= before.until;
         let from = if joins { before.from } else { search.from };
         let until = if joins { before.until.max(search.until) } else { search.until };
-        self.searches[place] = Search { from, until, ..search };
+        self.searches[index] = Search { from, until, ..search };
     }
 }
 
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn units_are_tracked_at_any_distance_in_the_future() {
         let mut calendar = Calendar::new(8, [u32::MAX; QUEUES]);
-        for nth in 0..200 {
-            assert_eq!(calendar.issue(3, 0b1, 32, 1), 3 + 32 * nth);
+        for index in 0..200 {
+            assert_eq!(calendar.issue(3, 0b1, 32, 1), 3 + 32 * index);
         }
         assert_eq!(calendar.issue(5_000, 0b1, 1, 1), 3 + 32 * 200);
         assert_eq!(calendar.issue(5_000, 0b11, 1, 1), 5_000);

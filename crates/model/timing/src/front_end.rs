@@ -184,118 +184,125 @@ pub(crate) struct AccessSite {
 
 /// Runs the records of `trace` through a front end and back end.
 pub(crate) fn drain(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     trace: &Trace,
     blocks: &impl Blocks,
     port: &mut impl MemoryPort,
 ) {
     // The program is moved out so that one of its blocks and the pipeline can be borrowed at the same time.
-    let mut program = std::mem::take(back.program());
+    let mut program = std::mem::take(back_end.program());
     let mut announcer = announce::announcer(trace, port.wants_announcements());
     for record in trace.records() {
         announcer.before(&record, port);
-        let entry = program.enter(&record, blocks, back.parameters());
-        if let Entered::Mispredicted(number) = back.run(entry, &record, port) {
+        let entry = program.enter(&record, blocks, back_end.parameters());
+        if let Entered::Mispredicted(number) = back_end.run(entry, &record, port) {
             program.note_mispredict(number);
         }
     }
-    *back.program() = program;
+    *back_end.program() = program;
 }
 
 /// Begins `block`: resolves the branch before it.
 #[inline]
-pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock, port: &mut impl MemoryPort) -> Entered {
-    let [dispatch, retired] = back.progress();
-    back.front().begin(block.start, dispatch, retired, port)
+pub(crate) fn begin(
+    back_end: &mut impl BackEnd,
+    block: &DecodedBlock,
+    port: &mut impl MemoryPort,
+) -> Entered {
+    let [dispatch, retired] = back_end.progress();
+    back_end.front().begin(block.start, dispatch, retired, port)
 }
 
 /// Executes one record whose block has begun: fetches its instruction lines and executes the operations of each.
 #[inline]
 pub(crate) fn execute(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     entry: &mut Entry,
     record: &Record<'_>,
     port: &mut impl MemoryPort,
 ) {
-    if back.log().observes() {
-        execute_observed(back, entry, record, port);
+    if back_end.log().observes() {
+        execute_observed(back_end, entry, record, port);
     } else {
-        execute_record::<false>(back, entry, record, port);
+        execute_record::<false>(back_end, entry, record, port);
     }
 }
 
 #[cold]
 #[inline(never)]
 fn execute_observed(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     entry: &mut Entry,
     record: &Record<'_>,
     port: &mut impl MemoryPort,
 ) {
-    execute_record::<true>(back, entry, record, port);
+    execute_record::<true>(back_end, entry, record, port);
 }
 
 #[inline(always)]
 fn execute_record<const IS_OBSERVED: bool>(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     Entry { block, counts, .. }: &mut Entry,
     record: &Record<'_>,
     port: &mut impl MemoryPort,
 ) {
-    let slots_before = back.position();
-    let mut reached = IS_OBSERVED.then(|| Reached::now(slots_before, back.lost(), counts));
+    let slots_before = back_end.position();
+    let mut reached = IS_OBSERVED.then(|| Reached::now(slots_before, back_end.lost(), counts));
     let executed = usize::from(record.executed).min(block.operations.len());
     let mut addresses = record.addresses.iter();
     let (mut index, mut pc, mut resolved) = (0, block.start, 0);
     while index < executed {
-        let emptied = back.emptied();
-        let (line, source) = back.front().fetch(pc, emptied, port);
+        let emptied = back_end.emptied();
+        let (line, source) = back_end.front().fetch(pc, emptied, port);
         counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
-        let end = executed.min(index + line.min(back.front().together()) as usize);
-        back.wait_for_fetch();
-        for (nth, operation) in block.operations[index..end].iter().enumerate() {
+        let end = executed.min(index + line.min(back_end.front().fetch_group()) as usize);
+        back_end.wait_for_fetch();
+        for (number, operation) in block.operations[index..end].iter().enumerate() {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
             let address = operation.unit.begin(address);
-            resolved = back.step(operation, AccessSite { pc, address }, counts, port);
+            resolved = back_end.step(operation, AccessSite { pc, address }, counts, port);
             if let Some(reached) = &mut reached {
-                observe(back, (record.block, block), index + nth, (reached, counts), resolved);
+                observe(back_end, (record.block, block), index + number, (reached, counts), resolved);
             }
             pc = pc.wrapping_add(4);
         }
         // After a refetch, fetch continues from the refetched instruction.
-        let again =
-            back.front().again.take().map_or(index, |from| ((from.wrapping_sub(block.start)) / 4) as usize);
-        back.front().advance((end - again) as u64);
+        let refetch_index = back_end
+            .front()
+            .refetched_from
+            .take()
+            .map_or(index, |from| ((from.wrapping_sub(block.start)) / 4) as usize);
+        back_end.front().advance((end - refetch_index) as u64);
         index = end;
     }
-    back.front().end(record.block, block, executed, resolved);
-    counts.slots += back.position() - slots_before;
+    back_end.front().end(record.block, block, executed, resolved);
+    counts.slots += back_end.position() - slots_before;
 }
 
 /// Records instruction `index` of a block, which has just executed. `reached` are the counts before it and the block's
 /// counts after it.
 #[cold]
 fn observe(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     (number, block): (BlockNumber, &DecodedBlock),
     index: usize,
     (reached, counts): (&mut Reached, &BlockCounts),
     resolved: u64,
 ) {
-    if back.log().is_open() {
-        log(back, block, index, resolved);
+    if back_end.log().is_open() {
+        log(back_end, block, index, resolved);
     }
-    let now = Reached::now(back.position(), back.lost(), counts);
+    let now = Reached::now(back_end.position(), back_end.lost(), counts);
     let before = std::mem::replace(reached, now);
-    if let Some(log) = &mut back.log().counts {
+    if let Some(log) = &mut back_end.log().counts {
         now.add_since(&before, &mut log.block(number, block.operations.len())[index]);
     }
 }
 
-fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u64) {
-    let [dispatch, issue, retire] = back.stages(resolved);
-    let fetch = back.front().cycle();
-    back.log().push(Stages {
+fn log(back_end: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u64) {
+    let [dispatch, issue, retire] = back_end.stages(resolved);
+    let fetch = back_end.front().cycle();
+    back_end.log().push(Stages {
         address: block.start.wrapping_add(4 * number as u64),
         instruction: block.instructions[number],
         fetch,
@@ -343,7 +350,7 @@ pub(crate) struct FrontEnd {
     next: u64,
     pending: Option<Pending>,
     /// Instructions from this address on were fetched twice.
-    again: Option<u64>,
+    refetched_from: Option<u64>,
     /// Why the next dispatch waits, if it waits for fetch.
     pub cause: Cause,
     pub counts: BranchCounts,
@@ -383,7 +390,7 @@ impl FrontEnd {
             last_line: u64::MAX,
             next: 0,
             pending: None,
-            again: None,
+            refetched_from: None,
             cause: Cause::FrontEnd,
             counts: BranchCounts::default(),
             direction: parameters::direction(core)?,
@@ -404,9 +411,9 @@ impl FrontEnd {
     #[inline]
     pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64, port: &mut impl MemoryPort) -> Entered {
         self.cause = Cause::FrontEnd;
-        let behind = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
-        if behind > self.cycle {
-            (self.cycle, self.fetched) = (behind, 0);
+        let fetch_cycle = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
+        if fetch_cycle > self.cycle {
+            (self.cycle, self.fetched) = (fetch_cycle, 0);
         }
         let Some(pending) = self.pending.take() else {
             if start != self.next {
@@ -437,7 +444,7 @@ impl FrontEnd {
     /// Returns whether fetch continued on the right path. Charges small penalties.
     #[inline]
     fn resolve(&mut self, branch: &Branch, taken: bool, target: u64) -> bool {
-        let (address, behind) = (branch.address, branch.address.wrapping_add(4));
+        let (address, fall_through) = (branch.address, branch.address.wrapping_add(4));
         let right = match branch.kind {
             BranchKind::None => true,
             BranchKind::Conditional => {
@@ -449,12 +456,12 @@ impl FrontEnd {
             }
             BranchKind::Direct => true,
             BranchKind::Call => {
-                self.returns.push(behind);
+                self.returns.push(fall_through);
                 true
             }
             BranchKind::Indirect | BranchKind::IndirectCall => {
                 if branch.kind == BranchKind::IndirectCall {
-                    self.returns.push(behind);
+                    self.returns.push(fall_through);
                 }
                 self.counts.indirect += 1;
                 let right = self.indirect.resolve(address, target);
@@ -525,16 +532,16 @@ impl FrontEnd {
     /// if that is longer.
     #[cold]
     pub fn trap(&mut self, pc: u64, taken: u64, stages: u64, cycles: u32) {
-        let again = self.depth + stages + TRAP_CYCLES;
-        self.redirect(taken + u64::from(cycles).saturating_sub(again), Cause::Translation);
-        self.again = Some(pc);
+        let refetch = self.depth + stages + TRAP_CYCLES;
+        self.redirect(taken + u64::from(cycles).saturating_sub(refetch), Cause::Translation);
+        self.refetched_from = Some(pc);
     }
 
     /// Squashes the instruction at `pc` and all younger ones in cycle `at`, and fetches them again.
     #[cold]
     pub fn fetch_again(&mut self, pc: u64, at: u64) {
         self.redirect(at, Cause::MemoryOrder);
-        self.again = Some(pc);
+        self.refetched_from = Some(pc);
     }
 
     /// Delays fetch and the last stage until `cycle`, for `cause`.
@@ -570,13 +577,13 @@ impl FrontEnd {
             // The exception passes through the pipeline in place of the instruction that could not be fetched.
             let taken = (self.dispatchable() + TRAP_CYCLES).max(emptied);
             self.trap(address, taken, 0, refill_cycles);
-            self.again = None;
+            self.refetched_from = None;
         }
         let answer = port.fetch(address, Cycle(self.cycle));
-        let late = answer.ready.0.saturating_sub(self.cycle + self.options.hit_cycles);
-        if late > 0 {
-            self.next_cycle(late);
-            let translation = u64::from(answer.translation_cycles) * 2 > late;
+        let delay = answer.ready.0.saturating_sub(self.cycle + self.options.hit_cycles);
+        if delay > 0 {
+            self.next_cycle(delay);
+            let translation = u64::from(answer.translation_cycles) * 2 > delay;
             self.cause = if translation { Cause::Translation } else { Cause::Fetch };
         }
         (instructions, Some(answer.source))
@@ -585,7 +592,7 @@ impl FrontEnd {
     /// Number of instructions that can be processed together: all if dispatch is no faster than fetch, otherwise the
     /// rest of the current fetch cycle.
     #[inline]
-    fn together(&self) -> u64 {
+    fn fetch_group(&self) -> u64 {
         if self.is_narrow { self.width - self.fetched } else { u64::MAX }
     }
 

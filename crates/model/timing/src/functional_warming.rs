@@ -9,24 +9,24 @@ use longma_trace::{Blocks, Trace};
 
 use crate::{announce, front_end::BackEnd, operations::Kind};
 
-/// Updates the predictors of a core and, through `port`, the caches and TLBs. For `port`, the instructions execute at one
-/// a cycle from cycle `start` on.
+/// Updates the predictors of a core and, through `port`, the caches and TLBs. For `port`, the instructions execute at
+/// one a cycle from cycle `start` on.
 pub(crate) fn warm(
-    back: &mut impl BackEnd,
+    back_end: &mut impl BackEnd,
     trace: &Trace,
     start: u64,
     blocks: &impl Blocks,
     port: &mut impl MemoryPort,
 ) {
     // The program is moved out so that one of its blocks and the front end can be borrowed at the same time.
-    let mut program = std::mem::take(back.program());
+    let mut program = std::mem::take(back_end.program());
     let mut announcer = announce::announcer(trace, port.wants_announcements());
     let mut cycle = start;
     for record in trace.records() {
         announcer.before(&record, port);
-        let block = &program.enter(&record, blocks, back.parameters()).block;
+        let block = &program.enter(&record, blocks, back_end.parameters()).block;
         let executed = usize::from(record.executed).min(block.operations.len());
-        let front = back.front();
+        let front = back_end.front();
         front.learn_branch(block.start);
         let end = block.start.wrapping_add(4 * executed as u64);
         let mut address = block.start;
@@ -54,5 +54,5 @@ pub(crate) fn warm(
         // The branch is resolved before anything that is timed.
         front.end(record.block, block, executed, 0);
     }
-    *back.program() = program;
+    *back_end.program() = program;
 }

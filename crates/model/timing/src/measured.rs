@@ -27,7 +27,7 @@ pub(crate) struct Measurement {
 pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
     let lines = texts(table).into_iter().flat_map(str::lines);
     let by_name: FxHashMap<&str, Measurement> = lines.filter_map(line).collect();
-    let found = |op: Op| {
+    let timing_of = |op: Op| {
         let mnemonic = op.mnemonic();
         // Scalar floating-point instructions use the vector units: if only the vector form was measured, its timing
         // applies.
@@ -36,7 +36,7 @@ pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
         let plain = || by_name.get(mnemonic.strip_suffix(".aligned").or(mnemonic.strip_suffix(".exact"))?);
         by_name.get(mnemonic).or_else(vector).or_else(plain).copied()
     };
-    Op::all().map(found).collect()
+    Op::all().map(timing_of).collect()
 }
 
 fn line(text: &str) -> Option<(&str, Measurement)> {
@@ -58,12 +58,12 @@ mod tests {
     fn every_line_of_a_table_is_an_instruction_with_a_rate() {
         for (name, table) in InstructionTiming::WORDS {
             let lines = texts(*table).into_iter().flat_map(str::lines);
-            let mut seen = std::collections::BTreeSet::new();
+            let mut ops_seen = std::collections::BTreeSet::new();
             for row in lines.filter(|line| !line.starts_with('#')) {
                 let (mnemonic, measured) = line(row).unwrap_or_else(|| panic!("{name}: {row}"));
                 assert!(Op::all().any(|op| op.mnemonic() == mnemonic), "{name}: {mnemonic}");
                 assert!(measured.interval_cycles > 0.0, "{name}: {row}");
-                assert!(seen.insert(mnemonic), "{name}: {mnemonic} twice");
+                assert!(ops_seen.insert(mnemonic), "{name}: {mnemonic} twice");
             }
         }
     }

@@ -45,8 +45,8 @@ impl TimingModel {
     /// # Errors
     /// If the machine file describes a core that cannot be modelled. The message states what to change.
     pub fn new(core: &parts::Core, kind: Option<ModelKind>, fetch: FetchOptions) -> Result<Self, ModelError> {
-        let own = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
-        Ok(Self(match kind.unwrap_or(own) {
+        let default_kind = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
+        Ok(Self(match kind.unwrap_or(default_kind) {
             ModelKind::Counting => Model::Counting(Box::new(counting::Counting::new(core, fetch)?)),
             ModelKind::InOrder => Model::InOrder(Box::new(in_order::InOrder::new(core, fetch)?)),
             ModelKind::OutOfOrder => Model::OutOfOrder(Box::new(out_of_order::OutOfOrder::new(core, fetch)?)),

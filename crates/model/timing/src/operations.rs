@@ -246,12 +246,12 @@ fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
     let otherwise = if interval < 1.0 { ((1.0 / interval).ceil() as u32).clamp(1, available) } else { 1 };
     let count = (1..=available).find(fits).unwrap_or(otherwise);
     let each = if interval < 1.0 { 1.0 } else { on(count) };
-    let mut chosen = 0;
+    let mut selected = 0;
     for _ in 0..count {
-        let rest = units & !chosen;
-        chosen |= rest & rest.wrapping_neg();
+        let rest = units & !selected;
+        selected |= rest & rest.wrapping_neg();
     }
-    (chosen, each as u32)
+    (selected, each as u32)
 }
 
 /// Maps the class in the instruction table to that of the machine file.
@@ -354,9 +354,9 @@ mod tests {
 
     /// Cycles between two operations over all units of a mask.
     fn rate(units: u32, interval: f64) -> f64 {
-        let (chosen, each) = units_at_rate(units, interval);
-        assert_eq!(chosen & !units, 0);
-        f64::from(each) / f64::from(chosen.count_ones())
+        let (unit_mask, each) = units_at_rate(units, interval);
+        assert_eq!(unit_mask & !units, 0);
+        f64::from(each) / f64::from(unit_mask.count_ones())
     }
 
     #[test]

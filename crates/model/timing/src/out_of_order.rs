@@ -165,7 +165,7 @@ impl OutOfOrder {
         let issue = self.issue_for(ready, operation, interval);
         match port.refill(Side::Data, site.address, operation.bytes.into()) {
             0 => issue,
-            cycles => self.issue_again(issue, operation, site.pc, cycles, interval),
+            cycles => self.reissue(issue, operation, site.pc, cycles, interval),
         }
     }
 
@@ -173,7 +173,7 @@ impl OutOfOrder {
     /// exception refills the TLB and the access is fetched again. Returns the cycle of its second issue. The model
     /// processes younger instructions only after that, as if they had not been in the window before.
     #[cold]
-    fn issue_again(
+    fn reissue(
         &mut self,
         issue: u64,
         operation: &MicroOperation,
@@ -181,8 +181,8 @@ impl OutOfOrder {
         cycles: u32,
         interval: u32,
     ) -> u64 {
-        let taken = (issue + TRAP_CYCLES).max(self.retired.cycle());
-        self.front.trap(pc, taken, ISSUE_CYCLES, cycles);
+        let trapped_at = (issue + TRAP_CYCLES).max(self.retired.cycle());
+        self.front.trap(pc, trapped_at, ISSUE_CYCLES, cycles);
         self.issue_refetched(operation, interval)
     }
 
@@ -224,11 +224,11 @@ impl OutOfOrder {
     /// to loads.
     #[inline(never)]
     fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
-        let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
-        let ready = registers.map(|nth| self.ready[registers::slot(operation.sources[nth])]);
-        let known = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
-        self.order.store(pc, known);
-        self.accesses.stores.set_origin(Origin { pc, known });
+        let registers = (0..3).filter(|index| operation.address_sources & 1 << index != 0);
+        let ready = registers.map(|index| self.ready[registers::slot(operation.sources[index])]);
+        let known_at = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
+        self.order.store(pc, known_at);
+        self.accesses.stores.set_origin(Origin { pc, known: known_at });
     }
 
     /// Executes operations that are neither plain nor loads nor stores. The operands are ready at `access.at`.
@@ -261,15 +261,15 @@ impl OutOfOrder {
                 }
                 let answer = port.store(address, bytes, pc, Cycle(at));
                 counts.note(answer.source);
-                let done = answer.ready.0.max(at) + 1;
-                self.accesses.stores.push_atomic(address, bytes, done);
-                self.accesses.last_access = self.accesses.last_access.max(done);
+                let completed = answer.ready.0.max(at) + 1;
+                self.accesses.stores.push_atomic(address, bytes, completed);
+                self.accesses.last_access = self.accesses.last_access.max(completed);
                 if barrier {
-                    self.memory_floor = self.memory_floor.max(done);
+                    self.memory_floor = self.memory_floor.max(completed);
                 }
                 let hit = answer.source == Source::Level1;
                 let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
-                Value { ready: done, cause, translation_cycles: answer.translation_cycles }
+                Value { ready: completed, cause, translation_cycles: answer.translation_cycles }
             }
             Kind::Barrier => {
                 let at = self.issue(oldest.max(memory_done), operation) + latency;
@@ -287,12 +287,12 @@ impl OutOfOrder {
 
     /// Retires the operation and sets until when it holds its queue entries.
     #[inline]
-    fn retire(&mut self, operation: &MicroOperation, done: &Value) {
+    fn retire(&mut self, operation: &MicroOperation, result: &Value) {
         // Until this cycle, nothing could retire because the pipeline was not filled.
         let filled = self.dispatch + ISSUE_CYCLES + 1;
-        if done.ready > self.retired.cycle() {
-            self.retired.wait(filled.min(done.ready), self.dispatch_cause);
-            self.retired.wait_for_memory(done.ready, done.cause, done.translation_cycles);
+        if result.ready > self.retired.cycle() {
+            self.retired.wait(filled.min(result.ready), self.dispatch_cause);
+            self.retired.wait_for_memory(result.ready, result.cause, result.translation_cycles);
         }
         let cycle = self.retired.take();
         self.rob.take_until(cycle);
@@ -386,7 +386,7 @@ impl BackEnd for OutOfOrder {
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
         let access = |at| DataAccess { site, bytes: operation.bytes.into(), at };
-        let done = match operation.kind {
+        let result = match operation.kind {
             Kind::Plain => {
                 let issue = self.issue(ready, operation);
                 Value::computed(issue + u64::from(operation.latency_cycles))
@@ -409,14 +409,14 @@ impl BackEnd for OutOfOrder {
             }
             _ => self.execute_special(operation, access(ready), counts, port),
         };
-        self.ready[registers::slot(operation.destination)] = done.ready;
-        self.retire(operation, &done);
+        self.ready[registers::slot(operation.destination)] = result.ready;
+        self.retire(operation, &result);
         if operation.kind == Kind::Store {
             // A retired store is written to the cache.
-            let drained = self.accesses.store(access(done.ready), self.retired.cycle(), counts, port);
+            let drained = self.accesses.store(access(result.ready), self.retired.cycle(), counts, port);
             self.store_queue().take_until(drained);
         }
-        done.ready
+        result.ready
     }
 
     fn stages(&self, _resolved: u64) -> [u64; 3] {

@@ -187,8 +187,8 @@ fn narrow(key: &'static str, width: u32) -> Result<u8, ModelError> {
     }
 }
 
-fn entries(key: &'static str, given: Option<u32>, default: u32) -> Result<u32, ModelError> {
-    match given.unwrap_or(default) {
+fn entries(key: &'static str, stated: Option<u32>, default: u32) -> Result<u32, ModelError> {
+    match stated.unwrap_or(default) {
         value @ 1..=MAX_ENTRIES => Ok(value),
         value => Err(ModelError::OutOfRange { key, value: value.into(), max: MAX_ENTRIES.into() }),
     }
@@ -235,8 +235,8 @@ fn issue_queues(core: &parts::Core, joint: bool) -> [u32; QUEUES] {
 }
 
 fn mispredict_cycles(core: &parts::Core) -> Result<u64, ModelError> {
-    let given = core.branch.as_ref().and_then(|b| b.mispredict);
-    bounded("mispredict", given.map_or(DEFAULT_MISPREDICT_CYCLES, |latency| latency.cycles(core.clock)))
+    let stated = core.branch.as_ref().and_then(|b| b.mispredict);
+    bounded("mispredict", stated.map_or(DEFAULT_MISPREDICT_CYCLES, |latency| latency.cycles(core.clock)))
 }
 
 fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {
@@ -280,10 +280,10 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
         if class.units == 0 {
             return Err(ModelError::NoUnit { operation: operation.word() });
         }
-        let given = core.operations.get(operation.word());
-        class.latency_cycles = bounded("latency", given.map_or(latency, |t| t.latency.count()))? as u32;
+        let stated = core.operations.get(operation.word());
+        class.latency_cycles = bounded("latency", stated.map_or(latency, |t| t.latency.count()))? as u32;
         class.interval_cycles =
-            bounded("interval", given.map_or(interval, |t| t.interval.count()))?.max(1) as u32;
+            bounded("interval", stated.map_or(interval, |t| t.interval.count()))?.max(1) as u32;
         class.queue = match operation {
             Operation::Load | Operation::Store => 2,
             Operation::Integer

@@ -167,9 +167,9 @@ impl Program {
     /// Iterates over the blocks that ran since counting began.
     pub fn counts(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
         let entries = self.entries.iter().enumerate();
-        let seen =
+        let blocks_seen =
             entries.filter_map(|(number, entry)| Some((BlockNumber(number as u32), &entry.as_ref()?.counts)));
-        seen.filter(|(_, counts)| counts.runs > 0)
+        blocks_seen.filter(|(_, counts)| counts.runs > 0)
     }
 
     /// Resets the counts but keeps the decoded blocks.

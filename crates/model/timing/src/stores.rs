@@ -95,11 +95,11 @@ impl Stores {
     pub fn new(capacity: u32) -> Self {
         let empty =
             Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0, atomic: false };
-        let room = capacity.saturating_mul(MAX_PARTS).next_power_of_two();
+        let slots = capacity.saturating_mul(MAX_PARTS).next_power_of_two();
         // Unassigned numbers are older than the ring, so that lookups stop at them.
         Self {
-            pieces: vec![empty; room as usize].into(),
-            next: room + 1,
+            pieces: vec![empty; slots as usize].into(),
+            next: slots + 1,
             youngest: Box::new([0; LISTS]),
             last_drained: 0,
             origins: Box::default(),
@@ -125,11 +125,11 @@ impl Stores {
         self.push_pieces(address, bytes, ready, false);
     }
 
-    /// Adds the youngest atomic operation. It has updated the cache at `done`, regardless of older stores to other
+    /// Adds the youngest atomic operation. It has updated the cache at `completed`, regardless of older stores to other
     /// bytes.
-    pub fn push_atomic(&mut self, address: u64, bytes: u32, done: u64) {
-        self.last_drained = self.last_drained.max(done);
-        self.push_pieces(address, bytes, done, true);
+    pub fn push_atomic(&mut self, address: u64, bytes: u32, completed: u64) {
+        self.last_drained = self.last_drained.max(completed);
+        self.push_pieces(address, bytes, completed, true);
     }
 
     #[inline]
@@ -169,11 +169,11 @@ impl Stores {
         if at >= self.last_drained {
             return Found::Nothing;
         }
-        if let Some((granule, wanted)) = inside_granule(address, bytes) {
-            return match self.youngest_of(granule, wanted, at) {
+        if let Some((granule, byte_mask)) = inside_granule(address, bytes) {
+            return match self.youngest_of(granule, byte_mask, at) {
                 None => Found::Nothing,
-                Some((_, piece)) if piece.bytes & wanted == wanted => Found::Data(piece.ready),
-                Some(_) => Found::Part(self.in_cache_of(granule, wanted, at)),
+                Some((_, piece)) if piece.bytes & byte_mask == byte_mask => Found::Data(piece.ready),
+                Some(_) => Found::Part(self.in_cache_of(granule, byte_mask, at)),
             };
         }
         self.find_in_several(address, u64::from(bytes.max(1)).min(u64::MAX - address), at)
@@ -182,14 +182,14 @@ impl Stores {
     fn find_in_several(&self, address: u64, bytes: u64, at: u64) -> Found {
         let (mut data, mut part, mut store, mut is_single) = (0, 0, None, true);
         for granule in address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES {
-            let wanted = covered(granule, address, bytes);
-            let Some((number, piece)) = self.youngest_of(granule, wanted, at) else {
+            let byte_mask = covered(granule, address, bytes);
+            let Some((number, piece)) = self.youngest_of(granule, byte_mask, at) else {
                 is_single = false;
                 continue;
             };
-            (data, part) = (piece.ready, part.max(self.in_cache_of(granule, wanted, at)));
+            (data, part) = (piece.ready, part.max(self.in_cache_of(granule, byte_mask, at)));
             let its_store = number.wrapping_sub(piece.nth.into());
-            is_single &= piece.bytes & wanted == wanted && *store.get_or_insert(its_store) == its_store;
+            is_single &= piece.bytes & byte_mask == byte_mask && *store.get_or_insert(its_store) == its_store;
         }
         match (is_single, part) {
             (true, _) => Found::Data(data),
@@ -198,10 +198,10 @@ impl Stores {
         }
     }
 
-    /// The youngest piece that wrote any of the `wanted` bytes of `granule` and is not in the cache at `at`, with its
-    /// number.
+    /// The youngest piece that wrote any of the `byte_mask` bytes of `granule` and is not in the cache at `at`, with
+    /// its number.
     #[inline]
-    fn youngest_of(&self, granule: u64, wanted: u8, at: u64) -> Option<(u32, &Piece)> {
+    fn youngest_of(&self, granule: u64, byte_mask: u8, at: u64) -> Option<(u32, &Piece)> {
         let mut number = self.youngest[granule as usize % LISTS];
         while self.next.wrapping_sub(number) as usize <= self.pieces.len() {
             let piece = &self.pieces[number as usize & (self.pieces.len() - 1)];
@@ -209,7 +209,7 @@ impl Stores {
             if piece.drained <= at {
                 return None;
             }
-            if piece.granule == granule && piece.bytes & wanted != 0 && piece.in_cache() > at {
+            if piece.granule == granule && piece.bytes & byte_mask != 0 && piece.in_cache() > at {
                 return Some((number, piece));
             }
             number = piece.older;
@@ -228,29 +228,29 @@ impl Stores {
             .min_by_key(|it| it.known)
     }
 
-    fn passed_in(&self, granule: u64, mut wanted: u8, at: u64) -> Option<Origin> {
+    fn passed_in(&self, granule: u64, mut byte_mask: u8, at: u64) -> Option<Origin> {
         let mut first: Option<Origin> = None;
-        while let Some((number, piece)) = self.youngest_of(granule, wanted, at) {
+        while let Some((number, piece)) = self.youngest_of(granule, byte_mask, at) {
             let origin = self.origins.get(number as usize & (self.pieces.len() - 1))?;
             if origin.known > at && first.is_none_or(|first| origin.known < first.known) {
                 first = Some(*origin);
             }
-            wanted &= !piece.bytes;
+            byte_mask &= !piece.bytes;
         }
         first
     }
 
-    /// When the stores to the `wanted` bytes of `granule` are in the cache; 0 if they are at `at`.
-    fn in_cache_of(&self, granule: u64, mut wanted: u8, at: u64) -> u64 {
+    /// When the stores to the `byte_mask` bytes of `granule` are in the cache; 0 if they are at `at`.
+    fn in_cache_of(&self, granule: u64, mut byte_mask: u8, at: u64) -> u64 {
         let mut until = 0;
-        while let Some((_, piece)) = self.youngest_of(granule, wanted, at) {
+        while let Some((_, piece)) = self.youngest_of(granule, byte_mask, at) {
             until = until.max(piece.in_cache());
             // Pieces older than a store are in the cache before it, but an atomic operation overtakes stores to other
             // bytes.
             if !piece.atomic {
                 break;
             }
-            wanted &= !piece.bytes;
+            byte_mask &= !piece.bytes;
         }
         until
     }

@@ -56,10 +56,10 @@ impl Units {
         self.until[usize::from(unit) % MAX_UNITS]
     }
 
-    /// Marks the units of `busy` as in use in `cycle`, and the units in `held` until the given cycles.
-    pub fn take_at(&mut self, cycle: u64, busy: u32, held: impl Iterator<Item = (u8, u64)>) {
+    /// Marks the units of `busy` as in use in `cycle`, and the units in `held_units` until the given cycles.
+    pub fn take_at(&mut self, cycle: u64, busy: u32, held_units: impl Iterator<Item = (u8, u64)>) {
         (self.cycle, self.busy, self.held) = (cycle, busy, 0);
-        for (unit, until) in held {
+        for (unit, until) in held_units {
             self.held |= 1 << unit;
             self.until[usize::from(unit) % MAX_UNITS] = until;
         }

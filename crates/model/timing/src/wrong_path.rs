@@ -69,11 +69,11 @@ impl WrongPath {
         while cycle < resolved && fetched < self.limit && is_here(address) {
             let line = address & !(self.line_bytes - 1);
             let answer = port.fetch(address, Cycle(cycle));
-            let late = answer.ready.0.saturating_sub(cycle + self.hit_cycles);
-            let behind = line.wrapping_add(self.line_bytes);
-            let instructions = (behind.wrapping_sub(address) / 4).max(1);
-            (fetched, last, address) = (fetched + instructions, Some(line), behind);
-            cycle += late + instructions.div_ceil(self.width);
+            let delay = answer.ready.0.saturating_sub(cycle + self.hit_cycles);
+            let next_line = line.wrapping_add(self.line_bytes);
+            let instructions = (next_line.wrapping_sub(address) / 4).max(1);
+            (fetched, last, address) = (fetched + instructions, Some(line), next_line);
+            cycle += delay + instructions.div_ceil(self.width);
             self.lines += 1;
         }
         last

@@ -152,9 +152,10 @@ mod tests {
         let attachment = conventional();
         let mut state = AttachmentState::default();
         let mut port = PlainBus::new().with(Region::Memory, 0, 4096, Duration::ZERO);
-        let mut behind = AttachedBus { attachment: &attachment, state: &mut state, port: &mut port };
-        let ends: Vec<_> =
-            (0..3).map(|_| behind.write(0, &[1; 112], Placement::Memory, Time::ZERO).unwrap().ps()).collect();
+        let mut attached = AttachedBus { attachment: &attachment, state: &mut state, port: &mut port };
+        let ends: Vec<_> = (0..3)
+            .map(|_| attached.write(0, &[1; 112], Placement::Memory, Time::ZERO).unwrap().ps())
+            .collect();
         assert_eq!(ends, [1_500_000, 2_500_000, 3_500_000]);
     }
 }

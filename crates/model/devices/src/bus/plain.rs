@@ -71,9 +71,9 @@ impl PlainBus {
     /// The area and offset of `length` bytes, which must be in one area.
     fn whole(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
         let (area, offset) = self.find(address).ok_or(BusFault::Unmapped { address })?;
-        let room = self.areas[area].bytes.len() - offset;
-        if length > room {
-            return Err(BusFault::Unmapped { address: address.wrapping_add(room as u64) });
+        let remaining = self.areas[area].bytes.len() - offset;
+        if length > remaining {
+            return Err(BusFault::Unmapped { address: address.wrapping_add(remaining as u64) });
         }
         Ok((area, offset))
     }

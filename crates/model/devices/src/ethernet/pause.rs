@@ -26,8 +26,8 @@ pub fn pause_frame(source: [u8; 6], quanta: u16) -> Frame {
 /// The quanta in a PAUSE frame; `None` if it is not a valid PAUSE frame.
 pub fn pause_quanta(frame: &Frame) -> Option<u16> {
     let bytes = frame.payload().ok()?;
-    let asks = frame.destination() == GROUP && bytes[12..14] == MAC_CONTROL && bytes[14..16] == PAUSE;
-    asks.then(|| u16::from_be_bytes([bytes[16], bytes[17]]))
+    let is_pause = frame.destination() == GROUP && bytes[12..14] == MAC_CONTROL && bytes[14..16] == PAUSE;
+    is_pause.then(|| u16::from_be_bytes([bytes[16], bytes[17]]))
 }
 
 /// Duration of `quanta` at `rate` bits a second.
@@ -48,7 +48,7 @@ pub struct PauseState {
 impl PauseState {
     /// Processes a PAUSE frame for `quanta` that arrived at `at`, on a link of `rate` bits a second. It replaces the
     /// previous pause.
-    pub fn ask(&mut self, quanta: u16, rate: u64, at: Time) {
+    pub fn apply(&mut self, quanta: u16, rate: u64, at: Time) {
         self.before = self.total(at);
         self.since = at;
         self.until = at.checked_add(pause_time(quanta, rate)).unwrap_or(Time::from_ps(u64::MAX));
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn the_latest_pause_applies_and_pause_times_accumulate() {
         let mut paused = PauseState::default();
-        paused.ask(10, GIGABIT, Time::from_ps(1000));
+        paused.apply(10, GIGABIT, Time::from_ps(1000));
         assert_eq!(paused.until().ps(), 1000 + 10 * 512 * 1000);
-        paused.ask(0, GIGABIT, Time::from_ps(501_000));
+        paused.apply(0, GIGABIT, Time::from_ps(501_000));
         assert_eq!(paused.until().ps(), 501_000, "it may continue");
         assert_eq!(paused.total(Time::from_ps(9_000_000)).ps(), 500_000);
-        paused.ask(1, GIGABIT, Time::from_ps(10_000_000));
+        paused.apply(1, GIGABIT, Time::from_ps(10_000_000));
         assert_eq!(paused.total(Time::from_ps(20_000_000)).ps(), 500_000 + 512_000);
     }
 }

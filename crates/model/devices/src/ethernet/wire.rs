@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn a_frame_arrives_when_its_last_bit_does() {
         let mut wire = Wire::new(1_000_000_000, Duration::from_ps(500_000));
-        let passage = wire.send(&Frame::new(&[0; 1514]), Time::from_ps(1000));
-        assert_eq!(passage.arrival.ps(), 1000 + (1518 + 8) * 8000 + 500_000);
+        let transmission = wire.send(&Frame::new(&[0; 1514]), Time::from_ps(1000));
+        assert_eq!(transmission.arrival.ps(), 1000 + (1518 + 8) * 8000 + 500_000);
         assert_eq!(wire.free().ps(), 1000 + (1518 + 20) * 8000);
     }
 }

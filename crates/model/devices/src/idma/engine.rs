@@ -84,7 +84,7 @@ impl IdmaState {
                 first = Some((at, event));
             }
         };
-        let mut seen = 0u32;
+        let mut channels_seen = 0u32;
         let mut arriving = 0u32;
         let mut under_way = [0; 2];
         for (number, flight) in self.flights.iter().enumerate() {
@@ -92,14 +92,16 @@ impl IdmaState {
             under_way[self.channels[flight.channel].direction as usize] += 1;
             match flight.stage {
                 // A channel's requests complete in order, so that its progress is a single number.
-                Stage::Writing if seen & bit == 0 => offer(flight.at.max(self.now), Event::Visible(number)),
+                Stage::Writing if channels_seen & bit == 0 => {
+                    offer(flight.at.max(self.now), Event::Visible(number))
+                }
                 Stage::Arriving if arriving & bit == 0 => {
                     offer(flight.at.max(self.landing_free).max(self.now), Event::Arrive(number));
                     arriving |= bit;
                 }
                 Stage::Writing | Stage::Arriving => {}
             }
-            seen |= bit;
+            channels_seen |= bit;
         }
         for direction in [Direction::Read, Direction::Write] {
             if under_way[direction as usize] < spec.outstanding
@@ -169,14 +171,14 @@ impl IdmaState {
         self.turn[direction as usize] = (number + 1) % self.channels.len();
         let next_cycle = spec.clock.next_edge(Time::from_ps(self.now.ps().saturating_add(1)));
         self.request_free[direction as usize] = next_cycle.unwrap_or(self.now);
-        let begun = self.next_beat(spec, number).and_then(|beat| {
+        let started = self.next_beat(spec, number).and_then(|beat| {
             let flight = match direction {
                 Direction::Read => read_beat(beat, self.now, bus),
                 Direction::Write => self.write_beat(number, beat, bus),
             }?;
             Ok((beat, flight))
         });
-        match begun {
+        match started {
             Ok((beat, mut flight)) => {
                 flight.channel = number;
                 self.bytes[direction as usize] += beat.bytes as u64;

@@ -160,14 +160,14 @@ impl RegisterMap {
             return None;
         }
         let register = is.registers.partition_point(|r| r.offset <= inside).checked_sub(1)?;
-        let found = &is.registers[register];
-        let into = inside - found.offset;
-        if into + width > found.width {
+        let current = &is.registers[register];
+        let into = inside - current.offset;
+        if into + width > current.width {
             return None;
         }
         let shift = into * 8;
         let mask = (u64::MAX >> (64 - width * 8)) << shift;
-        Some(Slot { block, copy: copy as usize, register, is: found, shift, mask })
+        Some(Slot { block, copy: copy as usize, register, is: current, shift, mask })
     }
 }
 

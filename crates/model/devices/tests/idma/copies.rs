@@ -266,8 +266,8 @@ proptest! {
         finish(&mut machine, &copy);
         for byte in 0..length {
             let mut possible = (0..).map(|turn| 8000i64 + byte as i64 - turn * distance as i64).take_while(|at| *at >= 8000);
-            let got = machine.bus.areas[0].bytes[(8000 + distance + byte) as usize];
-            prop_assert!(possible.any(|at| before[at as usize] == got), "byte {byte}");
+            let actual = machine.bus.areas[0].bytes[(8000 + distance + byte) as usize];
+            prop_assert!(possible.any(|at| before[at as usize] == actual), "byte {byte}");
         }
     }
 }

@@ -52,11 +52,11 @@ proptest! {
         prop_assert!(moved * piece <= at, "the piece with the hole must not be counted");
         // Complete pieces before the hole are written; nothing after it is.
         for byte in 0..LENGTH {
-            let got = machine.bus.areas[2].bytes[byte as usize];
+            let actual = machine.bus.areas[2].bytes[byte as usize];
             let want = machine.bus.areas[0].bytes[byte as usize];
-            prop_assert!(byte >= moved * piece || got == want, "byte {byte}");
-            prop_assert!(byte < at || got == 0, "byte {byte} is beyond the hole");
-            prop_assert!(got == 0 || got == want);
+            prop_assert!(byte >= moved * piece || actual == want, "byte {byte}");
+            prop_assert!(byte < at || actual == 0, "byte {byte} is beyond the hole");
+            prop_assert!(actual == 0 || actual == want);
         }
         prop_assert!((at - moved * piece) < piece, "all complete pieces must be moved");
 
@@ -83,9 +83,9 @@ proptest! {
         let moved = machine.get(3, "POSITION") * piece;
         prop_assert!(moved <= at && at - moved < piece, "all pieces before the hole must arrive");
         for byte in 0..LENGTH {
-            let got = machine.bus.areas[2].bytes[byte as usize];
+            let actual = machine.bus.areas[2].bytes[byte as usize];
             let want = if byte < moved { machine.bus.areas[0].bytes[byte as usize] } else { 0 };
-            prop_assert_eq!(got, want, "byte {}", byte);
+            prop_assert_eq!(actual, want, "byte {}", byte);
         }
         // The engine still owns the tag of the piece with the hole.
         let tag = moved / piece % 128;
@@ -120,9 +120,9 @@ proptest! {
         prop_assert_eq!(machine.get(0, "FAULT"), FAR_STORE + at);
         prop_assert_eq!(machine.get(0, "POSITION"), at / 32);
         for byte in 0..LENGTH {
-            let got = machine.bus.areas[3].bytes[byte as usize];
+            let actual = machine.bus.areas[3].bytes[byte as usize];
             let want = if byte < at / 32 * 32 { machine.bus.areas[0].bytes[byte as usize] } else { 0 };
-            prop_assert_eq!(got, want, "byte {}", byte);
+            prop_assert_eq!(actual, want, "byte {}", byte);
         }
     }
 }

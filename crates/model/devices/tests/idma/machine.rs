@@ -127,9 +127,9 @@ impl Bus for LateBus {
             return Err(BusFault::Denied { address: address.max(sealed.start) });
         }
         let takes = self.takes(area);
-        let seen = if self.random.below(2) == 0 { takes } else { self.random.below(takes + 1) };
-        let seen = Time::from_ps(at.ps() + seen);
-        self.pending.push(Pending { at: seen, address, bytes: bytes.to_vec() });
+        let delay = if self.random.below(2) == 0 { takes } else { self.random.below(takes + 1) };
+        let delay = Time::from_ps(at.ps() + delay);
+        self.pending.push(Pending { at: delay, address, bytes: bytes.to_vec() });
         Ok(Time::from_ps(at.ps() + takes))
     }
 
@@ -249,15 +249,15 @@ impl Machine {
         let mut saved = Vec::new();
         for &channel in channels {
             let tags = ["TAGS0", "TAGS1"].map(|r| self.get(channel, r));
-            let done = self.flag(channel, "DONE");
-            saved.push((channel, done, tags, REGISTERS.map(|r| self.get(channel, r))));
+            let is_done = self.flag(channel, "DONE");
+            saved.push((channel, is_done, tags, REGISTERS.map(|r| self.get(channel, r))));
         }
         self.idma = Idma::new(spec()).unwrap();
-        for ((channel, done, tags, values), running) in saved.into_iter().zip(was_running) {
+        for ((channel, is_done, tags, values), running) in saved.into_iter().zip(was_running) {
             self.set(channel, "TAGS0", tags[0]);
             self.set(channel, "TAGS1", tags[1]);
             for (register, value) in REGISTERS.into_iter().zip(values) {
-                let resume = register == "CONTROL" && (running || done);
+                let resume = register == "CONTROL" && (running || is_done);
                 let more = if resume { field("CONTROL", "RESUME").mask() } else { 0 };
                 self.set(channel, register, value | more);
             }

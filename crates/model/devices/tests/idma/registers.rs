@@ -50,9 +50,9 @@ fn written_registers_read_back() {
     let mut machine = Machine::new(4096, 1);
     for register in MAP.blocks[0].registers.iter().filter(|r| r.name != "CONTROL" && r.name != "POSITION") {
         machine.set(2, register.name, 0x1234_5678_9abc_def0);
-        let got = machine.get(2, register.name);
+        let actual = machine.get(2, register.name);
         let written = matches!(register.access, longma_devices::registers::Access::ReadWrite);
-        assert_eq!(got, if written { 0x1234_5678_9abc_def0 } else { 0 }, "{}", register.name);
+        assert_eq!(actual, if written { 0x1234_5678_9abc_def0 } else { 0 }, "{}", register.name);
     }
     let control = machine.engine("IDENTITY");
     assert_eq!(field("IDENTITY", "READ_CHANNELS").of(control), 3);

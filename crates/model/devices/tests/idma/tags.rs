@@ -101,7 +101,7 @@ proptest! {
         machine.set(3, "TAGS0", u64::MAX);
         machine.set(3, "TAGS1", u64::MAX);
         start(&mut machine, 3, STORE, destination, ring, 0);
-        let (mut filled, mut seen) = (0, 0);
+        let (mut filled, mut observed) = (0, 0);
         let content = |piece: u64| vec![(piece * 7 + 3) as u8; PIECE as usize];
         for turn in 0.. {
             prop_assert!(turn < 2_000_000, "the transfer must end");
@@ -109,17 +109,17 @@ proptest! {
             let tag_of = |piece: u64| piece % ring;
             let tags = [machine.get(3, "TAGS0"), machine.get(3, "TAGS1")];
             let ready = |tag: u64| tags[tag as usize / 64] >> (tag % 64) & 1 != 0;
-            if filled < PIECES && filled - seen < ring && ready(tag_of(filled)) {
+            if filled < PIECES && filled - observed < ring && ready(tag_of(filled)) {
                 let tag = tag_of(filled);
                 machine.bus.poke(STORE + tag * PIECE, &content(filled), machine.now);
                 machine.set(3, &format!("GIVE{}", tag / 64), 1 << (tag % 64));
                 filled += 1;
-            } else if seen < filled && ready(tag_of(seen)) {
-                let piece = machine.bus.peek(destination + seen * PIECE, PIECE as usize, machine.now);
-                prop_assert_eq!(piece, content(seen), "piece {}", seen);
-                seen += 1;
+            } else if observed < filled && ready(tag_of(observed)) {
+                let piece = machine.bus.peek(destination + observed * PIECE, PIECE as usize, machine.now);
+                prop_assert_eq!(piece, content(observed), "piece {}", observed);
+                observed += 1;
             }
-            if seen == PIECES {
+            if observed == PIECES {
                 break;
             }
         }

@@ -36,7 +36,7 @@ fn data(port: u16, sequence: u32, bytes: &[u8], push: bool) -> Frame {
 
 /// The received frames: headers, data, and number of buffers of each. A frame is visible only as a whole.
 fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
-    let (mut found, mut number) = (Vec::new(), 0);
+    let (mut frames, mut number) = (Vec::new(), 0);
     while number < COUNT && driver.status(RX_RING, number) & OWN == 0 {
         assert_ne!(driver.status(RX_RING, number) & FIRST, 0, "a frame begins at {number}");
         let (mut bytes, mut buffers) = (Vec::new(), 0);
@@ -44,16 +44,16 @@ fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
             let status = driver.status(RX_RING, number);
             assert_eq!(status & OWN, 0, "a frame is complete");
             let total = (status & 0xffff) as usize;
-            let here = if status & LAST != 0 { total - bytes.len() } else { total };
-            bytes.extend_from_slice(driver.bus.bytes(BUFFERS + number * SIZE, here).unwrap());
+            let length = if status & LAST != 0 { total - bytes.len() } else { total };
+            bytes.extend_from_slice(driver.bus.bytes(BUFFERS + number * SIZE, length).unwrap());
             (buffers, number) = (buffers + 1, number + 1);
             if status & LAST != 0 {
                 break;
             }
         }
-        found.push((bytes[..HEADERS].to_vec(), bytes[HEADERS..].to_vec(), buffers));
+        frames.push((bytes[..HEADERS].to_vec(), bytes[HEADERS..].to_vec(), buffers));
     }
-    found
+    frames
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn consecutive_segments_become_one_frame_with_updated_headers() {
         driver.mac.deliver(frame, Time::from_ps(number as u64 * 1_000_000));
     }
     driver.run();
-    let found = frames(&driver);
-    let (header, bytes, buffers) = &found[0];
-    assert_eq!((found.len(), buffers, bytes), (1, &5, &sent));
+    let received = frames(&driver);
+    let (header, bytes, buffers) = &received[0];
+    assert_eq!((received.len(), buffers, bytes), (1, &5, &sent));
     let packet = header.iter().chain(bytes).copied().collect::<Vec<u8>>();
     let length = u16::from_be_bytes([packet[16], packet[17]]);
     assert_eq!(usize::from(length), packet.len() - 14);
@@ -142,13 +142,13 @@ proptest! {
             next[connection] += *bytes as u32;
         }
         driver.run();
-        let mut found: [Vec<u8>; 3] = Default::default();
+        let mut payloads: [Vec<u8>; 3] = Default::default();
         for (header, bytes, buffers) in frames(&driver) {
             prop_assert!(buffers <= 16);
             let length = usize::from(u16::from_be_bytes([header[16], header[17]])) - 40;
-            found[usize::from(header[35])].extend(&bytes[..length]);
+            payloads[usize::from(header[35])].extend(&bytes[..length]);
         }
-        prop_assert_eq!(found, expected);
+        prop_assert_eq!(payloads, expected);
         prop_assert_eq!(driver.get("RX_GOOD"), sent.len() as u64);
     }
 }

@@ -22,19 +22,19 @@ fn overrun(spec: MacSpec) -> (u64, Driver, PauseState) {
     driver.receive_ring(4, 2048);
     let frame = |number: u64| Frame::new(&content(STATION, 1514, number));
     let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), PauseState::default());
-    let (mut sent, mut taken, mut next) = (0, 0, 0);
+    let (mut sent, mut accepted, mut next) = (0, 0, 0);
     let mut asked: Vec<(Time, u16)> = Vec::new();
     for _ in 0..400 {
         // The driver needs 10 us per frame, while sender and MAC continue.
         let end = driver.now.ps() + 10_000_000;
         while driver.now.ps() < end {
             if let Some((_, quanta)) = asked.iter().find(|(at, _)| *at <= driver.now) {
-                paused.ask(*quanta, RATE, driver.now);
+                paused.apply(*quanta, RATE, driver.now);
                 asked.remove(0);
             }
             if sent < 300 && wire.free() <= driver.now && paused.until() <= driver.now {
-                let passage = wire.send(&frame(sent), driver.now);
-                driver.mac.deliver(frame(sent), passage.arrival);
+                let transmission = wire.send(&frame(sent), driver.now);
+                driver.mac.deliver(frame(sent), transmission.arrival);
                 sent += 1;
             }
             driver.pass(10_000);
@@ -43,26 +43,26 @@ fn overrun(spec: MacSpec) -> (u64, Driver, PauseState) {
             }
         }
         if driver.status(RX_RING, next) & OWN == 0 {
-            taken += 1;
+            accepted += 1;
             driver.put(RX_RING, next, BUFFERS + next * 2048, 2048, OWN);
             driver.set("RX_POLL", 1);
             next = (next + 1) % 4;
         }
     }
-    (taken, driver, paused)
+    (accepted, driver, paused)
 }
 
 #[test]
 fn a_slow_receiver_loses_frames_only_without_flow_control() {
-    let (taken, mut driver, _) = overrun(spec(false));
+    let (accepted, mut driver, _) = overrun(spec(false));
     assert!(driver.get("RX_MISSED") > 100, "{}", driver.get("RX_MISSED"));
-    assert_eq!(taken + driver.get("RX_MISSED"), 300);
+    assert_eq!(accepted + driver.get("RX_MISSED"), 300);
     assert_eq!(driver.get("TX_PAUSE"), 0);
 
-    let (taken, mut driver, paused) = overrun(spec(true));
-    assert_eq!((taken, driver.get("RX_MISSED")), (300, 0));
-    let asked = driver.get("TX_PAUSE");
-    assert!(asked >= 2 && asked.is_multiple_of(2), "each pause must be ended: {asked}");
+    let (accepted, mut driver, paused) = overrun(spec(true));
+    assert_eq!((accepted, driver.get("RX_MISSED")), (300, 0));
+    let requested = driver.get("TX_PAUSE");
+    assert!(requested >= 2 && requested.is_multiple_of(2), "each pause must be ended: {requested}");
     // The driver needs 3 ms for 300 frames, which take 0.37 ms on the wire.
     assert!(paused.total(driver.now).ps() > 2_000_000_000, "{:?}", paused);
     assert!(paused.until() <= driver.now, "the sender may continue");
@@ -70,7 +70,7 @@ fn a_slow_receiver_loses_frames_only_without_flow_control() {
 
 #[test]
 fn with_flow_control_a_queue_without_descriptors_loses_no_frames() {
-    let lost = |pause| {
+    let run = |pause| {
         let mut driver = Driver::new(MacSpec { queues: 2, pause, ..gigabit() });
         driver.receive_ring(1, 2048);
         driver.set("CONTROL", 1 | 1 << 5);
@@ -81,8 +81,8 @@ fn with_flow_control_a_queue_without_descriptors_loses_no_frames() {
         let held = driver.get("STATUS") >> 32;
         (driver.get("RX_GOOD"), held)
     };
-    assert_eq!(lost(false), (1, 0));
-    let (good, held) = lost(true);
+    assert_eq!(run(false), (1, 0));
+    let (good, held) = run(true);
     assert_eq!(good, 1);
     assert!(held >= 2 * 100, "the others wait: {held}");
 }
@@ -119,12 +119,12 @@ fn a_paused_mac_sends_no_data_but_still_sends_pause_frames() {
     // 1000 quanta are 51.2 us.
     driver.pass(50_000_000);
     assert!(driver.mac.take_sent().is_none(), "it pauses");
-    let asks = driver.now;
-    driver.mac.deliver(Frame::new(&content(STATION, 1000, 1)), asks);
-    driver.mac.deliver(Frame::new(&content(STATION, 1000, 2)), asks);
+    let paused_at = driver.now;
+    driver.mac.deliver(Frame::new(&content(STATION, 1000, 1)), paused_at);
+    driver.mac.deliver(Frame::new(&content(STATION, 1000, 2)), paused_at);
     driver.pass(500_000);
-    let (_, own) = driver.mac.take_sent().expect("MAC control goes out in a pause");
-    assert_eq!(pause_quanta(&own), Some(u16::MAX));
+    let (_, pause_frame) = driver.mac.take_sent().expect("MAC control goes out in a pause");
+    assert_eq!(pause_quanta(&pause_frame), Some(u16::MAX));
     driver.mac.deliver(pause_frame([2; 6], 0), driver.now);
     driver.pass(500_000);
     let (_, sent) = driver.mac.take_sent().expect("a PAUSE frame with 0 quanta ends the pause");

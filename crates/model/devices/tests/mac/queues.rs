@@ -28,7 +28,7 @@ fn of_queue(queue: u64, name: &str) -> u64 {
         "INTERRUPT",
         "ENABLE",
     ];
-    let at = at.iter().position(|known| *known == name).unwrap() as u64 * 8;
+    let at = at.iter().position(|counter| *counter == name).unwrap() as u64 * 8;
     match queue {
         0 => register(name),
         _ => 0x1000 + (queue - 1) * 0x80 + at,

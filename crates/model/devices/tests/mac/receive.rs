@@ -72,7 +72,7 @@ proptest! {
             driver.mac.deliver(frame, arrival);
         }
         // The driver polls at intervals, takes received frames and returns the buffers.
-        let mut got: Vec<Vec<u8>> = Vec::new();
+        let mut received: Vec<Vec<u8>> = Vec::new();
         let (mut next, mut open, mut idle) = (0, Vec::new(), 0);
         while idle < 10 {
             driver.pass(lazy * 1_000_000);
@@ -87,7 +87,7 @@ proptest! {
                 let bytes = if last { length - open.len() } else { length };
                 open.extend_from_slice(driver.bus.bytes(BUFFERS + next * size, bytes).unwrap());
                 if last {
-                    got.push(std::mem::take(&mut open));
+                    received.push(std::mem::take(&mut open));
                 }
                 driver.put(RX_RING, next, BUFFERS + next * size, size as u32, OWN);
                 next = (next + 1) % ring;
@@ -100,11 +100,11 @@ proptest! {
         prop_assert_eq!(counters.rx_short, count(&[Kind::Short]));
         prop_assert_eq!(counters.rx_long, count(&[Kind::Long]));
         prop_assert_eq!(counters.rx_filtered, count(&[Kind::Elsewhere, Kind::Group]));
-        prop_assert_eq!(counters.rx_good, got.len() as u64);
+        prop_assert_eq!(counters.rx_good, received.len() as u64);
         prop_assert_eq!(counters.rx_good + counters.rx_missed, count(&[Kind::Good, Kind::Broadcast]));
         // The received frames are a subsequence of the sent ones.
         let mut sent = sent.iter().filter(|s| matches!(s.0, Kind::Good | Kind::Broadcast));
-        for frame in &got {
+        for frame in &received {
             prop_assert!(sent.any(|s| s.1 == *frame), "a frame that was not sent, or out of order");
         }
     }

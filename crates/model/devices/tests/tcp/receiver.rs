@@ -137,7 +137,7 @@ pub fn spec() -> SenderSpec {
         total_bytes: Some(100_000),
         no_delay: false,
         initial_window: None,
-        shortest_timeout: Duration::from_ps(200_000_000_000),
+        min_timeout: Duration::from_ps(200_000_000_000),
         begin: Time::from_ps(1000),
     }
 }

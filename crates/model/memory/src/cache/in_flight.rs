@@ -22,12 +22,12 @@ pub(crate) struct InFlight {
     latest: u64,
 }
 
-const NOTHING: (Line, u64) = (Line(u64::MAX), 0);
+const EMPTY: (Line, u64) = (Line(u64::MAX), 0);
 
 impl InFlight {
     /// Creates an empty table. Requests may be out of time order by at most `window`.
     pub fn new(window: u64) -> Self {
-        Self { buckets: vec![[NOTHING; BUCKET]; BUCKETS], window, latest: 0 }
+        Self { buckets: vec![[EMPTY; BUCKET]; BUCKETS], window, latest: 0 }
     }
 
     #[inline]
@@ -43,37 +43,37 @@ impl InFlight {
             self.arrived(line);
             return;
         }
-        while !self.keep(line, ready) {
+        while !self.store(line, ready) {
             self.grow();
         }
     }
 
     /// Stores a line in its bucket. Returns false if the bucket is full.
     #[inline]
-    fn keep(&mut self, line: Line, ready: u64) -> bool {
-        let (over, bucket) = (self.latest.saturating_sub(self.window), self.at(line));
+    fn store(&mut self, line: Line, ready: u64) -> bool {
+        let (expired, bucket) = (self.latest.saturating_sub(self.window), self.at(line));
         let bucket = &mut self.buckets[bucket];
         let place = bucket.iter().position(|kept| kept.0 == line);
-        let place = place.or_else(|| bucket.iter().position(|kept| kept.1 <= over));
+        let place = place.or_else(|| bucket.iter().position(|kept| kept.1 <= expired));
         place.inspect(|place| bucket[*place] = (line, ready)).is_some()
     }
 
     /// Removes `line`.
     fn arrived(&mut self, line: Line) {
         let bucket = self.at(line);
-        self.buckets[bucket].iter_mut().filter(|kept| kept.0 == line).for_each(|kept| *kept = NOTHING);
+        self.buckets[bucket].iter_mut().filter(|kept| kept.0 == line).for_each(|kept| *kept = EMPTY);
     }
 
     /// Doubles the number of buckets until every live entry fits.
     #[cold]
     fn grow(&mut self) {
-        let over = self.latest.saturating_sub(self.window);
-        let kept: Vec<_> = self.buckets.iter().flatten().filter(|kept| kept.1 > over).copied().collect();
+        let expired = self.latest.saturating_sub(self.window);
+        let live: Vec<_> = self.buckets.iter().flatten().filter(|live| live.1 > expired).copied().collect();
         let mut buckets = self.buckets.len();
         loop {
             buckets *= 2;
-            self.buckets = vec![[NOTHING; BUCKET]; buckets];
-            if kept.iter().all(|(line, ready)| self.keep(*line, *ready)) {
+            self.buckets = vec![[EMPTY; BUCKET]; buckets];
+            if live.iter().all(|(line, ready)| self.store(*line, *ready)) {
                 return;
             }
         }

@@ -57,16 +57,16 @@ impl MissRegisters {
     }
 
     /// Reserves a register for a miss that starts at `from` (as returned by [`start`](Self::start)) and whose line
-    /// arrives at `until`. Before `begun`, the miss only waits for a resource that it has already reserved. Returns the
+    /// arrives at `until`. Before `began`, the miss only waits for a resource that it has already reserved. Returns the
     /// delay of the miss, which is not 0 if no register is free for the whole interval.
     #[inline]
-    pub fn hold(&mut self, from: u64, begun: u64, until: u64) -> u64 {
-        let begun = begun.clamp(from, until.max(from));
-        let takes = until.saturating_sub(begun);
+    pub fn hold(&mut self, from: u64, began: u64, until: u64) -> u64 {
+        let began = began.clamp(from, until.max(from));
+        let takes = until.saturating_sub(began);
         (self.last, self.shortest) = (until.saturating_sub(from), self.shortest.min(takes));
         let (register, free) = self.register_for(from);
-        // A delayed start overlaps with the wait that ends at `begun`; only the remaining work moves.
-        let end_of = |start: u64| start.max(begun) + takes;
+        // A delayed start overlaps with the wait that ends at `began`; only the remaining work moves.
+        let end_of = |start: u64| start.max(began) + takes;
         if free > from
             && let Some((gap, start)) = self.gap_until(from, end_of)
             && end_of(start) <= end_of(free)
@@ -76,7 +76,7 @@ impl MissRegisters {
         }
         let start = free.max(from);
         let end = end_of(start);
-        self.keep_gap(free, start);
+        self.record_gap(free, start);
         self.free_at[register] = end;
         self.all_free_at = self.all_free_at.max(end);
         end - until.max(from)
@@ -119,11 +119,11 @@ impl MissRegisters {
     fn fill(&mut self, gap: usize, start: u64, end: u64) {
         let (from, until) = self.gaps[gap];
         self.gaps[gap] = (from, start);
-        self.keep_gap(end, until);
+        self.record_gap(end, until);
     }
 
     /// Remembers that a register is free from `from` to `until`.
-    fn keep_gap(&mut self, from: u64, until: u64) {
+    fn record_gap(&mut self, from: u64, until: u64) {
         if until.saturating_sub(from) < self.shortest.max(1) {
             return;
         }
@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn one_register_serializes_simultaneous_misses() {
         let mut registers = MissRegisters::new(1);
-        for nth in 0..100 {
-            assert_eq!(miss(&mut registers, 7, 50), 7 + 50 * nth);
+        for index in 0..100 {
+            assert_eq!(miss(&mut registers, 7, 50), 7 + 50 * index);
         }
     }
 
@@ -194,14 +194,14 @@ mod tests {
             misses in prop::collection::vec((0u64..60, 0u64..400, 1u64..200), 1..400),
         ) {
             let mut registers = MissRegisters::new(limit);
-            let (mut now, mut held) = (1000, Vec::new());
+            let (mut now, mut entries) = (1000, Vec::new());
             for (later, back, takes) in misses {
                 now += later;
                 let start = miss(&mut registers, now - back, takes);
-                held.push((start, start + takes));
+                entries.push((start, start + takes));
             }
-            for &(start, _) in &held {
-                let outstanding = held.iter().filter(|it| it.0 <= start && start < it.1).count();
+            for &(start, _) in &entries {
+                let outstanding = entries.iter().filter(|it| it.0 <= start && start < it.1).count();
                 prop_assert!(outstanding <= limit, "{outstanding} at {start}");
             }
         }

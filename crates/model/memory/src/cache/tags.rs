@@ -209,9 +209,9 @@ impl Tags {
     pub fn find(&self, line: Line) -> Option<Slot> {
         let set = self.index.set(line);
         let from = set * self.ways;
-        let wanted = line.0 + 1;
+        let tag = line.0 + 1;
         let words = &self.words[from..from + self.ways];
-        let is = |word: &u64| word >> LINE_SHIFT == wanted;
+        let is = |word: &u64| word >> LINE_SHIFT == tag;
         let way = match words {
             // Branchless: a branch for each way would cost the host more than the comparisons.
             [a, b, c, d] => {

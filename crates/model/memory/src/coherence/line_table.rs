@@ -167,8 +167,8 @@ mod tests {
                 if mask == 0 { reference.remove(&line); } else { reference.insert(line, holders); }
                 prop_assert_eq!(table.get(Line(line)).mask(), mask);
             }
-            let held: BTreeMap<_, _> = table.iter().map(|(line, holders)| (line.0, holders)).collect();
-            prop_assert_eq!(held, reference);
+            let entries: BTreeMap<_, _> = table.iter().map(|(line, holders)| (line.0, holders)).collect();
+            prop_assert_eq!(entries, reference);
         }
     }
 }

@@ -116,7 +116,7 @@ impl Channel {
         (bank.row, bank.interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
-        self.refreshes[Refreshes::index(timing, cell)].note_access(column + burst);
+        self.refreshes[Refreshes::index(timing, cell)].record_access(column + burst);
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
     }
 
@@ -133,11 +133,11 @@ impl Channel {
         (bank.write_row, bank.write_interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
-        self.refreshes[Refreshes::index(timing, cell)].note_access(column + burst);
+        self.refreshes[Refreshes::index(timing, cell)].record_access(column + burst);
         let end = self.bus.acquire(Time::from_ps(column), bytes);
-        self.note_write(timing, index, at);
-        let room = burst.saturating_mul(timing.queue_entries.into()) + timing.trp_ps + timing.trcd_ps;
-        Time::from_ps(end.ps().saturating_sub(room).max(at.ps()))
+        self.record_write(timing, index, at);
+        let max_wait_ps = burst.saturating_mul(timing.queue_entries.into()) + timing.trp_ps + timing.trcd_ps;
+        Time::from_ps(end.ps().saturating_sub(max_wait_ps).max(at.ps()))
     }
 
     /// Returns the earliest time from `column` on at which the rank accepts a column command. Commands to one bank
@@ -160,7 +160,7 @@ impl Channel {
 
     /// Adds a write to the batch. The last write of a batch closes the rows of the written banks and turns the bus
     /// around.
-    fn note_write(&mut self, timing: &Timing, bank: u32, at: Time) {
+    fn record_write(&mut self, timing: &Timing, bank: u32, at: Time) {
         self.pending_writes += 1;
         self.written.push(bank);
         if self.pending_writes < WRITE_BATCH {

@@ -193,11 +193,11 @@ impl Controller {
             let chunk = u64::from(left).min(map.left_in_channel(address)) as u32;
             let (channel, cell) = map.cell(address);
             let channel = &mut channels[channel];
-            let done = match write {
+            let completed = match write {
                 true => channel.write(timing, cell, chunk, at),
                 false => channel.read(timing, cell, chunk, at),
             };
-            end = end.max(done);
+            end = end.max(completed);
             address += u64::from(chunk);
             left -= chunk;
         }

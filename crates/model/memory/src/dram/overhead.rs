@@ -40,8 +40,8 @@ pub(super) fn measure(controllers: &mut [Controller], line: u32) {
         let node = controllers[from].node;
         let to = from + controllers[from..].iter().take_while(|c| c.node == node).count();
         let group = &controllers[from..to];
-        let known = same_group(&controllers[..from], group).map(|at| controllers[at].mean_random_ps);
-        let mean_ps = known.unwrap_or_else(|| mean_random_ps(group, line));
+        let computed = same_group(&controllers[..from], group).map(|at| controllers[at].mean_random_ps);
+        let mean_ps = computed.unwrap_or_else(|| mean_random_ps(group, line));
         controllers[from..to].iter_mut().for_each(|c| c.mean_random_ps = mean_ps);
         from = to;
     }

@@ -24,12 +24,12 @@ pub(super) struct Refreshes {
 }
 
 impl Refreshes {
-    /// The refreshes of a channel, rank by rank. Those of its ranks are due evenly over tREFI. All channels begin at the
-    /// same time, because their counters start together at reset.
+    /// The refreshes of a channel, rank by rank. Those of its ranks are due evenly over tREFI. All channels begin at
+    /// the same time, because their counters start together at reset.
     pub fn of_channel(timing: &Timing) -> Vec<Self> {
         let all = u64::from(timing.ranks) * u64::from(timing.refresh_sets);
-        let due = |nth: u64| timing.trefi_ps - nth * timing.trefi_ps / all;
-        (0..all).map(|nth| Self { due: due(nth), done: 0, begin: 0, end: 0, busy_until: 0 }).collect()
+        let due = |index: u64| timing.trefi_ps - index * timing.trefi_ps / all;
+        (0..all).map(|index| Self { due: due(index), done: 0, begin: 0, end: 0, busy_until: 0 }).collect()
     }
 
     /// The index in a channel's refreshes of those of a bank. Adjacent banks are in different groups, and one bank of
@@ -42,7 +42,7 @@ impl Refreshes {
 
     /// Records an access that ends at `end`.
     #[inline]
-    pub fn note_access(&mut self, end: u64) {
+    pub fn record_access(&mut self, end: u64) {
         self.busy_until = self.busy_until.max(end);
     }
 

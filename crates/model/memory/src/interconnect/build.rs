@@ -102,10 +102,10 @@ impl<'a> Build<'a> {
 
     /// The clock of a chip's crossbars: the chip's uncore clock, or else that of its first core.
     fn clock(&self, chip: usize) -> Frequency {
-        let own = self.chip(chip).and_then(|c| c.uncore_clock);
+        let uncore_clock = self.chip(chip).and_then(|c| c.uncore_clock);
         let core = self.host.cores.iter().find(|c| c.chip == chip).or(self.host.cores.first());
         let core = core.and_then(|c| self.machine.cores.get(&c.core)).map(|c| c.clock);
-        own.or(core).unwrap_or(Frequency::new(1_000_000_000))
+        uncore_clock.or(core).unwrap_or(Frequency::new(1_000_000_000))
     }
 
     fn channel(&mut self, name: String, bytes_per_second: u64) -> Hop {
@@ -193,22 +193,23 @@ impl<'a> Build<'a> {
     fn named(&self, index: usize, name: &str) -> Vec<(Vertex, String, u64)> {
         let CrossbarInstance { chip, ref nodes, .. } = self.crossbars[index];
         let mut found = Vec::new();
-        let here = |core: &usize| {
+        let is_on_chip = |core: &usize| {
             let core = &self.host.cores[*core];
             core.chip == chip && nodes.contains(&core.node)
         };
         if name == "cores" {
-            let cores = (0..self.host.cores.len()).filter(here);
+            let cores = (0..self.host.cores.len()).filter(is_on_chip);
             found.extend(cores.map(|c| (self.endpoints.index(Endpoint::Core(c)), format!("core{c}"), 1)));
         }
         if name == "memory" {
-            let mine = self.controller_nodes.iter().enumerate().filter(|c| nodes.contains(c.1));
+            let local_controllers = self.controller_nodes.iter().enumerate().filter(|c| nodes.contains(c.1));
             found.extend(
-                mine.map(|(c, _)| (self.endpoints.index(Endpoint::Controller(c)), format!("memory{c}"), 1)),
+                local_controllers
+                    .map(|(c, _)| (self.endpoints.index(Endpoint::Controller(c)), format!("memory{c}"), 1)),
             );
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
-            if cache.cache == name && cache.cores.iter().any(here) {
+            if cache.cache == name && cache.cores.iter().any(is_on_chip) {
                 let banks = self.machine.caches.get(name).map_or(1, |c| c.banks.max(1));
                 let endpoint = self.endpoints.index(Endpoint::Cache(number));
                 found.push((endpoint, format!("{}{number}", word(name)), banks.into()));
@@ -238,8 +239,8 @@ impl<'a> Build<'a> {
                 (Some(into), Some(self.channel(format!("{name}.out"), rate)))
             }
             None => {
-                let both = self.channel(format!("{name}.both"), rate);
-                (Some(both), Some(both))
+                let shared = self.channel(format!("{name}.both"), rate);
+                (Some(shared), Some(shared))
             }
         };
         let ([wire_in, wire_out], wire_ps) = self.wires(endpoint, chip);
@@ -291,11 +292,11 @@ impl<'a> Build<'a> {
     /// Merges each core with the caches it reaches directly, without a crossbar in between.
     fn join_private_parts(&mut self) {
         for (number, core) in self.host.cores.iter().enumerate() {
-            let here = self.endpoints.index(Endpoint::Core(number));
+            let core_vertex = self.endpoints.index(Endpoint::Core(number));
             for cache in &core.caches {
                 let cache = self.endpoints.index(Endpoint::Cache(*cache));
-                if !self.attached[here].iter().any(|x| self.attached[cache].contains(x)) {
-                    self.graph.join(here, cache);
+                if !self.attached[core_vertex].iter().any(|x| self.attached[cache].contains(x)) {
+                    self.graph.join(core_vertex, cache);
                 }
             }
         }
@@ -305,7 +306,7 @@ impl<'a> Build<'a> {
     /// and cores without caches.
     fn join_unconnected(&mut self) {
         for (controller, node) in self.controller_nodes.clone().into_iter().enumerate() {
-            self.join_if_alone(Endpoint::Controller(controller), node);
+            self.join_if_unconnected(Endpoint::Controller(controller), node);
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
             let before_memory = self.machine.caches.get(&cache.cache).is_some_and(|c| &*c.next == "memory");
@@ -315,23 +316,23 @@ impl<'a> Build<'a> {
                 .iter()
                 .any(|c| !self.attached[self.endpoints.index(Endpoint::Core(*c))].is_empty());
             if let Some(core) = core.filter(|_| before_memory && !core_attached) {
-                self.join_if_alone(Endpoint::Cache(number), core.node);
+                self.join_if_unconnected(Endpoint::Cache(number), core.node);
             }
         }
         for (number, core) in self.host.cores.iter().enumerate() {
             if core.caches.is_empty() {
-                self.join_if_alone(Endpoint::Core(number), core.node);
+                self.join_if_unconnected(Endpoint::Core(number), core.node);
             }
         }
         for chip in 0..self.endpoints.ports.len() {
             let node = self.nodes_of_chip(chip).first().copied().unwrap_or(0);
             for index in 0..self.endpoints.ports[chip].1.len() {
-                self.join_if_alone(Endpoint::Port { chip, index }, node);
+                self.join_if_unconnected(Endpoint::Port { chip, index }, node);
             }
         }
     }
 
-    fn join_if_alone(&mut self, endpoint: Endpoint, node: usize) {
+    fn join_if_unconnected(&mut self, endpoint: Endpoint, node: usize) {
         let endpoint = self.endpoints.index(endpoint);
         if self.attached[endpoint].is_empty() {
             self.graph.join(endpoint, self.gates[node]);
@@ -411,9 +412,13 @@ impl<'a> Build<'a> {
     fn finish(self) -> Result<Interconnect, BuildError> {
         let count = self.endpoints.count();
         let reached = self.graph.reachable(self.gates[0]);
-        if let Some(lost) = (0..count).find(|v| !reached[*v]) {
+        if let Some(unreachable) = (0..count).find(|v| !reached[*v]) {
             return Err(BuildError::Impossible {
-                what: format!("{} of host `{}` is joined to nothing", self.name_of(lost), self.host.name),
+                what: format!(
+                    "{} of host `{}` is joined to nothing",
+                    self.name_of(unreachable),
+                    self.host.name
+                ),
                 help: "name it among the masters or slaves of one of the chip's crossbars".into(),
             });
         }

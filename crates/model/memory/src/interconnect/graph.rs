@@ -98,16 +98,16 @@ impl Graph {
 
     /// Returns for each vertex whether it is reachable from `start`.
     pub(super) fn reachable(&self, start: Vertex) -> Vec<bool> {
-        let mut seen = vec![false; self.edges.len()];
+        let mut visited = vec![false; self.edges.len()];
         let mut next = vec![start];
-        seen[start] = true;
+        visited[start] = true;
         while let Some(vertex) = next.pop() {
             for edge in &self.edges[vertex] {
-                if !std::mem::replace(&mut seen[edge.to], true) {
+                if !std::mem::replace(&mut visited[edge.to], true) {
                     next.push(edge.to);
                 }
             }
         }
-        seen
+        visited
     }
 }

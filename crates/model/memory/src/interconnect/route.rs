@@ -59,7 +59,7 @@ impl Routes {
     #[inline]
     pub(super) fn find(&mut self, from: Vertex, to: Vertex) -> (&[Hop], u64) {
         if self.rows[from].is_none() {
-            self.work_out(from);
+            self.compute_row(from);
         }
         let route = self.rows[from].as_ref().map_or(Route::default(), |row| row[to]);
         let hops = &self.hops[route.first as usize..(route.first + route.hops) as usize];
@@ -73,7 +73,7 @@ impl Routes {
     }
 
     #[cold]
-    fn work_out(&mut self, from: Vertex) {
+    fn compute_row(&mut self, from: Vertex) {
         let before = self.shortest(from);
         let mut row = vec![Route::default(); self.endpoints];
         for (to, route) in row.iter_mut().enumerate() {

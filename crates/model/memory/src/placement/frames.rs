@@ -30,8 +30,8 @@ pub(super) struct Frames {
     /// Number of frames in the node's address range.
     addressable: u64,
     /// Frames allocated from the untouched part so far.
-    given: u64,
-    returned: Vec<u64>,
+    allocated: u64,
+    freed: Vec<u64>,
     /// Frames per block; 0 for sequential allocation.
     block: u64,
     blocks: Shuffle,
@@ -48,19 +48,19 @@ impl Frames {
             FrameOrder::Shuffled { seed } => (block, seed),
         };
         let blocks = Shuffle::new(frames.checked_div(block).unwrap_or(0), seed ^ base);
-        Self { base, frames, addressable, given: 0, returned: Vec::new(), block, blocks, current: 0 }
+        Self { base, frames, addressable, allocated: 0, freed: Vec::new(), block, blocks, current: 0 }
     }
 
     /// Allocates a frame. The most recently freed frame comes first, as in Linux's free lists.
     pub(super) fn take(&mut self) -> Option<u64> {
-        if let Some(frame) = self.returned.pop() {
+        if let Some(frame) = self.freed.pop() {
             return Some(frame);
         }
-        if self.given >= self.frames {
+        if self.allocated >= self.frames {
             return None;
         }
-        let index = self.given;
-        self.given += 1;
+        let index = self.allocated;
+        self.allocated += 1;
         // Frames after the last whole block keep their order.
         if self.block == 0 || index / self.block >= self.blocks.count {
             return Some(self.base + index);
@@ -73,17 +73,17 @@ impl Frames {
 
     /// Allocates a frame beyond the node's memory but in its address range.
     pub(super) fn take_beyond(&mut self) -> u64 {
-        let index = self.given;
-        self.given += 1;
+        let index = self.allocated;
+        self.allocated += 1;
         self.base + index % self.addressable
     }
 
-    pub(super) fn give_back(&mut self, frame: u64) {
-        self.returned.push(frame);
+    pub(super) fn free(&mut self, frame: u64) {
+        self.freed.push(frame);
     }
 
     pub(super) fn used(&self) -> u64 {
-        self.given - self.returned.len() as u64
+        self.allocated - self.freed.len() as u64
     }
 }
 
@@ -133,9 +133,9 @@ mod tests {
         fn every_frame_is_allocated_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
             let order = if shuffled { FrameOrder::Shuffled { seed } } else { FrameOrder::Sequential };
             let mut node = Frames::new(1000, frames, 1 << 20, 14, order);
-            let given: BTreeSet<u64> = std::iter::from_fn(|| node.take()).collect();
-            prop_assert_eq!(given.len() as u64, frames);
-            prop_assert_eq!((given.first(), given.last()), (Some(&1000), Some(&(1000 + frames - 1))));
+            let allocated: BTreeSet<u64> = std::iter::from_fn(|| node.take()).collect();
+            prop_assert_eq!(allocated.len() as u64, frames);
+            prop_assert_eq!((allocated.first(), allocated.last()), (Some(&1000), Some(&(1000 + frames - 1))));
             prop_assert_eq!(node.used(), frames);
         }
     }
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn shuffled_blocks_are_contiguous_inside_and_scattered_outside() {
         let mut node = Frames::new(0, 1 << 16, 1 << 20, 14, FrameOrder::Shuffled { seed: 1 });
-        let given: Vec<u64> = (0..1 << 14).map(|_| node.take().unwrap()).collect();
-        let breaks = given.windows(2).filter(|w| w[1] != w[0] + 1).count();
+        let allocated: Vec<u64> = (0..1 << 14).map(|_| node.take().unwrap()).collect();
+        let breaks = allocated.windows(2).filter(|w| w[1] != w[0] + 1).count();
         assert!((100..=127).contains(&breaks), "{breaks} breaks between 128 blocks");
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let mut node = Frames::new(0, 2, 2, 14, FrameOrder::Sequential);
         let (one, _) = (node.take().unwrap(), node.take().unwrap());
         assert_eq!(node.take(), None);
-        node.give_back(one);
+        node.free(one);
         assert_eq!(node.take(), Some(one));
     }
 }

@@ -247,7 +247,7 @@ impl AddressSpaces {
             let range = (first.saturating_sub(start) as usize).min(used)..((end - start) as usize).min(used);
             for page in table.pages[range].iter_mut().filter(|p| **p != ABSENT) {
                 let node = self.physical.node_of(*page << self.page_shift);
-                self.nodes[node].give_back(std::mem::replace(page, ABSENT));
+                self.nodes[node].free(std::mem::replace(page, ABSENT));
             }
         }
     }
@@ -355,19 +355,19 @@ impl AddressSpaces {
             Policy::Preferred(node) => *node,
         };
         let nearest = &self.nearest[from];
-        let wanted = |node: &usize| match policy {
+        let is_preferred = |node: &usize| match policy {
             Policy::Bind(nodes) => nodes.contains(node),
             _ => *node == nearest[0],
         };
-        let first = nearest.iter().copied().find(wanted).unwrap_or(nearest[0]);
+        let first = nearest.iter().copied().find(is_preferred).unwrap_or(nearest[0]);
         let frames = &mut self.nodes;
-        let mut here = |node: &usize| frames[*node].take();
-        let as_wanted = nearest.iter().filter(|n| wanted(n)).find_map(&mut here);
+        let mut take_frame = |node: &usize| frames[*node].take();
+        let as_wanted = nearest.iter().filter(|n| is_preferred(n)).find_map(&mut take_frame);
         if let Some(page) = as_wanted {
             return PhysicalPage(page);
         }
         self.counts.elsewhere += 1;
-        if let Some(page) = nearest.iter().find_map(&mut here) {
+        if let Some(page) = nearest.iter().find_map(&mut take_frame) {
             return PhysicalPage(page);
         }
         self.counts.beyond_capacity += 1;

@@ -55,7 +55,7 @@ impl PhysicalMap {
         if first == 0 {
             return Err(BuildError::NoMemory { host: host.name.clone() });
         }
-        let (node_shift, slots) = windows(machine, host).unwrap_or_else(|| own_addresses(host));
+        let (node_shift, slots) = windows(machine, host).unwrap_or_else(|| separate_ranges(host));
         let mut nodes = vec![0; slots.iter().max().map_or(0, |s| *s as usize + 1)];
         slots.iter().enumerate().for_each(|(node, slot)| nodes[*slot as usize] = node);
         let interleave = Divider::by(CONTROLLER_INTERLEAVE_BYTES);
@@ -122,7 +122,7 @@ fn windows(machine: &Machine, host: &HostInstance) -> Option<(u32, Vec<u64>)> {
 }
 
 /// Like [`windows`], for machine files without address windows: each node has its own range.
-fn own_addresses(host: &HostInstance) -> (u32, Vec<u64>) {
+fn separate_ranges(host: &HostInstance) -> (u32, Vec<u64>) {
     let largest_bytes = host.nodes.iter().filter_map(|n| n.memory_bytes).max().unwrap_or(0);
     let bits = u64::BITS - largest_bytes.saturating_sub(1).leading_zeros();
     (bits.clamp(NODE_BITS, MAX_NODE_BITS), (0..host.nodes.len() as u64).collect())

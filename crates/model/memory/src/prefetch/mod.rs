@@ -34,8 +34,8 @@ struct Limits {
     degree: i64,
     /// Distance ahead of the access, in lines or strides.
     distance: i64,
-    /// Lines of a page, a power of two: a physical address beyond belongs to an unrelated page. 2^63 for a prefetcher
-    /// that crosses pages.
+    /// Lines per page, a power of two: the next physical page may be unrelated. 2^63 for a prefetcher that crosses
+    /// pages.
     page_lines: u64,
 }
 
@@ -59,10 +59,10 @@ impl Prediction {
 impl Limits {
     /// Appends `line + offset` to `to`. Returns false if it is not on the page of `line` or `to` is full.
     fn append(&self, to: &mut Prediction, line: Line, offset: i64) -> bool {
-        let same_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
-        let Some(prediction) = line.offset(offset).filter(same_page) else { return false };
-        let Some(place) = to.lines.get_mut(to.count) else { return false };
-        *place = prediction;
+        let is_on_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
+        let Some(prediction) = line.offset(offset).filter(is_on_page) else { return false };
+        let Some(slot) = to.lines.get_mut(to.count) else { return false };
+        *slot = prediction;
         to.count += 1;
         true
     }

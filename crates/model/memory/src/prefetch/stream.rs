@@ -36,9 +36,9 @@ impl Stream {
     /// Returns whether a miss `step` lines after the last one belongs to the stream: it is close to it, or in the range
     /// fetched ahead.
     fn continues(&self, step: i64) -> bool {
-        let brought = if self.confirmed >= CONFIRMED { self.ahead } else { 0 };
+        let prefetched = if self.confirmed >= CONFIRMED { self.ahead } else { 0 };
         self.used > 0
-            && (step.abs() <= NEIGHBOUR_LINES || (1..=brought + 1).contains(&(step * self.direction)))
+            && (step.abs() <= NEIGHBOUR_LINES || (1..=prefetched + 1).contains(&(step * self.direction)))
     }
 }
 
@@ -53,8 +53,8 @@ impl Predicts for Streams {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
         // Choose the nearest, so that a stream that has run ahead does not capture the accesses of another one.
-        let near = self.streams.iter_mut().filter(|s| s.continues(step_of(s)));
-        let Some(stream) = near.min_by_key(|s| step_of(s).unsigned_abs()) else {
+        let continued = self.streams.iter_mut().filter(|s| s.continues(step_of(s)));
+        let Some(stream) = continued.min_by_key(|s| step_of(s).unsigned_abs()) else {
             let oldest = self.streams.iter_mut().min_by_key(|s| s.used);
             if let Some(oldest) = oldest {
                 *oldest = Stream { last: line.0, used: self.now, ..Stream::default() };
@@ -91,8 +91,8 @@ impl Predicts for Streams {
     fn truncated(&mut self, from: Line) {
         // The prediction was made by the stream used last.
         if let Some(stream) = self.streams.iter_mut().max_by_key(|s| s.used) {
-            let brought = (from.0.wrapping_sub(stream.last) as i64 * stream.direction - 1).max(0);
-            stream.ahead = stream.ahead.min(brought);
+            let prefetched = (from.0.wrapping_sub(stream.last) as i64 * stream.direction - 1).max(0);
+            stream.ahead = stream.ahead.min(prefetched);
         }
     }
 }

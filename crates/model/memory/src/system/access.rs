@@ -41,7 +41,7 @@ pub(super) struct LineResult {
 
 impl LineResult {
     /// A line in the first-level cache, available at `ready`.
-    fn here(ready: u64, at: u64) -> Self {
+    fn in_level1(ready: u64, at: u64) -> Self {
         Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE, missed: false }
     }
 
@@ -63,7 +63,7 @@ impl MemorySystem {
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
-                Some(ready) => LineResult::here(ready, at),
+                Some(ready) => LineResult::in_level1(ready, at),
                 None => self.miss(core, unit, access, at),
             },
         }
@@ -83,7 +83,7 @@ impl MemorySystem {
         if !l1.tags.flags(slot).has(Flags::WRITABLE)
             && let Some(ready) = self.waits_with_others(core, unit, access, at)
         {
-            return LineResult::here(ready, at);
+            return LineResult::in_level1(ready, at);
         }
         let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
@@ -99,8 +99,8 @@ impl MemorySystem {
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l1.counters.upgrades += 1;
-            let got = self.request(core, line, kind, hit);
-            (ready, source) = (ready.max(got.ready), got.source);
+            let response = self.request(core, line, kind, hit);
+            (ready, source) = (ready.max(response.ready), response.source);
             self.allow_writing(core, line);
             // Another core can get the line from here only after the write permission has arrived. The core's own loads
             // read the present copy without waiting.
@@ -129,8 +129,8 @@ impl MemorySystem {
         LineResult { ready, begun, source, flags, missed: false }
     }
 
-    /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is when
-    /// the line is there. A write-through cache passes the store to the levels below.
+    /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is
+    /// when the line is there. A write-through cache passes the store to the levels below.
     fn after_write(
         &mut self,
         core: usize,
@@ -178,8 +178,8 @@ impl MemorySystem {
     }
 
     /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
-    /// to memory. They are those of a store that is just performed if `of_store`. Returns when they have been taken, core
-    /// cycles.
+    /// to memory. They are those of a store that is just performed if `of_store`. Returns when they have been taken,
+    /// core cycles.
     pub(super) fn write_beyond_private(
         &mut self,
         core: usize,
@@ -224,22 +224,22 @@ impl MemorySystem {
             l1.counters.miss(kind);
         }
         let start = if self.path.timing { l1.registers.start(at) } else { at };
-        let mut got = self.second_level(core, unit, access, start);
-        got.ready = self.cores[core].level1(unit).arrives(got.ready);
-        let (flags, ready) = self.after_write(core, line, kind, (got.flags, got.ready));
-        got.ready = ready;
+        let mut response = self.second_level(core, unit, access, start);
+        response.ready = self.cores[core].level1(unit).arrives(response.ready);
+        let (flags, ready) = self.after_write(core, line, kind, (response.flags, response.ready));
+        response.ready = ready;
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
-            let later = l1.registers.hold(start, got.begun, got.ready);
+            let later = l1.registers.hold(start, response.begun, response.ready);
             l1.counters.waited_for_register(start - at + later);
-            got.delay(start, later);
+            response.delay(start, later);
         }
-        self.fill(core, unit, access, flags, got.ready);
+        self.fill(core, unit, access, flags, response.ready);
         if kind != Kind::Prefetch {
             self.prefetch_level1(core, unit, access, at);
         }
-        got.missed = true;
-        got
+        response.missed = true;
+        response
     }
 
     /// Inserts a line into a first-level cache. A separate instruction cache never holds writable lines.
@@ -277,24 +277,24 @@ impl MemorySystem {
         }
         l2.counters.miss(kind);
         let start = if self.path.timing { l2.registers.start(at) } else { at };
-        let mut got = self.request(core, line, kind, start);
+        let mut response = self.request(core, line, kind, start);
         let timing = self.path.timing;
-        let Some(l2) = &mut self.cores[core].second else { return got };
+        let Some(l2) = &mut self.cores[core].second else { return response };
         if timing {
-            let later = l2.registers.hold(start, got.begun, got.ready);
+            let later = l2.registers.hold(start, response.begun, response.ready);
             l2.counters.waited_for_register(start - at + later);
-            got.delay(start, later);
+            response.delay(start, later);
         }
-        let mut flags = got.flags;
+        let mut flags = response.flags;
         if !l2.takes_victims() {
-            self.fill_level2(core, line, flags, at, got.ready);
+            self.fill_level2(core, line, flags, at, response.ready);
             // The second level remains responsible for the write-back; the first level only gets the write permission.
             flags = flags.without(Flags::DIRTY);
         }
         // Prefetches of the first level train the second-level prefetcher too, so that a stream does not end when the
         // first level takes it over (Intel 248966, streamer).
         self.prefetch_level2(core, unit, access, at);
-        LineResult { flags, ..got }
+        LineResult { flags, ..response }
     }
 
     fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
@@ -307,8 +307,8 @@ impl MemorySystem {
         let first_use = flags.has(Flags::PREFETCHED);
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
-            let late = self.path.timing && l2.in_flight.ready(line) > ready;
-            l2.counters.used_prefetch(late);
+            let is_late = self.path.timing && l2.in_flight.ready(line) > ready;
+            l2.counters.used_prefetch(is_late);
         }
         if self.path.timing && l2.prefetcher.is_some() {
             let arrives = l2.in_flight.ready(line);
@@ -326,11 +326,11 @@ impl MemorySystem {
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l2.counters.upgrades += 1;
-            let got = self.request(core, line, kind, ready);
-            if got.begun > ready {
-                begun = got.begun;
+            let response = self.request(core, line, kind, ready);
+            if response.begun > ready {
+                begun = response.begun;
             }
-            (ready, source) = (ready.max(got.ready), got.source);
+            (ready, source) = (ready.max(response.ready), response.source);
             flags = flags.with(Flags::WRITABLE);
         }
         let Some(l2) = &mut self.cores[core].second else {
@@ -380,12 +380,12 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
         let prediction = prefetcher.observe(access.line, access.instruction);
-        for (nth, line) in (0..).zip(prediction.lines()) {
+        for (index, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
             if !next {
                 l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
-                l1.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
+                l1.counters.dropped_prefetches += prediction.lines().len() as u64 - index;
                 break;
             }
             // Demand misses have priority: without a free register, drop the prefetch.
@@ -398,12 +398,13 @@ impl MemorySystem {
             }
             l1.counters.prefetched += 1;
             let access = Access { line: *line, virtual_line: BY_HARDWARE, kind: Kind::Prefetch, ..access };
-            let mut got = self.second_level(core, unit, access, at);
-            got.ready = self.cores[core].level1(unit).arrives(got.ready);
+            let mut response = self.second_level(core, unit, access, at);
+            response.ready = self.cores[core].level1(unit).arrives(response.ready);
             if self.path.timing {
-                got.ready += self.cores[core].level1(unit).registers.hold(at, got.begun, got.ready);
+                response.ready +=
+                    self.cores[core].level1(unit).registers.hold(at, response.begun, response.ready);
             }
-            self.fill(core, unit, access, got.flags.with(Flags::PREFETCHED), got.ready);
+            self.fill(core, unit, access, response.flags.with(Flags::PREFETCHED), response.ready);
         }
     }
 
@@ -433,14 +434,14 @@ impl MemorySystem {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
             self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);
         }
-        for (nth, line) in (0..).zip(prediction.lines()) {
+        for (index, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;
             let has = self.cores[core].has(*line);
             let Some(l2) = &mut self.cores[core].second else { return };
             if !next {
                 l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
-                l2.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
+                l2.counters.dropped_prefetches += prediction.lines().len() as u64 - index;
                 break;
             }
             if has {
@@ -451,13 +452,13 @@ impl MemorySystem {
                 continue;
             }
             l2.counters.prefetched += 1;
-            let mut got = self.request(core, *line, Kind::Prefetch, at);
+            let mut response = self.request(core, *line, Kind::Prefetch, at);
             if let Some(l2) = &mut self.cores[core].second
                 && timing
             {
-                got.ready += l2.registers.hold(at, got.begun, got.ready);
+                response.ready += l2.registers.hold(at, response.begun, response.ready);
             }
-            self.fill_level2(core, *line, got.flags.with(Flags::PREFETCHED), at, got.ready);
+            self.fill_level2(core, *line, response.flags.with(Flags::PREFETCHED), at, response.ready);
         }
     }
 }

@@ -63,8 +63,8 @@ struct Stack {
     shared: Option<usize>,
 }
 
-fn impossible(what: String, help: &str) -> BuildError {
-    BuildError::Impossible { what, help: help.into() }
+fn impossible(problem: String, help: &str) -> BuildError {
+    BuildError::Impossible { what: problem, help: help.into() }
 }
 
 impl MemorySystem {
@@ -122,8 +122,8 @@ impl<'a> Plan<'a> {
         let lines: Vec<u64> = host.caches.iter().map(|c| machine.caches[&c.cache].line.bytes()).collect();
         let line = lines.first().copied().unwrap_or(LINE_BYTES);
         if lines.iter().any(|other| *other != line) || !line.is_power_of_two() {
-            let what = format!("host `{}` has caches with lines of {lines:?} bytes", host.name);
-            return Err(impossible(what, "give all caches of a host the same line, a power of two"));
+            let problem = format!("host `{}` has caches with lines of {lines:?} bytes", host.name);
+            return Err(impossible(problem, "give all caches of a host the same line, a power of two"));
         }
         let timing = detail == Detail::Timing;
         Ok(Self { machine, host, seed, timing, line_bits: line.trailing_zeros(), page_bytes })
@@ -152,8 +152,8 @@ impl<'a> Plan<'a> {
             }
         }
         below.sort_by_key(|instance| self.cache(*instance).level);
-        let own = &self.machine.cores[&core.core].caches;
-        let private = |i: &usize| own.iter().any(|name| **name == *self.host.caches[*i].cache);
+        let core_caches = &self.machine.cores[&core.core].caches;
+        let private = |i: &usize| core_caches.iter().any(|name| **name == *self.host.caches[*i].cache);
         match below[..] {
             [] => {}
             [one] if private(&one) => stack.second = Some(one),
@@ -163,18 +163,18 @@ impl<'a> Plan<'a> {
             }
             _ => {
                 let names: Vec<_> = below.iter().map(|i| self.host.caches[*i].cache.as_str()).collect();
-                let what = format!(
+                let problem = format!(
                     "core type `{}` has the caches {} below its first level",
                     core.core,
                     names.join(", ")
                 );
                 let help = "at most one private and one shared cache below the first level are modelled";
-                return Err(impossible(what, help));
+                return Err(impossible(problem, help));
             }
         }
         if stack.data.is_none() {
-            let what = format!("core type `{}` has no first-level cache for data", core.core);
-            return Err(impossible(what, "give it a cache of kind `data` or `unified` at level 1"));
+            let problem = format!("core type `{}` has no first-level cache for data", core.core);
+            return Err(impossible(problem, "give it a cache of kind `data` or `unified` at level 1"));
         }
         Ok(stack)
     }
@@ -301,11 +301,11 @@ impl<'a> Plan<'a> {
         }
         let too_many = groups.iter().map(|g| g.1.len()).chain([groups.len()]).find(|n| *n > MAX_HOLDERS);
         if let Some(n) = too_many {
-            let what = format!(
+            let problem = format!(
                 "host `{}` has {n} cores that share a cache, or groups of such cores",
                 self.host.name
             );
-            return Err(impossible(what, "at most 63 of either are modelled"));
+            return Err(impossible(problem, "at most 63 of either are modelled"));
         }
         groups.into_iter().map(|(shared, cores)| self.domain(shared, cores)).collect()
     }
@@ -385,7 +385,7 @@ impl<'a> Plan<'a> {
 
     /// Time that the interconnect and the bank take for a hit in `shared` on an idle machine.
     fn modelled_ps(&self, core: usize, shared: usize, path: &mut Path) -> u64 {
-        let (here, slice) = (Endpoint::Core(core), Endpoint::Cache(shared));
+        let (core_endpoint, slice) = (Endpoint::Core(core), Endpoint::Cache(shared));
         let line = 1 << self.line_bits;
         let cache = self.cache(shared);
         let clock = self.clock(self.host.caches[shared].cores[0]);
@@ -393,7 +393,9 @@ impl<'a> Plan<'a> {
         let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
         let bank = Resource::new(rate, Duration::from_ps(1)).service(line).ps();
         let interconnect = &mut path.interconnect;
-        interconnect.idle_ps(here, slice, REQUEST_BYTES) + interconnect.idle_ps(slice, here, line) + bank
+        interconnect.idle_ps(core_endpoint, slice, REQUEST_BYTES)
+            + interconnect.idle_ps(slice, core_endpoint, line)
+            + bank
     }
 
     /// Computes the fixed part of every read from memory, so that an idle machine shows the stated latencies. If no
@@ -413,11 +415,11 @@ impl<'a> Plan<'a> {
                 latency.fixed_ps(stated).map_err(|(own, total)| {
                     let (own, total) = (own as f64 / 1000.0, total as f64 / 1000.0);
                     let host = &self.host.name;
-                    let what = format!(
+                    let problem = format!(
                         "host `{host}`: a read of node {to}'s memory by node {node} takes {own:.1} ns in caches and in the memory itself (CL, tRCD, \
                          tRP, refreshes), and its latency is {total:.1} ns in all"
                     );
-                    impossible(what, "correct the latency of the memory or of the host's distances, or the latencies that are part of it")
+                    impossible(problem, "correct the latency of the memory or of the host's distances, or the latencies that are part of it")
                 })
             });
             rows.push(row.collect::<Result<Vec<_>, _>>()?);
@@ -438,16 +440,17 @@ impl<'a> Plan<'a> {
         domains: &[Domain],
     ) -> Option<ReadLatency> {
         let core = self.host.nodes[node].cores.first().copied()?;
-        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.endpoint_for(core));
-        let (here, memory) = (own.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
+        let domain_endpoint = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.endpoint_for(core));
+        let (requester, memory) =
+            (domain_endpoint.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
         let line = 1 << self.line_bits;
         let FixedLatencies { before_ps, after_ps } = path.fixed_latencies[core];
         let shared_ps = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
         let interconnect = &mut path.interconnect;
         Some(ReadLatency {
             caches_ps: before_ps + shared_ps + after_ps,
-            interconnect_ps: interconnect.idle_ps(here, memory, REQUEST_BYTES)
-                + interconnect.idle_ps(memory, here, line),
+            interconnect_ps: interconnect.idle_ps(requester, memory, REQUEST_BYTES)
+                + interconnect.idle_ps(memory, requester, line),
             memory_ps: path.controllers.mean_random_ps(controller),
             burst_ps: path.controllers.burst_ps(controller, line),
         })
@@ -471,9 +474,9 @@ impl ReadLatency {
     /// latency; the error holds their sum and the stated latency.
     fn fixed_ps(&self, stated_ps: Option<u64>) -> Result<i64, (u64, u64)> {
         let path_ps = self.caches_ps + self.interconnect_ps;
-        let least = self.caches_ps + self.memory_ps.saturating_sub(self.burst_ps);
+        let min_ps = self.caches_ps + self.memory_ps.saturating_sub(self.burst_ps);
         match stated_ps {
-            Some(total) if total < least => Err((least, total)),
+            Some(total) if total < min_ps => Err((min_ps, total)),
             Some(total) => Ok(overhead::fixed_ps(total, path_ps, self.memory_ps)),
             None => Ok(overhead::fixed_ps(overhead::DEFAULT_LOAD_TO_USE_PS, path_ps, self.memory_ps).max(0)),
         }

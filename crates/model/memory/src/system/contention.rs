@@ -42,7 +42,7 @@ struct Contender {
     /// Start of its current turn, ps.
     began_ps: u64,
     /// Time of its last exchange of a line with another core, ps; `None` if there was none.
-    met_ps: Option<u64>,
+    last_exchange_ps: Option<u64>,
     /// Whether it took a line from another core in this turn.
     took: bool,
     /// Whether a line that it contends for has moved in this turn.
@@ -63,12 +63,12 @@ impl Contention {
     }
 
     /// Records that core `to` takes a line, or its write permission, from core `from` at `at_ps`.
-    pub fn meet(&mut self, from: usize, to: usize, at_ps: u64) {
+    pub fn record_exchange(&mut self, from: usize, to: usize, at_ps: u64) {
         // `from` may be simulated far ahead. Its next access is no earlier than the end of its last turn.
         let ended_ps = self.cores[from].ended_ps;
         for (core, at_ps) in [(from, at_ps.max(ended_ps)), (to, at_ps)] {
-            let met_ps = &mut self.cores[core].met_ps;
-            *met_ps = (*met_ps).max(Some(at_ps));
+            let last_exchange_ps = &mut self.cores[core].last_exchange_ps;
+            *last_exchange_ps = (*last_exchange_ps).max(Some(at_ps));
         }
     }
 
@@ -100,7 +100,7 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn begin_turn(&mut self, core: usize, at: Time) -> bool {
-        let at_ps = self.by_cores(at);
+        let at_ps = self.to_core_time(at);
         let contender = &mut self.contention.cores[core];
         contender.turns += 1;
         contender.began_ps = at_ps;
@@ -118,7 +118,7 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn end_turn(&mut self, core: usize, at: Time) {
-        self.contention.cores[core].ended_ps = self.by_cores(at);
+        self.contention.cores[core].ended_ps = self.to_core_time(at);
     }
 
     /// Maximum duration of the current turn of `core` if it does not contend; `None` if it has never exchanged a line
@@ -127,8 +127,8 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn max_turn(&self, core: usize) -> Option<Duration> {
-        let Contender { began_ps, met_ps, .. } = self.contention.cores[core];
-        let apart_ps = began_ps.saturating_sub(met_ps?);
+        let Contender { began_ps, last_exchange_ps, .. } = self.contention.cores[core];
+        let apart_ps = began_ps.saturating_sub(last_exchange_ps?);
         Some(Duration::from_ps(SHORT_TURN_PS.max(apart_ps >> TURN_SHIFT)))
     }
 

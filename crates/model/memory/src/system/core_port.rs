@@ -99,9 +99,9 @@ impl<'a> CorePort<'a> {
             return None;
         }
         if core.last_page[unit as usize].number != page {
-            let (found, arrival) = core.tlbs.lookup_fast(access.side(), core.space, page)?;
+            let (hit_level, arrival) = core.tlbs.lookup_fast(access.side(), core.space, page)?;
             core.last_page[unit as usize] =
-                LastPage { number: page, physical: found.0 << core.page_bits, arrival };
+                LastPage { number: page, physical: hit_level.0 << core.page_bits, arrival };
         }
         if at.0 < core.last_page[unit as usize].arrival.there_at {
             return None;
@@ -174,7 +174,7 @@ impl<'a> CorePort<'a> {
             let (more, more_missed) = self.one_line(&rest, Some(missed));
             missed |= more_missed;
             answer.ready = answer.ready.max(more.ready);
-            answer.source = answer.source.max_distance(more.source);
+            answer.source = answer.source.farther(more.source);
             answer.translation_cycles = answer.translation_cycles.max(more.translation_cycles);
         }
         answer
@@ -222,8 +222,10 @@ impl MemoryPort for CorePort<'_> {
             return 0;
         }
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        let (page, known) = (address >> core.page_bits, core.last_page[side as usize].number);
-        if page == last >> core.page_bits && (page == known || core.tlbs.filter_has(side, core.space, page)) {
+        let (page, last_page) = (address >> core.page_bits, core.last_page[side as usize].number);
+        if page == last >> core.page_bits
+            && (page == last_page || core.tlbs.filter_has(side, core.space, page))
+        {
             return 0;
         }
         self.refill_pages(side, address, bytes)
@@ -263,8 +265,9 @@ impl Private {
             return None;
         }
         if self.last_page[unit as usize].number != number {
-            let (found, arrival) = self.tlbs.lookup_fast(access.side(), self.space, number)?;
-            self.last_page[unit as usize] = LastPage { number, physical: found.0 << self.page_bits, arrival };
+            let (hit_level, arrival) = self.tlbs.lookup_fast(access.side(), self.space, number)?;
+            self.last_page[unit as usize] =
+                LastPage { number, physical: hit_level.0 << self.page_bits, arrival };
         }
         if at.0 < self.last_page[unit as usize].arrival.there_at {
             return None;
@@ -391,7 +394,7 @@ impl MemorySystem {
 
 impl Source {
     /// The more distant of two sources.
-    fn max_distance(self, other: Self) -> Self {
+    fn farther(self, other: Self) -> Self {
         if self as u8 >= other as u8 { self } else { other }
     }
 }

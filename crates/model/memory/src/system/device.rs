@@ -55,23 +55,23 @@ impl MemorySystem {
         allocate: Allocate,
         at: Time,
     ) -> Time {
-        let at_ps = self.by_cores(at);
+        let at_ps = self.to_core_time(at);
         let mut end = at_ps;
         for part in line_parts(self.line_bits, address, bytes) {
             end = end.max(self.device_write_part(from, part, allocate, at_ps));
         }
-        self.for_others(end)
+        self.from_core_time(end)
     }
 
     /// Reads `bytes` from physical `address` on for a device behind `to`. Returns when the last byte arrives. A read
     /// does not move or allocate lines.
     pub fn device_read(&mut self, to: Endpoint, address: u64, bytes: u64, at: Time) -> Time {
-        let at_ps = self.by_cores(at);
+        let at_ps = self.to_core_time(at);
         let mut end = at_ps;
         for part in line_parts(self.line_bits, address, bytes) {
             end = end.max(self.device_read_part(to, part, at_ps));
         }
-        self.for_others(end)
+        self.from_core_time(end)
     }
 
     /// The domain whose shared cache a device's accesses go through.
@@ -98,8 +98,8 @@ impl MemorySystem {
         let sharers = self.domains[domain].sharers(line, slot);
         for bit in bits(sharers) {
             let core = self.domains[domain].cores[bit];
-            let found = self.probe_core(core, line, Probe::Invalidate);
-            dirty |= found.is_some_and(|f| f.has(Flags::DIRTY));
+            let probe_result = self.probe_core(core, line, Probe::Invalidate);
+            dirty |= probe_result.is_some_and(|f| f.has(Flags::DIRTY));
         }
         if let Directory::Separate(table) = &mut self.domains[domain].directory {
             table.set(line, Holders::default());
@@ -141,15 +141,15 @@ impl MemorySystem {
         let holders = home.get(line);
         let mut dirty = false;
         for other in bits(holders.mask() & !(1 << domain)) {
-            let found = self.probe_domain(other, line, Probe::Invalidate);
-            if found.is_some_and(|f| f.has(Flags::DIRTY)) {
+            let probe_result = self.probe_domain(other, line, Probe::Invalidate);
+            if probe_result.is_some_and(|f| f.has(Flags::DIRTY)) {
                 dirty = true;
                 self.write_to_memory(other, line, at);
             }
         }
         if let Some(home) = &mut self.home {
-            let here = holders.mask() & 1 << domain;
-            home.set(line, Holders::new(here, here != 0));
+            let own_bit = holders.mask() & 1 << domain;
+            home.set(line, Holders::new(own_bit, own_bit != 0));
         }
         // With a home directory, dirty copies have been written to memory above.
         dirty && self.home.is_none()
@@ -215,8 +215,8 @@ impl MemorySystem {
             // Keep the bytes that the device does not write.
             self.write_to_memory(domain, line, at);
         }
-        let held = self.domains[domain].shared.as_ref().is_some_and(|s| s.tags.find(line).is_some());
-        if !held {
+        let is_cached = self.domains[domain].shared.as_ref().is_some_and(|s| s.tags.find(line).is_some());
+        if !is_cached {
             self.evicted_from_domain(domain, line);
         }
         self.messages.write(line, true);
@@ -229,8 +229,8 @@ impl MemorySystem {
         let owner = self.home.as_ref().and_then(|home| home.get(line).owner());
         let elsewhere = owner.filter(|owner| *owner != domain);
         if let Some(owner) = elsewhere {
-            let found = self.probe_domain(owner, line, Probe::Share);
-            if found.is_some_and(|f| f.has(Flags::DIRTY)) {
+            let probe_result = self.probe_domain(owner, line, Probe::Share);
+            if probe_result.is_some_and(|f| f.has(Flags::DIRTY)) {
                 self.write_to_memory(owner, line, at);
             }
             if let Some(home) = &mut self.home {
@@ -267,8 +267,8 @@ impl MemorySystem {
         };
         let Some(owner) = owner else { return };
         let core = self.domains[domain].cores[owner];
-        let found = self.probe_core(core, line, Probe::Share);
-        let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+        let probe_result = self.probe_core(core, line, Probe::Share);
+        let dirty = probe_result.is_some_and(|f| f.has(Flags::DIRTY));
         let part = &mut self.domains[domain];
         if let Directory::Separate(table) = &mut part.directory {
             table.set(line, Holders::new(sharers, false));
@@ -294,8 +294,9 @@ fn line_parts(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = 
             return None;
         }
         let until = ((next / length + 1).saturating_mul(length)).min(end);
-        let here = until - next;
-        let part = LinePart { line: Line(next >> line_bits), bytes: here as u32, whole: here == length };
+        let part_bytes = until - next;
+        let part =
+            LinePart { line: Line(next >> line_bits), bytes: part_bytes as u32, whole: part_bytes == length };
         next = until;
         Some(part)
     })

@@ -72,10 +72,10 @@ impl MemorySystem {
             Directory::InTags => self.write_back_to_shared(core, line, at),
             Directory::Separate(table) => {
                 let holders = table.get(line);
-                let held = self.cores[core].has(line);
-                let remaining = if held { holders } else { holders.without(bit) };
+                let is_held = self.cores[core].has(line);
+                let remaining = if is_held { holders } else { holders.without(bit) };
                 table.set(line, remaining);
-                self.give_to_shared(core, line, flags, remaining.mask() == 0, at);
+                self.move_to_shared(core, line, flags, remaining.mask() == 0, at);
             }
         }
     }
@@ -83,12 +83,12 @@ impl MemorySystem {
     /// Writes a dirty line back to an inclusive shared cache, which holds the line.
     fn write_back_to_shared(&mut self, core: usize, line: Line, at: u64) {
         let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
-        let held = self.cores[core].has(line);
+        let is_held = self.cores[core].has(line);
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some(slot) = shared.tags.find(line) else { return };
         let flags = shared.tags.flags(slot).with(Flags::DIRTY);
-        shared.tags.set_flags(slot, if held { flags } else { flags.without(Flags::OWNED) });
-        if !held {
+        shared.tags.set_flags(slot, if is_held { flags } else { flags.without(Flags::OWNED) });
+        if !is_held {
             let sharers = shared.tags.sharers(slot) & !(1 << bit);
             shared.tags.set_sharers(slot, sharers);
         }
@@ -97,7 +97,7 @@ impl MemorySystem {
 
     /// Moves a line evicted by a core into a shared cache that is not inclusive, or to memory, or drops it. `last`
     /// means that no other core of the domain holds it.
-    fn give_to_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
+    fn move_to_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
         let domain = self.cores[core].domain;
         let dirty = flags.has(Flags::DIRTY);
         let Some(shared) = &mut self.domains[domain].shared else {

@@ -18,26 +18,26 @@ impl MemorySystem {
         let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };
         self.messages.home_lookups += 1;
         let holders = home.get(line);
-        let others = holders.mask() & !(1 << domain);
-        let alone = kind.writes() || others == 0;
-        let rights = Flags::WRITABLE.when(alone);
+        let other_holders = holders.mask() & !(1 << domain);
+        let is_only_holder = kind.writes() || other_holders == 0;
+        let rights = Flags::WRITABLE.when(is_only_holder);
         let owner = holders.owner().filter(|owner| *owner != domain);
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
         let mut supplied = None;
         let (mut acknowledged, mut waited) = (at, 0);
-        for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
+        for other in bits(if kind.writes() { other_holders } else { owner.map_or(0, |o| 1 << o) }) {
             let received_ps = self.prepare_transfers(other, request, probe, at);
-            let found = self.probe_domain(other, line, probe);
-            let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+            let probe_result = self.probe_domain(other, line, probe);
+            let dirty = probe_result.is_some_and(|f| f.has(Flags::DIRTY));
             let (end, until) = self.probe_from_home(request, other, (dirty, received_ps), at);
             (acknowledged, waited) = (acknowledged.max(end), waited.max(until));
-            if Some(other) == owner && found.is_some() {
+            if Some(other) == owner && probe_result.is_some() {
                 supplied = Some((end, dirty));
             }
         }
         if let Some(home) = &mut self.home {
-            let kept = if kind.writes() { 0 } else { others };
-            home.set(line, Holders::new(kept | 1 << domain, alone));
+            let remaining_holders = if kind.writes() { 0 } else { other_holders };
+            home.set(line, Holders::new(remaining_holders | 1 << domain, is_only_holder));
         }
         match (supplied, owner) {
             (Some((_, dirty)), Some(owner)) => {
@@ -45,8 +45,8 @@ impl MemorySystem {
                 if dirty {
                     self.write_to_memory(owner, line, at);
                 }
-                let near = self.domains[owner].node == self.domains[domain].node;
-                let source = if near { Source::Peer } else { Source::Remote };
+                let is_same_node = self.domains[owner].node == self.domains[domain].node;
+                let source = if is_same_node { Source::Peer } else { Source::Remote };
                 Progress { at: acknowledged, waited, source, flags: rights }
             }
             _ => {

@@ -18,14 +18,14 @@ impl MemorySystem {
     #[inline]
     pub(super) fn prefetch_host_beyond_cores(&self, domain: usize, line: Line, direction: i64) {
         let ahead = |lines: i64| Line(line.0.wrapping_add_signed(direction * lines));
-        let soon = ahead(TAGS_AHEAD_LINES);
+        let near_lines = ahead(TAGS_AHEAD_LINES);
         let mut holders = 1 << domain;
         if let Some(home) = &self.home {
             home.prefetch_host(ahead(DIRECTORY_AHEAD_LINES));
-            holders |= home.get(soon).mask();
+            holders |= home.get(near_lines).mask();
         }
         for holder in bits(holders) {
-            self.domains[holder].shared.iter().for_each(|shared| shared.tags.prefetch_host(soon));
+            self.domains[holder].shared.iter().for_each(|shared| shared.tags.prefetch_host(near_lines));
         }
     }
 }

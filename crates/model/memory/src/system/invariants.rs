@@ -76,14 +76,14 @@ impl MemorySystem {
     }
 
     fn check_writers(&self, copies: &[Copies]) -> Result<(), Violation> {
-        let mut seen: BTreeMap<Line, (usize, Flags)> = BTreeMap::new();
+        let mut lines_seen: BTreeMap<Line, (usize, Flags)> = BTreeMap::new();
         for (core, copies) in copies.iter().enumerate() {
             for (line, flags) in copies {
                 let address = self.address(*line);
                 if flags.has(Flags::DIRTY) && !flags.has(Flags::WRITABLE) {
                     return Err(Violation::DirtyAndShared { line: address, cache: format!("core {core}") });
                 }
-                let (other, before) = *seen.entry(*line).or_insert((core, *flags));
+                let (other, before) = *lines_seen.entry(*line).or_insert((core, *flags));
                 if other != core && (before.with(*flags)).has(Flags::WRITABLE) {
                     let (writer, other) =
                         if flags.has(Flags::WRITABLE) { (core, other) } else { (other, core) };
@@ -98,10 +98,10 @@ impl MemorySystem {
         let private = &self.cores[core];
         for l1 in private.fetch.iter().chain([&private.data]) {
             let claimed: Vec<_> = l1.filter.claims().collect();
-            let held: BTreeMap<usize, Flags> =
+            let copies: BTreeMap<usize, Flags> =
                 l1.tags.lines().map(|(_, slot)| (l1.tags.number(slot), l1.tags.flags(slot))).collect();
             let good = |(slot, writable): &(usize, bool)| {
-                held.get(slot).is_some_and(|f| !writable || f.has(Flags::WRITABLE.with(Flags::DIRTY)))
+                copies.get(slot).is_some_and(|f| !writable || f.has(Flags::WRITABLE.with(Flags::DIRTY)))
             };
             if !claimed.iter().all(good) {
                 return Err(Violation::Filter { core });
@@ -170,12 +170,12 @@ impl MemorySystem {
             let (line, says) = (self.address(line), holders.mask());
             return Err(Violation::Directory { line, directory: name, says, holders: 0 });
         }
-        let mut whole: Copies = held.into_iter().map(|(line, (_, flags))| (line, flags)).collect();
+        let mut all_copies: Copies = held.into_iter().map(|(line, (_, flags))| (line, flags)).collect();
         if let Some(shared) = &domain.shared {
-            add(&mut whole, &shared.tags);
+            add(&mut all_copies, &shared.tags);
             self.check_locks(shared)?;
         }
-        Ok(whole)
+        Ok(all_copies)
     }
 
     fn check_locks(&self, shared: &super::domain::Shared) -> Result<(), Violation> {
@@ -205,9 +205,10 @@ impl MemorySystem {
                 }
             }
         }
-        let known: BTreeMap<Line, u64> = home.iter().map(|(line, holders)| (line, holders.mask())).collect();
-        for line in held.keys().chain(known.keys()) {
-            let (says, is) = (known.get(line).copied().unwrap_or(0), held.get(line).copied().unwrap_or(0));
+        let recorded: BTreeMap<Line, u64> =
+            home.iter().map(|(line, holders)| (line, holders.mask())).collect();
+        for line in held.keys().chain(recorded.keys()) {
+            let (says, is) = (recorded.get(line).copied().unwrap_or(0), held.get(line).copied().unwrap_or(0));
             if says != is {
                 let (line, directory) = (self.address(*line), "the home node".into());
                 return Err(Violation::Directory { line, directory, says, holders: is });

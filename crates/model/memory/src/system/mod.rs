@@ -184,9 +184,9 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such endpoints.
     pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
-        let at = Time::from_ps(self.by_cores(at));
+        let at = Time::from_ps(self.to_core_time(at));
         let end = self.path.interconnect.cross(from, to, bytes, at);
-        self.for_others(end.ps())
+        self.from_core_time(end.ps())
     }
 
     /// Sets how far the cores' clocks are ahead of every [`Time`] that this interface takes and returns. The lead grows
@@ -196,12 +196,12 @@ impl MemorySystem {
     }
 
     /// Converts a time of the interface to the cores' time, ps.
-    fn by_cores(&self, at: Time) -> u64 {
+    fn to_core_time(&self, at: Time) -> u64 {
         at.ps().saturating_add(self.lead_ps)
     }
 
     /// Converts the cores' time to a time of the interface.
-    fn for_others(&self, ps: u64) -> Time {
+    fn from_core_time(&self, ps: u64) -> Time {
         Time::from_ps(ps.saturating_sub(self.lead_ps))
     }
 

@@ -78,7 +78,8 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle of the time `end`, at which a request ends. The request began at cycle `at`, which is the time `start`.
+    /// The cycle of the time `end`, at which a request ends. The request began at cycle `at`, which is the time
+    /// `start`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
@@ -92,8 +93,8 @@ impl Path {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// Transfers `bytes` through a bank. Returns when the last byte has passed. `acquire` charges only the time of these
-    /// bytes.
+    /// Transfers `bytes` through a bank. Returns when the last byte has passed. `acquire` charges only the time of
+    /// these bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);
@@ -179,13 +180,14 @@ impl Path {
         let (controller, address) = self.spaces.controller_of(physical);
         let bytes = self.line_bytes();
         let start = self.cross(from, Endpoint::Controller(controller), REQUEST_BYTES, at);
-        let back = self.read_controller((controller, address), (node, from), bytes, start);
-        (back, self.controllers.node_of(controller))
+        let read_end = self.read_controller((controller, address), (node, from), bytes, start);
+        (read_end, self.controllers.node_of(controller))
     }
 
-    /// Sends a probe from `endpoint` to `core`, and its response back. The lookup takes `lookup_ps` and begins no earlier
-    /// than `received_ps`, the time at which the core itself receives the line. The response carries the line if `data` is
-    /// true. Returns when the response arrives, and the time until which the probe waited for the line (0 if it did not).
+    /// Sends a probe from `endpoint` to `core`, and its response back. The lookup takes `lookup_ps` and begins no
+    /// earlier than `received_ps`, the time at which the core itself receives the line. The response carries the line
+    /// if `data` is true. Returns when the response arrives, and the time until which the probe waited for the line (0
+    /// if it did not).
     pub fn probe(
         &mut self,
         endpoint: Endpoint,
@@ -243,7 +245,8 @@ impl Path {
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
-    /// Sends `bytes` from a device at `from` to a shared cache and through its bank. Returns when the last byte has passed.
+    /// Sends `bytes` from a device at `from` to a shared cache and through its bank. Returns when the last byte has
+    /// passed.
     pub fn device_to_shared(
         &mut self,
         from: Endpoint,

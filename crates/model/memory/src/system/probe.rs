@@ -55,10 +55,10 @@ fn probe_level1(l1: &mut Level1, line: Line, probe: Probe) -> Found {
 
 impl Private {
     fn probe(&mut self, line: Line, probe: Probe) -> Found {
-        let mut found = None;
+        let mut probe_result = None;
         let mut add = |part: Found| {
             if let Some(flags) = part {
-                found = Some(found.unwrap_or(Flags::NONE).with(flags));
+                probe_result = Some(probe_result.unwrap_or(Flags::NONE).with(flags));
             }
         };
         add(probe_level1(&mut self.data, line, probe));
@@ -77,7 +77,7 @@ impl Private {
                 l2.remove(slot);
             }
         }
-        found
+        probe_result
     }
 }
 
@@ -95,13 +95,13 @@ impl MemorySystem {
         let in_second =
             private.second.as_ref().and_then(|l2| Some(l2.tags.flags(l2.tags.find(request.line)?)));
         if in_second.is_some_and(|flags| takes || flags.has(Flags::DIRTY)) {
-            self.contention.meet(core, request.core, at);
+            self.contention.record_exchange(core, request.core, at);
         }
         let Some(slot) = private.data.tags.find(request.line) else { return 0 };
         let flags = private.data.tags.flags(slot);
         let ready = private.data.writable_at[private.data.tags.number(slot)];
         if takes || flags.has(Flags::DIRTY) {
-            self.contention.meet(core, request.core, at);
+            self.contention.record_exchange(core, request.core, at);
             self.contention.record(request.line, core, request.core, at);
         }
         if !flags.has(Flags::WRITABLE) {
@@ -133,21 +133,21 @@ impl MemorySystem {
     pub(super) fn probe_domain(&mut self, domain: usize, line: Line, probe: Probe) -> Found {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);
-        let mut found = None;
+        let mut probe_result = None;
         for bit in bits(sharers) {
             let core = self.domains[domain].cores[bit];
             if let Some(flags) = self.probe_core(core, line, probe) {
-                found = Some(found.unwrap_or(Flags::NONE).with(flags));
+                probe_result = Some(probe_result.unwrap_or(Flags::NONE).with(flags));
             }
         }
         let part = &mut self.domains[domain];
         if let Directory::Separate(table) = &mut part.directory {
-            let kept = if probe == Probe::Share { sharers } else { 0 };
-            table.set(line, Holders::new(kept, false));
+            let remaining_sharers = if probe == Probe::Share { sharers } else { 0 };
+            table.set(line, Holders::new(remaining_sharers, false));
         }
         if let (Some(shared), Some(slot)) = (&mut part.shared, slot) {
             let flags = shared.tags.flags(slot);
-            found = Some(found.unwrap_or(Flags::NONE).with(flags.state()));
+            probe_result = Some(probe_result.unwrap_or(Flags::NONE).with(flags.state()));
             if probe == Probe::Share {
                 let rights = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::OWNED);
                 shared.tags.set_flags(slot, flags.without(rights));
@@ -157,6 +157,6 @@ impl MemorySystem {
                 shared.counters.invalidations += 1;
             }
         }
-        found
+        probe_result
     }
 }

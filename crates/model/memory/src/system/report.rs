@@ -24,7 +24,8 @@ pub(super) struct Messages {
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
-    /// The lines written and whether a device or a store wrote them just then, for comparison with a reference in tests.
+    /// The lines written and whether a device or a store wrote them just then, for comparison with a reference in
+    /// tests.
     #[cfg(test)]
     pub written: Vec<(crate::cache::Line, bool)>,
 }
@@ -64,7 +65,7 @@ impl MemorySystem {
     /// Starts to record the traffic through the components of [`traffic`](Self::traffic) in windows of `length` from
     /// `origin` on. Discards earlier records.
     pub fn watch_traffic(&mut self, origin: Time, length: Duration) {
-        let origin = Time::from_ps(self.by_cores(origin));
+        let origin = Time::from_ps(self.to_core_time(origin));
         self.watched().flat_map(|part| part.1).for_each(|part| part.record_windows(origin, length));
     }
 
@@ -72,14 +73,14 @@ impl MemorySystem {
     /// traffic: the start of each window and its bytes. Later accesses with times in these windows are no longer
     /// counted.
     pub fn take_windows(&mut self, now: Time) -> Vec<(String, Vec<(Time, f64)>)> {
-        let (now, lead_ps) = (Time::from_ps(self.by_cores(now)), self.lead_ps);
+        let (now, lead_ps) = (Time::from_ps(self.to_core_time(now)), self.lead_ps);
         let windows = self.watched().map(|(name, parts)| {
             let mut sums: Vec<(Time, f64)> = Vec::new();
-            for (nth, part) in parts.into_iter().enumerate() {
+            for (index, part) in parts.into_iter().enumerate() {
                 for number in 0.. {
                     let Some((begin, bytes)) = part.take_window(now) else { break };
                     match sums.get_mut(number) {
-                        Some(sum) if nth > 0 => sum.1 += bytes,
+                        Some(sum) if index > 0 => sum.1 += bytes,
                         _ => sums.push((Time::from_ps(begin.ps().saturating_sub(lead_ps)), bytes)),
                     }
                 }

@@ -66,8 +66,8 @@ impl MemorySystem {
         let oldest_ps = self.path.latest_end_ps.saturating_sub(MAX_SKEW.ps());
         self.path.latest_end_ps = self.path.latest_end_ps.max(end);
         let until = progress.waited.max(waits_until(start, oldest_ps)).min(end);
-        let begun = self.path.cycles_after(clock, at, start, until);
-        LineResult { ready, begun, source: progress.source, flags: progress.flags, missed: true }
+        let began = self.path.cycles_after(clock, at, start, until);
+        LineResult { ready, begun: began, source: progress.source, flags: progress.flags, missed: true }
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
@@ -104,39 +104,40 @@ impl MemorySystem {
     fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Progress {
         let Request { core, domain, line, kind } = request;
         let Some(shared) = &self.domains[domain].shared else { return self.fetch_line(request, at) };
-        let own = 1u64 << self.cores[core].bit;
+        let own_bit = 1u64 << self.cores[core].bit;
         let mut source = level_source(shared);
         let (mut sharers, owner) = shared.holders(slot);
         let mut flags = shared.tags.flags(slot).without(Flags::OWNED);
         let (mut at, mut waited) = (at, 0);
-        let others = sharers & !own;
-        let from_owner = !kind.writes() && owner.is_some_and(|o| 1 << o != own);
+        let other_sharers = sharers & !own_bit;
+        let from_owner = !kind.writes() && owner.is_some_and(|o| 1 << o != own_bit);
         if kind.writes() || from_owner {
             let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
-            let (answered, dirty, kept) = self.probe_others(request, others, probe, at);
+            let (answered, dirty, kept) = self.probe_others(request, other_sharers, probe, at);
             (at, waited) = answered;
             if dirty {
                 flags = flags.with(Flags::DIRTY);
                 source = Source::Peer;
             }
-            sharers = sharers & own | kept;
+            sharers = sharers & own_bit | kept;
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             let (answered, until) = self.invalidate_other_domains(request, at);
             (at, waited) = (answered, waited.max(until));
             flags = flags.with(Flags::WRITABLE);
         }
-        // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise two cores
-        // that read the same lines in turn would take them from each other again and again.
-        let alone = sharers & !own == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
+        // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise two
+        // cores that read the same lines in turn would take them from each other again and again.
+        let is_exclusive =
+            sharers & !own_bit == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
         // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already
         // been written back.
-        let rights = Flags::WRITABLE.when(alone);
+        let rights = Flags::WRITABLE.when(is_exclusive);
         let Some(shared) = &mut self.domains[domain].shared else {
             return Progress { at, waited, source, flags };
         };
-        shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(alone)));
-        shared.tags.set_sharers(slot, sharers | own);
+        shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(is_exclusive)));
+        shared.tags.set_sharers(slot, sharers | own_bit);
         debug_assert_eq!(shared.tags.find(line), Some(slot), "a probe moves no line of the shared cache");
         Progress { at, waited, source, flags: rights }
     }
@@ -155,10 +156,10 @@ impl MemorySystem {
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
             let received_ps = self.prepare_transfer(core, request, probe, at);
-            let found = self.probe_core(core, line, probe);
-            let was_dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+            let probe_result = self.probe_core(core, line, probe);
+            let was_dirty = probe_result.is_some_and(|f| f.has(Flags::DIRTY));
             dirty |= was_dirty;
-            kept |= u64::from(found.is_some() && probe == Probe::Share) << bit;
+            kept |= u64::from(probe_result.is_some() && probe == Probe::Share) << bit;
             self.messages.transfers += u64::from(was_dirty);
             let endpoint = self.domains[domain].endpoint_for(request.core);
             let look = (self.cores[core].probe_ps, received_ps);
@@ -170,7 +171,7 @@ impl MemorySystem {
 
     fn request_separate(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
         let Request { core, domain, line, kind } = request;
-        let own = 1u64 << self.cores[core].bit;
+        let own_bit = 1u64 << self.cores[core].bit;
         let Directory::Separate(table) = &self.domains[domain].directory else {
             return self.fetch_line(request, at);
         };
@@ -188,25 +189,25 @@ impl MemorySystem {
                 None => shared.counters.miss(kind),
             }
         }
-        let progress = if holders.mask() & !own != 0 {
+        let progress = if holders.mask() & !own_bit != 0 {
             self.request_from_peers(request, holders, slot, at)
         } else if let Some(slot) = slot {
             self.hit_separate(request, slot, at)
-        } else if holders.mask() == own {
+        } else if holders.mask() == own_bit {
             // The core's other first-level cache holds the line: only permissions are requested.
-            let alone = holders.owner().is_some() && request.may_own();
+            let is_exclusive = holders.owner().is_some() && request.may_own();
             let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
-            Progress { at, waited: 0, source, flags: Flags::WRITABLE.when(alone) }
+            Progress { at, waited: 0, source, flags: Flags::WRITABLE.when(is_exclusive) }
         } else {
             self.miss_separate(request, at)
         };
         let progress = Progress { waited: progress.waited.max(waits_until(asked_at, at)), ..progress };
         let progress = self.rights_separate(request, progress);
-        let others = holders.mask() & !own;
-        let kept = if kind.writes() { 0 } else { others };
-        let alone = progress.flags.has(Flags::WRITABLE);
+        let other_holders = holders.mask() & !own_bit;
+        let remaining_holders = if kind.writes() { 0 } else { other_holders };
+        let is_exclusive = progress.flags.has(Flags::WRITABLE);
         if let Directory::Separate(table) = &mut self.domains[domain].directory {
-            table.set(line, Holders::new(kept | own, alone));
+            table.set(line, Holders::new(remaining_holders | own_bit, is_exclusive));
         }
         progress
     }
@@ -220,17 +221,17 @@ impl MemorySystem {
         at: u64,
     ) -> Progress {
         let Request { core, domain, kind, .. } = request;
-        let others = holders.mask() & !(1u64 << self.cores[core].bit);
-        let asked = match (kind.writes(), holders.owner()) {
-            (true, _) => others,
+        let other_holders = holders.mask() & !(1u64 << self.cores[core].bit);
+        let probed = match (kind.writes(), holders.owner()) {
+            (true, _) => other_holders,
             (false, Some(owner)) => 1 << owner,
             // Several cores hold the line clean: if the shared cache does not have it, the lowest-numbered core
             // supplies it.
-            (false, None) if slot.is_none() => others & others.wrapping_neg(),
+            (false, None) if slot.is_none() => other_holders & other_holders.wrapping_neg(),
             (false, None) => 0,
         };
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
-        let ((at, waited), mut dirty, _) = self.probe_others(request, asked, probe, at);
+        let ((at, waited), mut dirty, _) = self.probe_others(request, probed, probe, at);
         let source = match (&self.domains[domain].shared, slot) {
             (Some(shared), Some(_)) if !dirty => level_source(shared),
             _ => Source::Peer,
@@ -335,18 +336,18 @@ impl MemorySystem {
         let Some(prefetcher) = &mut shared.prefetcher else { return };
         let prediction = prefetcher.observe(line, 0);
         let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
-        for (nth, line) in (0..).zip(prediction.lines()) {
+        for (index, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, request.line, *line);
             let part = &mut self.domains[domain];
             let Some(shared) = &mut part.shared else { return };
             if !next {
                 shared.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
-                shared.counters.dropped_prefetches += prediction.lines().len() as u64 - nth;
+                shared.counters.dropped_prefetches += prediction.lines().len() as u64 - index;
                 break;
             }
-            let here = shared.tags.find(*line).is_some();
+            let is_cached = shared.tags.find(*line).is_some();
             let above = matches!(&part.directory, Directory::Separate(t) if t.get(*line).mask() != 0);
-            if here || above {
+            if is_cached || above {
                 continue;
             }
             if shared.wait_for_register(*line, at, self.path.timing) > at {
@@ -354,13 +355,19 @@ impl MemorySystem {
                 continue;
             }
             let prefetch = Request { line: *line, kind: Kind::Prefetch, ..request };
-            let mut got = self.fetch_line(prefetch, at);
+            let mut response = self.fetch_line(prefetch, at);
             let Some(shared) = &mut self.domains[domain].shared else { return };
-            shared.hold_register(*line, at, at, &mut got, self.path.timing);
+            shared.hold_register(*line, at, at, &mut response, self.path.timing);
             shared.counters.prefetched += 1;
-            shared.in_flight.record(*line, at, got.at);
+            shared.in_flight.record(*line, at, response.at);
             let ways = shared.allowed_ways(Requester::Core(core), *line);
-            self.insert_shared(domain, *line, got.flags.state().with(Flags::PREFETCHED), ways, got.at);
+            self.insert_shared(
+                domain,
+                *line,
+                response.flags.state().with(Flags::PREFETCHED),
+                ways,
+                response.at,
+            );
         }
     }
 }
@@ -398,10 +405,10 @@ impl Shared {
     fn hold_register(&mut self, line: Line, at: u64, start: u64, progress: &mut Progress, timing: bool) {
         let bank = self.tags.index().bank(line);
         let Some(registers) = self.banks[bank].registers.as_mut().filter(|_| timing) else { return };
-        let begun = progress.waited.max(start);
-        let later = registers.hold(start, begun, progress.at);
+        let began = progress.waited.max(start);
+        let later = registers.hold(start, began, progress.at);
         progress.at += later;
-        progress.waited = waits_until(at, begun + later);
+        progress.waited = waits_until(at, began + later);
     }
 
     /// Locks the line in `slot` if it is in an open lock window and its set has enough unlocked ways.

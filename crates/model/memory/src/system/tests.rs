@@ -154,12 +154,12 @@ impl Flat {
         for (written, is_new) in std::mem::take(&mut self.system.messages.written) {
             let newest = self.newest.get(&written).copied().unwrap_or(0);
             // A cache's copy was written back before this step's store.
-            let own = stored && written == line && !is_new;
-            self.memory.insert(written, if own { version } else { newest });
+            let wrote_line = stored && written == line && !is_new;
+            self.memory.insert(written, if wrote_line { version } else { newest });
         }
         if stored {
-            let others = (0..self.system.cores()).filter(|c| *c != core || !matches!(step, Step::Store));
-            let stale = others.into_iter().find(|c| self.system.cores[*c].has(line));
+            let other_cores = (0..self.system.cores()).filter(|c| *c != core || !matches!(step, Step::Store));
+            let stale = other_cores.into_iter().find(|c| self.system.cores[*c].has(line));
             assert_eq!(stale, None, "a core kept line {line:?} after {step:?} by core {core}");
         }
         self.now += 7;
@@ -177,14 +177,14 @@ impl Flat {
     }
 
     fn supplied(&self, core: usize, line: Line, newest: Newest, source: Source, transfers: u64) {
-        let own = self.system.cores[core].domain;
+        let own_domain = self.system.cores[core].domain;
         let moved = self.system.messages.transfers > transfers;
         let good = match newest {
             Newest::Core(holder) if holder == core => {
                 matches!(source, Source::Level1 | Source::Level2) || !moved
             }
             Newest::Core(_) => moved && matches!(source, Source::Peer | Source::Remote),
-            Newest::Shared(domain) if domain == own => {
+            Newest::Shared(domain) if domain == own_domain => {
                 !matches!(source, Source::LocalMemory | Source::Remote)
             }
             Newest::Shared(_) => moved && matches!(source, Source::Peer | Source::Remote),

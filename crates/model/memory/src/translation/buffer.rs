@@ -123,8 +123,8 @@ impl Scanned {
 
     fn slot(&self, group: u64) -> Option<u32> {
         let first = self.first_of(group);
-        let found = self.groups[first..first + self.ways].iter().position(|g| *g == group)?;
-        Some((first + found) as u32)
+        let position = self.groups[first..first + self.ways].iter().position(|g| *g == group)?;
+        Some((first + position) as u32)
     }
 
     fn use_again(&mut self, slot: u32) {

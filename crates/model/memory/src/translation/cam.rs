@@ -90,8 +90,8 @@ impl Cam {
             ("tag", entry.tag.into(), self.tag_bits),
         ];
         let wide = |field: &&(&str, u64, u32)| field.2 < 64 && field.1 >> field.2 != 0;
-        if let Some(&(field, given, bits)) = fields.iter().find(wide) {
-            return Err(CamError::TooWide { field, given, bits });
+        if let Some(&(field, value, bits)) = fields.iter().find(wide) {
+            return Err(CamError::TooWide { field, given: value, bits });
         }
         *self.entry_mut(index)? = Some(entry);
         Ok(())

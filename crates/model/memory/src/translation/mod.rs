@@ -173,9 +173,9 @@ impl Tlbs {
     pub fn set_arrival(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
         let key = key(space, virtual_page);
         let levels = &mut self.sides[side as usize];
-        let known = &mut levels.filter[slot_of(key)];
-        if known.key == key {
-            known.arrival = arrival;
+        let cached = &mut levels.filter[slot_of(key)];
+        if cached.key == key {
+            cached.arrival = arrival;
         }
         if let Some(first) = levels.levels.first()
             && let Some(slot) = self.buffers[*first].find(key)
@@ -195,15 +195,15 @@ impl Tlbs {
     ) -> Option<(PhysicalPage, Arrival)> {
         let key = key(space, virtual_page);
         let levels = &mut self.sides[side as usize];
-        let known = levels.filter[slot_of(key)];
-        if known.key != key {
+        let cached = levels.filter[slot_of(key)];
+        if cached.key != key {
             return None;
         }
         levels.counts.lookups += 1;
         if let Some(first) = levels.levels.first() {
-            self.buffers[*first].use_again(known.slot);
+            self.buffers[*first].use_again(cached.slot);
         }
-        Some((PhysicalPage(known.page), known.arrival))
+        Some((PhysicalPage(cached.page), cached.arrival))
     }
 
     /// Returns whether the filter holds the page, which means that the first level does, without a search.
@@ -366,9 +366,9 @@ impl SideLevels {
         // An entry usually covers few pages. For a large one, scanning the filter is faster.
         if pages.end - pages.start <= FILTER as u64 {
             for key in pages {
-                let known = &mut self.filter[slot_of(key)];
-                if known.key == key {
-                    *known = EMPTY;
+                let cached = &mut self.filter[slot_of(key)];
+                if cached.key == key {
+                    *cached = EMPTY;
                 }
             }
         } else {

@@ -115,9 +115,9 @@ struct Folded {
 
 impl Folded {
     fn new(history_bits: &[u32; LANES], bits: u32) -> Self {
-        let mut out = [0; LANES];
-        out.iter_mut().zip(history_bits).for_each(|(out, n)| *out = 1 << (n % bits));
-        Self { values: [0; LANES], bits, out }
+        let mut result = [0; LANES];
+        result.iter_mut().zip(history_bits).for_each(|(result, n)| *result = 1 << (n % bits));
+        Self { values: [0; LANES], bits, out: result }
     }
 
     /// Adds an outcome. `leaving` is all ones for each history whose leaving outcome was taken.
@@ -128,8 +128,8 @@ impl Folded {
         for (lane, leaving) in leaving.iter().enumerate() {
             // A left shift would lose the highest of 16 bits, so it is a rotation.
             let value = self.values[lane];
-            let turned = (value << 1 | value >> highest) & mask;
-            self.values[lane] = turned ^ newest ^ (self.out[lane] & leaving);
+            let rotated = (value << 1 | value >> highest) & mask;
+            self.values[lane] = rotated ^ newest ^ (self.out[lane] & leaving);
         }
     }
 }
@@ -290,21 +290,21 @@ impl Tage {
     }
 
     #[inline(always)]
-    fn learn(&mut self, found: &Lookup, outcome: Outcome) {
+    fn learn(&mut self, lookup: &Lookup, outcome: Outcome) {
         let taken = outcome.taken;
-        let right = found.provider_taken == taken;
-        let differ = found.provider_taken != found.alternative_taken;
-        let learnt = found.provider.entry().learnt(taken, differ, right);
+        let right = lookup.provider_taken == taken;
+        let differ = lookup.provider_taken != lookup.alternative_taken;
+        let learnt = lookup.provider.entry().learnt(taken, differ, right);
         // If no table matches, this is the dummy entry.
-        self.entries[found.provider.index()] = learnt;
-        if differ && found.weak {
+        self.entries[lookup.provider.index()] = learnt;
+        if differ && lookup.weak {
             self.use_alternative = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
         }
         // An entry that has not proved useful may be replaced, so keep its replacement, the base prediction, up to
         // date.
         self.base.learn_if(learnt.useful() == 0, outcome.address >> 2, taken);
-        if found.predicted != taken && !(found.weak && right) {
-            self.allocate(found.provider.index(), outcome);
+        if lookup.predicted != taken && !(lookup.weak && right) {
+            self.allocate(lookup.provider.index(), outcome);
         }
         self.branches += 1;
         if self.branches == AGING_PERIOD {
@@ -363,9 +363,9 @@ impl Tage {
 
 impl Predict for Tage {
     fn resolve(&mut self, outcome: Outcome) -> bool {
-        let found = self.lookup(outcome.address);
-        self.learn(&found, outcome);
+        let lookup = self.lookup(outcome.address);
+        self.learn(&lookup, outcome);
         self.remember(outcome.taken);
-        found.predicted
+        lookup.predicted
     }
 }

@@ -41,11 +41,11 @@ impl TargetBuffer {
             return true;
         }
         let way = set.iter().position(|entry| entry.0 == branch);
-        let known = way.is_some_and(|way| set[way].1 == target);
+        let was_predicted = way.is_some_and(|way| set[way].1 == target);
         // Entries are ordered by recency, most recent first.
         set[..=way.unwrap_or(WAYS - 1)].rotate_right(1);
         set[0] = (branch, target);
-        known
+        was_predicted
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct QueuedAccesses {
     pub loads: Entries,
     /// `None` if stores share the load queue.
     store_buffer: Option<Entries>,
-    pub under_way: Accesses,
+    pub in_flight: Accesses,
 }
 
 impl QueuedAccesses {
@@ -33,7 +33,7 @@ impl QueuedAccesses {
         Self {
             loads: Entries::new(parameters.load_entries),
             store_buffer: stores,
-            under_way: Accesses::new(load_cycles, parameters.store_entries, line_bytes),
+            in_flight: Accesses::new(load_cycles, parameters.store_entries, line_bytes),
         }
     }
 
@@ -52,7 +52,7 @@ impl QueuedAccesses {
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.under_way.load(access, counts, port);
+        let value = self.in_flight.load(access, counts, port);
         self.loads.take_until(value.ready.max(older) + DISPATCH_CYCLES);
         value
     }
@@ -60,8 +60,8 @@ impl QueuedAccesses {
     /// Records an atomic operation that completes at `ready`, after all older instructions.
     pub fn atomic(&mut self, access: DataAccess, ready: u64) {
         let DataAccess { site: AccessSite { address, .. }, bytes, .. } = access;
-        self.under_way.last_access = self.under_way.last_access.max(ready);
-        self.under_way.stores.push_atomic(address, bytes, ready);
+        self.in_flight.last_access = self.in_flight.last_access.max(ready);
+        self.in_flight.stores.push_atomic(address, bytes, ready);
         self.stores().take_until(ready + DISPATCH_CYCLES);
     }
 
@@ -74,7 +74,7 @@ impl QueuedAccesses {
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
-        let drained = self.under_way.store(access, access.at.max(older), counts, port);
+        let drained = self.in_flight.store(access, access.at.max(older), counts, port);
         self.stores().take_until(drained + DISPATCH_CYCLES);
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct InOrder {
     /// Completion of the last barrier: no later access issues before it.
     memory_floor: u64,
     /// Result of the last atomic operation: no later instruction issues before it.
-    alone: Value,
+    atomic_result: Value,
     last_result: u64,
     /// The cycle in which the last access needed its queue entry.
     queues: u64,
@@ -91,7 +91,7 @@ impl InOrder {
             completed: 0,
             width,
             memory_floor: 0,
-            alone: Value::computed(0),
+            atomic_result: Value::computed(0),
             last_result: 0,
             queues: 0,
             repeats: true,
@@ -133,7 +133,7 @@ impl InOrder {
                 self.wait_for_entry(free);
             }
             Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
-                let complete = self.accesses.under_way.complete_at().max(self.emptied());
+                let complete = self.accesses.in_flight.complete_at().max(self.emptied());
                 self.issued.wait(complete, Cause::Synchronization);
                 if kind != Kind::Barrier {
                     let free = self.accesses.stores().free_at();
@@ -173,12 +173,12 @@ impl InOrder {
         port: &mut impl MemoryPort,
     ) -> Value {
         let DataAccess { site, at, .. } = access;
-        let done = at + u64::from(operation.latency_cycles);
+        let completed = at + u64::from(operation.latency_cycles);
         match operation.kind {
-            Kind::Plain => Value::computed(done),
+            Kind::Plain => Value::computed(completed),
             Kind::Barrier => {
-                self.memory_floor = self.memory_floor.max(done);
-                Value::computed(done)
+                self.memory_floor = self.memory_floor.max(completed);
+                Value::computed(completed)
             }
             Kind::Load => match self.performed.take() {
                 Some(value) => value,
@@ -186,19 +186,19 @@ impl InOrder {
             },
             Kind::Store => {
                 if self.performed.take().is_none() {
-                    let store = DataAccess { at: done, ..access };
+                    let store = DataAccess { at: completed, ..access };
                     self.accesses.store(store, self.completed / self.width, counts, port);
                 }
-                Value::computed(done)
+                Value::computed(completed)
             }
             Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(access, counts, port),
             Kind::Prefetch => {
                 port.prefetch(site.address, site.pc, Cycle(at));
-                Value::computed(done)
+                Value::computed(completed)
             }
             Kind::Serialize => {
-                self.front.redirect(done, Cause::Synchronization);
-                Value::computed(done)
+                self.front.redirect(completed, Cause::Synchronization);
+                Value::computed(completed)
             }
         }
     }
@@ -206,9 +206,9 @@ impl InOrder {
     /// Handles an access that issued at `at` and missed in the TLB. When all older instructions are complete, an
     /// exception refills the TLB and the access is fetched again. Returns the cycle of its second issue.
     #[cold]
-    fn issue_again(&mut self, at: u64, (units, interval): (u32, u16), pc: u64, cycles: u32) -> u64 {
-        let taken = (at + TRAP_CYCLES).max(self.emptied());
-        self.front.trap(pc, taken, 0, cycles);
+    fn reissue(&mut self, at: u64, (units, interval): (u32, u16), pc: u64, cycles: u32) -> u64 {
+        let trapped_at = (at + TRAP_CYCLES).max(self.emptied());
+        self.front.trap(pc, trapped_at, 0, cycles);
         self.wait_for_fetch();
         self.units.issue(self.issued.next(), units, interval)
     }
@@ -227,7 +227,7 @@ impl InOrder {
         let hit = answer.source == Source::Level1;
         let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
         let value = Value { ready, cause, translation_cycles: answer.translation_cycles };
-        self.alone = value;
+        self.atomic_result = value;
         value
     }
 
@@ -235,12 +235,12 @@ impl InOrder {
     /// operation, this is the end of the wait, so that other cores that request the line in the meantime are simulated
     /// first.
     pub fn now(&self) -> u64 {
-        self.issued.now().max(self.alone.ready)
+        self.issued.now().max(self.atomic_result.ready)
     }
 
     /// Loads that got their data from a store in flight.
     pub fn forwarded(&self) -> u64 {
-        self.accesses.under_way.forwarded
+        self.accesses.in_flight.forwarded
     }
 
     /// Resets the counts. Predictors stay trained, and time continues.
@@ -249,7 +249,7 @@ impl InOrder {
         self.log.counts.iter_mut().for_each(InstructionLog::clear);
         self.issued.clear_counts();
         self.front.clear_counts();
-        self.accesses.under_way.forwarded = 0;
+        self.accesses.in_flight.forwarded = 0;
     }
 
     /// Waits until all issued instructions are complete and every store is in the cache.
@@ -258,7 +258,7 @@ impl InOrder {
         for value in &self.values {
             self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
         }
-        let complete = self.emptied().max(self.accesses.under_way.complete_at());
+        let complete = self.emptied().max(self.accesses.in_flight.complete_at());
         self.front.advance_to(&mut self.issued, complete, Cause::Structural);
     }
 
@@ -313,7 +313,7 @@ impl BackEnd for InOrder {
         let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.observes();
         let cycle = self.issued.cycle();
         if may_repeat
-            && self.memory_floor.max(self.alone.ready) <= cycle
+            && self.memory_floor.max(self.atomic_result.ready) <= cycle
             && entry.lookup_credit.pays()
             && self.window.has_room(record.executed.into(), block.longest_cycles, cycle)
         {
@@ -337,8 +337,8 @@ impl BackEnd for InOrder {
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        if self.alone.ready > self.issued.cycle() {
-            let Value { ready, cause, translation_cycles } = self.alone;
+        if self.atomic_result.ready > self.issued.cycle() {
+            let Value { ready, cause, translation_cycles } = self.atomic_result;
             self.issued.wait_for_memory(ready, cause, translation_cycles);
         }
         self.wait_for_window();
@@ -350,7 +350,7 @@ impl BackEnd for InOrder {
         let mut interval = operation.interval_cycles;
         if operation.bytes > 0
             && operation.is_access()
-            && self.accesses.under_way.crosses(site.address, operation.bytes)
+            && self.accesses.in_flight.crosses(site.address, operation.bytes)
         {
             interval = interval.saturating_add(1);
             self.recording.is_special = true;
@@ -360,7 +360,7 @@ impl BackEnd for InOrder {
         if operation.is_access() && !self.performed.knows_next() {
             let cycles = port.refill(Side::Data, site.address, operation.bytes.into());
             if cycles > 0 {
-                at = self.issue_again(at, (operation.units, interval), site.pc, cycles);
+                at = self.reissue(at, (operation.units, interval), site.pc, cycles);
                 self.issued.wait(at, Cause::Execution);
             }
         }

@@ -159,11 +159,11 @@ struct ReplayPort<'a, P> {
 
 impl<P: MemoryPort> MemoryPort for ReplayPort<'_, P> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
-        let nth = self.asked.len();
+        let index = self.asked.len();
         self.asked.push(at.0);
         let answer = match self.late {
-            _ if nth < self.fetched => Answer { ready: at, source: Source::Level1, translation_cycles: 0 },
-            Some(answer) if nth == self.fetched => answer,
+            _ if index < self.fetched => Answer { ready: at, source: Source::Level1, translation_cycles: 0 },
+            Some(answer) if index == self.fetched => answer,
             _ => self.port.fetch(address, at),
         };
         self.is_special |= !is_in_time(&answer, at.0, self.hit_cycles);
@@ -331,7 +331,7 @@ impl InOrder {
                         return deviation(Reason::Queue);
                     }
                     let load = next_access(access);
-                    if self.accesses.under_way.crosses(load.site.address, access.bytes) {
+                    if self.accesses.in_flight.crosses(load.site.address, access.bytes) {
                         return deviation(Reason::Crossing);
                     }
                     let cycles = port.refill(Side::Data, load.site.address, load.bytes);
@@ -341,10 +341,10 @@ impl InOrder {
                     let value = self.accesses.load(load, older(access), &mut entry.counts, port);
                     self.window.note(u64::from(access.offset / 4), load.at, value.ready);
                     self.performed.push(value);
-                    let found = Data::of(&value, base);
-                    if found != Some(*data) {
-                        let other = found.and_then(|found| schedule.alternative(event, found));
-                        let Some(other) = other else { return deviation(Reason::Load(found)) };
+                    let actual = Data::of(&value, base);
+                    if actual != Some(*data) {
+                        let other = actual.and_then(|actual| schedule.alternative(event, actual));
+                        let Some(other) = other else { return deviation(Reason::Load(actual)) };
                         (number, schedule) = (other, self.schedules.get(other));
                     }
                 }
@@ -353,7 +353,7 @@ impl InOrder {
                         return deviation(Reason::Queue);
                     }
                     let store = next_access(access);
-                    if self.accesses.under_way.crosses(store.site.address, access.bytes) {
+                    if self.accesses.in_flight.crosses(store.site.address, access.bytes) {
                         return deviation(Reason::Crossing);
                     }
                     let cycles = port.refill(Side::Data, store.site.address, store.bytes);
@@ -412,7 +412,7 @@ impl InOrder {
         self.materialize();
         deviation.iter().for_each(|deviation| self.window.forget(deviation.mark));
         let (base, position) = (self.issued.cycle(), self.issued.position());
-        let lost = self.issued.lost().clone();
+        let lost_before = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
         self.recording.begin();
         let mut replay_port = ReplayPort {
@@ -439,7 +439,7 @@ impl InOrder {
         let (Some(store_as), false) = (store_as, is_special) else { return };
         let Some(shape) = self.number_shape() else { return };
         let slots = self.issued.position() - position;
-        let end = self.end(shape, (base, slots, latest), &lost);
+        let end = self.end(shape, (base, slots, latest), &lost_before);
         let Some(events) = self.events(&entry.block, base, &asked, in_line) else { return };
         let kept = self.schedules.insert(Schedule::new(events, end), store_as);
         self.state.shape = kept.map(|number| (shape, Some(number)));

@@ -113,8 +113,8 @@ impl Schedule {
 
     /// The schedule that continues if event `event`, a load, has the result `data`.
     pub fn alternative(&self, event: usize, data: Data) -> Option<ScheduleNumber> {
-        let found = self.alternatives.iter().find(|it| usize::from(it.0) == event && it.1 == data);
-        found.map(|it| it.2)
+        let alternative = self.alternatives.iter().find(|it| usize::from(it.0) == event && it.1 == data);
+        alternative.map(|it| it.2)
     }
 }
 
@@ -152,9 +152,9 @@ impl Schedules {
                 return Some(behind.2);
             }
         }
-        let found = *self.by_key.get(&key)?;
-        schedule.behind = [Some((key.block, key.fetching, found)), schedule.behind[0]];
-        Some(found)
+        let number = *self.by_key.get(&key)?;
+        schedule.behind = [Some((key.block, key.fetching, number)), schedule.behind[0]];
+        Some(number)
     }
 
     /// Stores a schedule and returns its number. `None` if the schedule already has too many alternatives. If the table
@@ -241,9 +241,9 @@ mod tests {
         let first = schedules.insert(schedule.clone(), StoreAs::Entry(key)).unwrap();
         for ready in 0..2 * MAX_ALTERNATIVES as u32 {
             let data = Data { ready, translation_cycles: 0, cause: Cause::Level2 };
-            let kept = schedules.insert(schedule.clone(), StoreAs::Alternative(first, 3, data));
-            assert_eq!(kept.is_some(), (ready as usize) < MAX_ALTERNATIVES);
-            assert_eq!(schedules.get(first).alternative(3, data), kept);
+            let inserted = schedules.insert(schedule.clone(), StoreAs::Alternative(first, 3, data));
+            assert_eq!(inserted.is_some(), (ready as usize) < MAX_ALTERNATIVES);
+            assert_eq!(schedules.get(first).alternative(3, data), inserted);
             assert_eq!(schedules.get(first).alternative(2, data), None);
         }
     }
@@ -258,10 +258,10 @@ mod tests {
             (values[1], values[2]) = (late(1 + nth % 4000), late(1 + nth / 4000));
             schedules.shapes.number((0, 0), 4000, &values, &mut units)
         };
-        let refused = (0..).find(|&nth| number(&mut schedules, nth).is_none()).unwrap();
+        let rejected = (0..).find(|&nth| number(&mut schedules, nth).is_none()).unwrap();
         assert_eq!(schedules.find(None, key).map(|_| ()), Some(()), "nothing is lost yet");
         schedules.make_room();
-        assert!(number(&mut schedules, refused).is_some());
+        assert!(number(&mut schedules, rejected).is_some());
         assert_eq!(schedules.find(None, key), None);
     }
 

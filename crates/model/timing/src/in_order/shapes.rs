@@ -50,10 +50,10 @@ impl Shapes {
         units: &mut Units,
     ) -> Option<ShapeNumber> {
         self.words_of_shape.clear();
-        let (busy, held) = units.taken_at(cycle);
+        let (busy, held_units) = units.taken_at(cycle);
         let head = used | u64::from(busy) << USED_BITS;
-        self.words_of_shape.push(head | u64::from(held.count_ones()) << (USED_BITS + UNITS_BITS));
-        for unit in bits(held) {
+        self.words_of_shape.push(head | u64::from(held_units.count_ones()) << (USED_BITS + UNITS_BITS));
+        for unit in bits(held_units) {
             self.words_of_shape.push(u64::from(unit) | (units.held_until(unit) - cycle) << SLOT_BITS);
         }
         if last_result > cycle {
@@ -81,10 +81,10 @@ impl Shapes {
     pub fn restore(&self, number: ShapeNumber, cycle: u64, values: &mut [Value; SLOTS], units: &mut Units) {
         values.fill(Value::EARLY);
         let Some((head, rest)) = self.words[number.0 as usize].split_first() else { return };
-        let (held, late) = rest.split_at((head >> (USED_BITS + UNITS_BITS)) as usize);
-        let held = held.iter().map(|word| (*word as u8, cycle + (word >> SLOT_BITS)));
-        units.take_at(cycle, (head >> USED_BITS) as u32, held);
-        for word in late {
+        let (held_units, late_values) = rest.split_at((head >> (USED_BITS + UNITS_BITS)) as usize);
+        let held_units = held_units.iter().map(|word| (*word as u8, cycle + (word >> SLOT_BITS)));
+        units.take_at(cycle, (head >> USED_BITS) as u32, held_units);
+        for word in late_values {
             values[*word as usize % SLOTS] = Value {
                 cause: Cause::ALL[(word >> SLOT_BITS) as usize % (1 << CAUSE_BITS)],
                 ready: cycle + (word >> (SLOT_BITS + CAUSE_BITS)) % (1 << CYCLES_BITS),
@@ -154,14 +154,14 @@ mod tests {
             prop_assert_eq!(number.is_none(), is_too_long);
             let Some(number) = number else { return Ok(()) };
 
-            let (mut others, mut other_units) = ([Value { ready: u64::MAX, ..Value::EARLY }; SLOTS], Units::new());
-            shapes.restore(number, cycle + later, &mut others, &mut other_units);
-            for (value, other) in values.iter().zip(&others) {
+            let (mut other_values, mut other_units) = ([Value { ready: u64::MAX, ..Value::EARLY }; SLOTS], Units::new());
+            shapes.restore(number, cycle + later, &mut other_values, &mut other_units);
+            for (value, other) in values.iter().zip(&other_values) {
                 prop_assert_eq!(waits(value).then_some(value.ready + later), (other.ready > 0).then_some(other.ready));
                 prop_assert!(!waits(value) || value.translation_cycles == other.translation_cycles);
             }
-            let again = shapes.number((cycle + later, used), last_result + later, &others, &mut other_units);
-            prop_assert_eq!(again, Some(number));
+            let same_shape = shapes.number((cycle + later, used), last_result + later, &other_values, &mut other_units);
+            prop_assert_eq!(same_shape, Some(number));
             for mask in [1, 6, 255, 1] {
                 let (one, other) = (units.issue(cycle, mask, 3), other_units.issue(cycle + later, mask, 3));
                 prop_assert_eq!(one + later, other);

@@ -47,13 +47,13 @@ impl Window {
         self.next += 1;
     }
 
-    /// Like [`take`](Self::take), for the instruction `nth` after the next one, without advancing.
+    /// Like [`take`](Self::take), for the instruction `number` after the next one, without advancing.
     #[inline]
-    pub fn note(&mut self, nth: u64, at: u64, ready: u64) {
+    pub fn note(&mut self, number: u64, at: u64, ready: u64) {
         if ready + DISPATCH_CYCLES > at + self.fill_cycles
             && self.late.back().is_none_or(|(_, last)| ready > *last)
         {
-            self.late.push_back((self.next + nth, ready));
+            self.late.push_back((self.next + number, ready));
         }
     }
 
@@ -101,11 +101,11 @@ mod tests {
             steps in prop::collection::vec((0u64..3, 0u64..60), 1..300),
         ) {
             let (mut window, mut complete, mut cycle) = (Window::new(entries, width), Vec::<u64>::new(), 0);
-            for (nth, (later, takes)) in steps.into_iter().enumerate() {
+            for (index, (later, takes)) in steps.into_iter().enumerate() {
                 // At most the issue width per cycle.
-                cycle += later + u64::from((nth as u64).is_multiple_of(width));
-                let known = complete.len().checked_sub(entries as usize);
-                let expected = known.map_or(0, |nth| complete[nth] + DISPATCH_CYCLES);
+                cycle += later + u64::from((index as u64).is_multiple_of(width));
+                let oldest = complete.len().checked_sub(entries as usize);
+                let expected = oldest.map_or(0, |index| complete[index] + DISPATCH_CYCLES);
                 prop_assert_eq!(window.free_at().max(cycle), expected.max(cycle));
                 cycle = cycle.max(expected);
                 window.take(cycle, cycle + takes);

@@ -32,8 +32,8 @@ impl Counters {
 }
 
 impl Order for Counters {
-    fn store(&mut self, _: u64, known: u64) {
-        self.all_known = self.all_known.max(known);
+    fn store(&mut self, _: u64, known_at: u64) {
+        self.all_known = self.all_known.max(known_at);
     }
 
     fn wait(&mut self, pc: u64) -> u64 {

@@ -73,12 +73,12 @@ impl MemoryOrder {
     }
 
     /// See [`Order::store`].
-    pub fn store(&mut self, pc: u64, known: u64) {
+    pub fn store(&mut self, pc: u64, known_at: u64) {
         match self {
             Self::Ideal | Self::Blind => {}
-            Self::Conservative(all_known) => *all_known = known.max(*all_known),
-            Self::Counters(order) => order.store(pc, known),
-            Self::StoreSets(order) => order.store(pc, known),
+            Self::Conservative(all_known) => *all_known = known_at.max(*all_known),
+            Self::Counters(order) => order.store(pc, known_at),
+            Self::StoreSets(order) => order.store(pc, known_at),
         }
     }
 

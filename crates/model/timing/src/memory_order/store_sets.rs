@@ -44,9 +44,9 @@ impl StoreSets {
 }
 
 impl Order for StoreSets {
-    fn store(&mut self, pc: u64, known: u64) {
+    fn store(&mut self, pc: u64, known_at: u64) {
         if let Some(all) = self.known(pc) {
-            *all = known.max(*all);
+            *all = known_at.max(*all);
         }
     }
 

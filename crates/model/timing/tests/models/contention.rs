@@ -66,8 +66,8 @@ impl Stores<'_> {
     fn longest(&self) -> u64 {
         let (mut system, clock) = system();
         let mut code = Program::default();
-        let back = Instruction { imm: -8, ..op(Op::Bne, 4, 6, 0) };
-        let around = code.block(&[self.how, op(Op::AddiD, 4, 4, 0), back]);
+        let loop_branch = Instruction { imm: -8, ..op(Op::Bne, 4, 6, 0) };
+        let around = code.block(&[self.how, op(Op::AddiD, 4, 4, 0), loop_branch]);
         let run = |address: u64| {
             let mut one = Program::default();
             one.blocks.clone_from(&code.blocks);
@@ -85,11 +85,11 @@ impl Stores<'_> {
             Storing { model, address: LINE + self.apart * number as u64, began, left: self.stores }
         };
         let mut cores: Vec<_> = self.begin.iter().enumerate().map(core).collect();
-        let least = |cores: &[Storing]| {
+        let earliest = |cores: &[Storing]| {
             let left = cores.iter().enumerate().filter(|(_, core)| core.left > 0);
             left.min_by_key(|(_, core)| core.model.now().0).map(|(number, _)| number)
         };
-        while let Some(number) = least(&cores) {
+        while let Some(number) = earliest(&cores) {
             let core = &mut cores[number];
             let begins = core.model.now().0;
             let contends = system.begin_turn(number, clock.start_of(begins).unwrap());
@@ -101,8 +101,8 @@ impl Stores<'_> {
                 core.left -= 1;
                 runs += 1;
                 let now = core.model.now().0;
-                let over = system.took_line(number) || now >= begins + CLOSE_TURN;
-                if contends && over || runs == LONG_TURN {
+                let is_turn_over = system.took_line(number) || now >= begins + CLOSE_TURN;
+                if contends && is_turn_over || runs == LONG_TURN {
                     break;
                 }
             }
@@ -134,8 +134,8 @@ proptest! {
     fn each_atomic_addition_to_a_contended_line_is_a_line_transfer(
         (kind, begin, apart) in threads(), additions in 2000u64..4000, barrier in any::<bool>(),
     ) {
-        let how = op(if barrier { Op::AmaddDbD } else { Op::AmaddD }, 7, 5, 6);
-        let takes = |stores| Stores { kind, how, begin: &begin, apart, stores }.longest() as f64;
+        let instruction = op(if barrier { Op::AmaddDbD } else { Op::AmaddD }, 7, 5, 6);
+        let takes = |stores| Stores { kind, how: instruction, begin: &begin, apart, stores }.longest() as f64;
         let more = takes(2 * additions) - takes(additions);
         let expected = (begin.len() as u64 * line_transfer() * additions) as f64;
         prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, {expected} expected from line transfers");
@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn the_cost_of_a_contended_store_depends_neither_on_the_number_of_stores_nor_on_a_few_cycles(
-        (kind, mut begin, apart) in threads(), stores in 1000u64..4000, (who, later) in (0usize..4, 1u64..20),
+        (kind, mut begin, apart) in threads(), stores in 1000u64..4000, (core, later) in (0usize..4, 1u64..20),
     ) {
         let takes = |begin: &[u64], stores| Stores { kind, how: store(), begin, apart, stores }.longest();
         let some = takes(&begin, stores);
@@ -161,8 +161,8 @@ proptest! {
             let neighbour = takes(&begin, stores + more);
             prop_assert!(neighbour.abs_diff(some) <= round, "{some} cycles, {neighbour} with {more} more stores");
         }
-        let who = who % begin.len();
-        begin[who] += later;
+        let core = core % begin.len();
+        begin[core] += later;
         let other = takes(&begin, stores);
         prop_assert!((other as f64 / some as f64 - 1.0).abs() < 0.05, "{some} cycles, {other} if one thread begins {later} later");
     }

@@ -104,7 +104,7 @@ proptest! {
         let cycles = program.cycles(&mut model(OutOfOrder, &large), &mut FixedData::new(LOAD_CYCLES));
         // Four instructions a cycle, two of them accesses. A division occupies its unit for four cycles.
         let divisions = steps.iter().filter(|it| OPS[it.0].0 == Op::DivW).count() as u64;
-        let room = 16 + steps.len() as u64 / 2 + 4 * divisions;
-        prop_assert!(cycles <= earliest + room, "{cycles} cycles, but the dataflow limit is {earliest}");
+        let max_cycles = 16 + steps.len() as u64 / 2 + 4 * divisions;
+        prop_assert!(cycles <= earliest + max_cycles, "{cycles} cycles, but the dataflow limit is {earliest}");
     }
 }

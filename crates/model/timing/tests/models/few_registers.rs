@@ -26,9 +26,9 @@ fn cases() -> ProptestConfig {
 /// The 3A5000 with `registers` miss registers in the cache `level` of each core, and the clock of its cores.
 fn system(level: &str, registers: u64) -> (MemorySystem, Clock) {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
-    let place = text.find(level).unwrap();
-    let place = place + text[place..].find("mshrs = 16").unwrap();
-    text.replace_range(place..place + "mshrs = 16".len(), &format!("mshrs = {registers}"));
+    let position = text.find(level).unwrap();
+    let position = position + text[position..].find("mshrs = 16").unwrap();
+    text.replace_range(position..position + "mshrs = 16".len(), &format!("mshrs = {registers}"));
     let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
     let hz = machine.parts().cores.values().next().unwrap().clock.hz();
     (MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap(), Clock::new(hz).unwrap())
@@ -58,15 +58,15 @@ fn takes(
     rounds: Vec<Vec<Vec<u64>>>,
 ) -> u64 {
     let mut code = Program::default();
-    let back = Instruction { imm: -4 * (body.len() as i32 + 1), ..op(Op::Bne, 4, 6, 0) };
-    let around = code.block(&[body, &[op(Op::AddiD, 4, 4, 0), back]].concat());
+    let loop_branch = Instruction { imm: -4 * (body.len() as i32 + 1), ..op(Op::Bne, 4, 6, 0) };
+    let around = code.block(&[body, &[op(Op::AddiD, 4, 4, 0), loop_branch]].concat());
     let mut threads: Vec<_> =
         rounds.into_iter().map(|rounds| Thread { model: model(OutOfOrder, &[]), rounds, done: 0 }).collect();
-    let least = |threads: &[Thread]| {
+    let earliest = |threads: &[Thread]| {
         let left = threads.iter().enumerate().filter(|(_, thread)| thread.done < thread.rounds.len());
         left.min_by_key(|(_, thread)| thread.model.now().0).map(|(number, _)| number)
     };
-    while let Some(number) = least(&threads) {
+    while let Some(number) = earliest(&threads) {
         let thread = &mut threads[number];
         let begins = thread.model.now().0;
         let contends = system.begin_turn(number, clock.start_of(begins).unwrap());
@@ -78,8 +78,8 @@ fn takes(
             port.set_space(SpaceId(0));
             code.cycles(&mut thread.model, &mut port);
             thread.done += 1;
-            let over = system.took_line(number) || thread.model.now().0 >= begins + CLOSE_TURN;
-            if contends && over || nth == LONG_TURN {
+            let is_turn_over = system.took_line(number) || thread.model.now().0 >= begins + CLOSE_TURN;
+            if contends && is_turn_over || nth == LONG_TURN {
                 break;
             }
         }
@@ -113,8 +113,8 @@ proptest! {
         let mut fresh = system(level, registers);
         let mut port = fresh.0.port(0);
         port.set_space(SpaceId(0));
-        let alone = port.load(BASE, 8, 0x1000, Cycle(1000)).ready.0 - 1000;
+        let unloaded = port.load(BASE, 8, 0x1000, Cycle(1000)).ready.0 - 1000;
         let cycles = takes(&mut system(level, registers), &body, rounds);
-        prop_assert!(cycles <= total * alone, "{cycles} cycles for {total} accesses of at most {alone} each");
+        prop_assert!(cycles <= total * unloaded, "{cycles} cycles for {total} accesses of at most {unloaded} each");
     }
 }

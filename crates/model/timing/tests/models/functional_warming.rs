@@ -64,8 +64,8 @@ fn a_program_after_functional_warming_mispredicts_and_misses_as_after_timing() {
             let mut port = system.port(0);
             port.set_space(SpaceId(0));
             let cycles = after.cycles(&mut model, &mut port) as f64;
-            let far = Source::LocalMemory as usize;
-            let misses: u64 = model.blocks().map(|(_, counts)| u64::from(counts.misses[far])).sum();
+            let memory = Source::LocalMemory as usize;
+            let misses: u64 = model.blocks().map(|(_, counts)| u64::from(counts.misses[memory])).sum();
             (model.branches().unwrap().conditional_mispredicted, misses, cycles)
         };
         let (timed, warmed, cold) = (counts(false, false), counts(true, false), counts(true, true));

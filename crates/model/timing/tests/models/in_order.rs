@@ -32,11 +32,11 @@ fn independent_instructions_are_limited_by_width_and_units() {
 fn a_load_stalls_its_first_use_and_nothing_before() {
     let work = vec![op(Op::AddiD, 6, 6, 0); 40];
     let early = [vec![op(Op::LdD, 4, 5, 0), op(Op::AddiD, 7, 4, 0)], work.clone()].concat();
-    let late = [vec![op(Op::LdD, 4, 5, 0)], work, vec![op(Op::AddiD, 7, 4, 0)]].concat();
+    let late_use = [vec![op(Op::LdD, 4, 5, 0)], work, vec![op(Op::AddiD, 7, 4, 0)]].concat();
     // A round takes 39.5 cycles, so two rounds take 79: the load issues in the same cycle as the last addition, and its
     // use in the same cycle as the first.
     assert_about(cycles_of(&repeat(&early, 20), 40), 20 * 79, 20 + FILL);
-    assert_about(cycles_of(&repeat(&late, 20), 40), 20 * 40, 40 + FILL);
+    assert_about(cycles_of(&repeat(&late_use, 20), 40), 20 * 40, 40 + FILL);
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn an_unused_load_occupies_the_window_until_it_is_complete() {
     let mut program = Program::default();
     let load = program.block(&[op(Op::LdD, 12, 5, 0), op(Op::AddiD, 4, 0, 0)]);
     let work: Vec<_> = (0..5).map(|_| program.block(&[op(Op::AddiD, 4, 0, 0); 32])).collect();
-    let back = program.block(&[Instruction { imm: -4 * (2 + 5 * 32), ..op(Op::Beq, 0, 0, 0) }]);
+    let loop_branch = program.block(&[Instruction { imm: -4 * (2 + 5 * 32), ..op(Op::Beq, 0, 0, 0) }]);
     for round in 0..100 {
         program.run(load, &[apart(round)]);
         work.iter().for_each(|block| program.run(*block, &[]));
-        program.run(back, &[]);
+        program.run(loop_branch, &[]);
     }
     let cycles = |kind, repeats| {
         // Enough rename registers for the window: of those in the machine file, 96 are free.

@@ -117,7 +117,7 @@ fn lines_fetched_on_the_wrong_path_are_cached_for_later_execution() {
     // The predictor assumes that backward branches are taken, but none of these is. Their targets are executed at the
     // end.
     let mut program = Program::default();
-    let way = program.block_at(0x1_0000, &vec![op(Op::AddiD, 4, 0, 0); 16 * LINES as usize]);
+    let code = program.block_at(0x1_0000, &vec![op(Op::AddiD, 4, 0, 0); 16 * LINES as usize]);
     let branches: Vec<_> = (0..LINES)
         .map(|line| {
             let pc = 0x1_1000 + 8 * line;
@@ -128,7 +128,7 @@ fn lines_fetched_on_the_wrong_path_are_cached_for_later_execution() {
         .collect();
     let jump = Instruction { imm: -(0x1000 + 8 * LINES as i32), ..Instruction::new(Op::B) };
     let last = program.block(&[jump]);
-    branches.iter().chain([&last, &way]).for_each(|block| program.run(*block, &[]));
+    branches.iter().chain([&last, &code]).for_each(|block| program.run(*block, &[]));
 
     for kind in [OutOfOrder, InOrder] {
         let takes = |wrong_path: &str| {

@@ -73,8 +73,8 @@ fn an_unpipelined_unit_starts_one_operation_per_interval() {
 fn a_unit_is_occupied_for_the_interval_in_the_machine_file() {
     for interval in [200, 255, 256, 1000, 10_000] {
         let slow = format!("integer-divide = {{ latency = \"12 cycles\", interval = \"{interval} cycles\"");
-        let given = "integer-divide = { latency = \"12 cycles\", interval = \"8 cycles\"";
-        let changes = [("instruction_timing = \"la464\"", ""), (given, &*slow)];
+        let stated = "integer-divide = { latency = \"12 cycles\", interval = \"8 cycles\"";
+        let changes = [("instruction_timing = \"la464\"", ""), (stated, &*slow)];
         for kind in [InOrder, OutOfOrder] {
             let divisions = Program::straight(&repeat(&[op(Op::DivD, 4, 5, 6)], 400), apart);
             let cycles = divisions.cycles(&mut model(kind, &changes), &mut FixedData::new(4));
@@ -182,9 +182,9 @@ fn a_branch_that_waits_for_a_load_is_resolved_late() {
 #[test]
 fn a_loop_runs_without_mispredictions_after_training() {
     let mut program = Program::default();
-    let back = Instruction { imm: -12, ..op(Op::Bnez, 0, 4, 0) };
+    let loop_branch = Instruction { imm: -12, ..op(Op::Bnez, 0, 4, 0) };
     let block =
-        program.block(&[op(Op::AddiD, 4, 4, 0), op(Op::AddiD, 5, 5, 0), op(Op::AddiD, 6, 6, 0), back]);
+        program.block(&[op(Op::AddiD, 4, 4, 0), op(Op::AddiD, 5, 5, 0), op(Op::AddiD, 6, 6, 0), loop_branch]);
     (0..2000).for_each(|_| program.run(block, &[]));
     let mut model = model(OutOfOrder, &[]);
     // Four instructions and one taken branch per cycle.
@@ -355,11 +355,11 @@ fn a_region_of_interest_keeps_predictor_state_and_resets_the_counts() {
 
 #[test]
 fn machine_files_without_a_core_are_errors_with_a_reason() {
-    let refused = |changes: &[(&str, &str)]| {
+    let error_of = |changes: &[(&str, &str)]| {
         TimingModel::new(&core(changes), Some(OutOfOrder), Default::default()).unwrap_err().to_string()
     };
     let store = "store = { latency = \"1 cycles\", source = \"scalar\" }\n";
-    let error = refused(&[("operations = [\"load\", \"store\"]", "operations = [\"load\"]"), (store, "")]);
+    let error = error_of(&[("operations = [\"load\", \"store\"]", "operations = [\"load\"]"), (store, "")]);
     assert!(error.contains("store"), "{error}");
 }
 
@@ -430,8 +430,9 @@ impl MemoryPort for Paged {
 fn an_in_core_store_has_its_stated_latency_and_a_cache_at_least_that_of_a_load() {
     let chain = Program::straight(&repeat(&[op(Op::LdD, 4, 4, 0)], 200), apart);
     for kind in [OutOfOrder, InOrder] {
-        let near = chain.cycles(&mut model(kind, &[]), &mut FixedData { in_core: true, ..FixedData::new(2) });
-        assert_about(near, 200 * 2, FILL);
+        let in_core =
+            chain.cycles(&mut model(kind, &[]), &mut FixedData { in_core: true, ..FixedData::new(2) });
+        assert_about(in_core, 200 * 2, FILL);
         let cached = chain.cycles(&mut model(kind, &[]), &mut FixedData::new(2));
         assert!(cached > 200 * 3, "{kind:?}: {cached}");
     }
@@ -444,11 +445,11 @@ fn page(index: usize) -> u64 {
 #[test]
 fn a_refill_exception_adds_the_stated_cost_to_a_single_access() {
     for kind in [OutOfOrder, InOrder] {
-        for (access, alone) in [(op(Op::LdD, 4, 4, 0), 4), (op(Op::AmaddD, 4, 4, 4), 5)] {
+        for (access, latency) in [(op(Op::LdD, 4, 4, 0), 4), (op(Op::AmaddD, 4, 4, 4), 5)] {
             let chain = Program::straight(&repeat(&[access], 50), page);
             assert_about(
                 chain.cycles(&mut model(kind, &[]), &mut Paged::new()),
-                50 * (60 + alone),
+                50 * (60 + latency),
                 FILL + 50,
             );
         }

@@ -275,12 +275,12 @@ impl MemoryPort for MostlyHits {
     }
 
     fn refill(&mut self, side: Side, address: u64, _: u32) -> u32 {
-        let (known, page) = (&mut self.translated[side as usize], address / 256);
-        if known.contains(&page) {
+        let (translated, page) = (&mut self.translated[side as usize], address / 256);
+        if translated.contains(&page) {
             return 0;
         }
-        known.push(page);
-        known.drain(..known.len().saturating_sub(self.pages));
+        translated.push(page);
+        translated.drain(..translated.len().saturating_sub(self.pages));
         20 + (page % 3) as u32 * 40
     }
 
@@ -299,9 +299,9 @@ fn repeating() -> impl Strategy<Value = Shape> {
             .for_each(|(block, seed)| (*block, *seed) = (*block % blocks, (*seed % 7) << 52));
         shape.order = shape.order.repeat(times);
         // In typical programs, few blocks contain atomic operations and barriers.
-        let others = [Op::AmaddD, Op::AmaddDbW, Op::Dbar];
+        let atomics = [Op::AmaddD, Op::AmaddDbW, Op::Dbar];
         let calm = shape.blocks.iter_mut().skip(1).flatten();
-        calm.filter(|it| others.contains(&OPS[it.0])).for_each(|it| it.0 = 0);
+        calm.filter(|it| atomics.contains(&OPS[it.0])).for_each(|it| it.0 = 0);
         shape
     })
 }
@@ -331,7 +331,7 @@ proptest! {
         if strays {
             changes.push(("history_bits = 64", "history_bits = 64\nwrong_path = \"fetched\""));
         }
-        let mut found = Vec::new();
+        let mut loads = Vec::new();
         for repeats in [true, false] {
             let mut model = model(ModelKind::InOrder, &changes);
             model.set_memoization(repeats);
@@ -342,9 +342,9 @@ proptest! {
             }
             model.drain(&program.trace, &program.blocks, &mut port);
             let blocks: Vec<_> = model.blocks().map(|(number, counts)| (number, *counts)).collect();
-            found.push((model.now(), model.stack(), model.branches(), blocks, text_of(&model), port.1));
+            loads.push((model.now(), model.stack(), model.branches(), blocks, text_of(&model), port.1));
         }
-        let (anew, from_memory) = (found.pop(), found.pop());
+        let (anew, from_memory) = (loads.pop(), loads.pop());
         prop_assert_eq!(from_memory, anew);
     }
 }

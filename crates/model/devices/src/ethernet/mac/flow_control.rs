@@ -12,28 +12,28 @@ use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
 /// Requested pause time: the maximum. A frame with 0 quanta ends it.
-const LONGEST: u16 = u16::MAX;
+const MAX_QUANTA: u16 = u16::MAX;
 /// Preamble, gap and other overhead around a frame, bytes.
-const AROUND_FRAME: u64 = 20;
+const FRAME_OVERHEAD_BYTES: u64 = 20;
 
 /// State of flow control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FlowControl {
     /// When to renew the pause of the other end; `None` while it is not paused.
-    pub ask_again: Option<Time>,
+    pub renew_at: Option<Time>,
     /// Pauses requested by the other end.
     pub paused: PauseState,
 }
 
 impl MacState {
     /// When the pause of the other end must be renewed.
-    pub(super) fn flow_time(&self) -> Option<Time> {
-        self.flow.ask_again.map(|at| at.max(self.now))
+    pub(super) fn pause_renewal_time(&self) -> Option<Time> {
+        self.flow.renew_at.map(|at| at.max(self.now))
     }
 
     /// Renews the pause of the other end.
-    pub(super) fn ask_again(&mut self, spec: &MacSpec) {
-        self.ask(spec, LONGEST);
+    pub(super) fn renew_pause(&mut self, spec: &MacSpec) {
+        self.send_pause(spec, MAX_QUANTA);
     }
 
     /// Pauses or resumes the other end after a change of the FIFO's fill level.
@@ -41,10 +41,10 @@ impl MacState {
         if !spec.pause {
             return;
         }
-        let stop = self.stop_mark(spec);
-        match self.flow.ask_again {
-            None if self.fifo_bytes > stop => self.ask(spec, LONGEST),
-            Some(_) if self.fifo_bytes <= stop / 2 => self.ask(spec, 0),
+        let stop = self.high_watermark(spec);
+        match self.flow.renew_at {
+            None if self.fifo_bytes > stop => self.send_pause(spec, MAX_QUANTA),
+            Some(_) if self.fifo_bytes <= stop / 2 => self.send_pause(spec, 0),
             _ => {}
         }
     }
@@ -52,23 +52,26 @@ impl MacState {
     /// The high watermark of the FIFO, bytes. The space above it must hold everything that arrives after this MAC
     /// requests a PAUSE: the frame that the other end is already sending; the frames it sends while this MAC transmits
     /// up to two frames (one in progress, one ready) and the PAUSE frame; and the data in flight in both directions.
-    fn stop_mark(&self, spec: &MacSpec) -> u64 {
-        let longest = self.settings.max_frame.min(MAX_FRAME) + AROUND_FRAME;
-        let round = u128::from(self.wire.propagation().ps()) * 2 * u128::from(spec.rate) / 8_000_000_000_000;
-        let to_come =
-            3 * longest + MIN_BYTES as u64 + AROUND_FRAME + u64::try_from(round).unwrap_or(u64::MAX);
-        u64::from(spec.rx_fifo_bytes).saturating_sub(to_come)
+    fn high_watermark(&self, spec: &MacSpec) -> u64 {
+        let max_wire_bytes = self.settings.max_frame.min(MAX_FRAME) + FRAME_OVERHEAD_BYTES;
+        let round_trip_bytes =
+            u128::from(self.wire.propagation().ps()) * 2 * u128::from(spec.rate) / 8_000_000_000_000;
+        let incoming_bytes = 3 * max_wire_bytes
+            + MIN_BYTES as u64
+            + FRAME_OVERHEAD_BYTES
+            + u64::try_from(round_trip_bytes).unwrap_or(u64::MAX);
+        u64::from(spec.rx_fifo_bytes).saturating_sub(incoming_bytes)
     }
 
     /// Sends a PAUSE frame for `quanta` next, even if the other end has paused this MAC (31B.3.3).
-    fn ask(&mut self, spec: &MacSpec, quanta: u16) {
+    fn send_pause(&mut self, spec: &MacSpec, quanta: u16) {
         let source = self.settings.address.to_le_bytes();
         let frame = pause_frame([source[0], source[1], source[2], source[3], source[4], source[5]], quanta);
-        let passage = self.wire.send(&frame, self.now);
-        self.outbox.push_back((passage.arrival, frame));
+        let transmission = self.wire.send(&frame, self.now);
+        self.outbox.push_back((transmission.arrival, frame));
         self.counters.tx_pause += 1;
         let half = Duration::from_ps(pause_time(quanta, spec.rate).ps() / 2);
-        self.flow.ask_again = (quanta > 0).then(|| passage.begin.checked_add(half)).flatten();
+        self.flow.renew_at = (quanta > 0).then(|| transmission.begin.checked_add(half)).flatten();
     }
 
     /// Processes a PAUSE frame from the other end. Returns true if it was one; such frames are not passed to software
@@ -76,7 +79,7 @@ impl MacState {
     pub(super) fn process_pause(&mut self, spec: &MacSpec, frame: &Frame) -> bool {
         let Some(quanta) = pause_quanta(frame).filter(|_| spec.pause) else { return false };
         self.counters.rx_pause += 1;
-        self.flow.paused.ask(quanta, spec.rate, self.now);
+        self.flow.paused.apply(quanta, spec.rate, self.now);
         true
     }
 

@@ -28,7 +28,7 @@ pub(super) struct MergeableSegment {
     data: u64,
     sums: u64,
     /// Whether it continues the queue's large frame, so that its headers are dropped.
-    follows: bool,
+    continues_frame: bool,
 }
 
 /// The large frame that a queue is building.
@@ -53,17 +53,17 @@ fn parse_mergeable(received: &Received) -> Option<MergeableSegment> {
     let bytes = received.frame.payload().ok()?;
     let header = bytes.get(..HEADERS)?;
     let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
-    let sound = received.sums == r::IP_SUMMED.mask() | r::TCP_SUMMED.mask();
+    let is_valid = received.sums == r::IP_SUMMED.mask() | r::TCP_SUMMED.mask();
     let has_all_bytes = u64::from(u16::from_be_bytes([ip[2], ip[3]])) == (bytes.len() - ETHERNET) as u64;
-    let in_parts = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
-    let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !in_parts && ip[9] == 6;
+    let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !is_fragment && ip[9] == 6;
     let only_data = tcp[12] == 0x50 && tcp[13] & !PSH == ACK && bytes.len() > HEADERS;
     let data = (bytes.len() - HEADERS) as u64;
-    (sound && has_all_bytes && is_plain && only_data).then(|| MergeableSegment {
+    (is_valid && has_all_bytes && is_plain && only_data).then(|| MergeableSegment {
         header: header.to_vec(),
         data,
         sums: received.sums,
-        follows: false,
+        continues_frame: false,
     })
 }
 
@@ -92,12 +92,12 @@ impl Merge {
 
     /// Returns whether a segment continues the frame: same Ethernet addresses, IP addresses and ports, and the next
     /// sequence number.
-    fn is_followed_by(&self, segment: &MergeableSegment) -> bool {
+    fn is_continued_by(&self, segment: &MergeableSegment) -> bool {
         let same = |from: usize, to: usize| self.header[from..to] == segment.header[from..to];
         let connection = same(0, ETHERNET) && same(ETHERNET + 12, ETHERNET + IP + 4);
-        let room =
+        let max_payload =
             self.held.len() < MAX_DESCRIPTORS && self.bytes + segment.data <= MAX_PACKET + ETHERNET as u64;
-        !self.ended && connection && room && sequence(&segment.header) == self.next_sequence
+        !self.ended && connection && max_payload && sequence(&segment.header) == self.next_sequence
     }
 
     /// Adds a segment whose data has been written to a descriptor's buffer, and updates the headers.
@@ -135,31 +135,31 @@ impl Merge {
 impl MacState {
     /// Decides whether the FIFO's first frame, about to be stored in `descriptor`, starts a large frame or continues
     /// the current one. Otherwise closes the current one.
-    pub(super) fn joins(&mut self, descriptor: &Descriptor, bus: &mut dyn Bus) {
+    pub(super) fn classify_first_frame(&mut self, descriptor: &Descriptor, bus: &mut dyn Bus) {
         self.rx_merging = None;
         let wanted = r::LRO.is_set(self.settings.control);
         let segment = self.fifo.front().filter(|_| wanted).and_then(parse_mergeable);
-        let at_hand = self.queues[self.rx_queue].merge.as_ref();
-        let follows = at_hand.is_some_and(|merge| {
+        let current = self.queues[self.rx_queue].merge.as_ref();
+        let continues_frame = current.is_some_and(|merge| {
             segment
                 .as_ref()
-                .is_some_and(|segment| merge.is_followed_by(segment) && descriptor.size() >= segment.data)
+                .is_some_and(|segment| merge.is_continued_by(segment) && descriptor.size() >= segment.data)
         });
-        if !follows {
+        if !continues_frame {
             self.close(self.rx_queue, bus);
         }
         let Some(segment) = segment else { return };
-        if follows {
+        if continues_frame {
             // Skip its headers; those of the first segment are used.
             self.rx_offset = HEADERS as u64;
-            self.rx_merging = Some(MergeableSegment { follows, ..segment });
+            self.rx_merging = Some(MergeableSegment { continues_frame, ..segment });
         } else if descriptor.size() >= segment.data + HEADERS as u64 {
             self.rx_merging = Some(segment);
         }
     }
 
     /// Holds the descriptor of a merged segment until the large frame ends.
-    pub(super) fn hold(
+    pub(super) fn retain_descriptor(
         &mut self,
         segment: MergeableSegment,
         descriptor: Descriptor,
@@ -168,13 +168,13 @@ impl MacState {
     ) {
         let now = self.now;
         let queue = &mut self.queues[self.rx_queue];
-        if !segment.follows {
+        if !segment.continues_frame {
             queue.merge = Some(Merge::begin(segment.clone()));
         }
         // Software may have replaced the ring in the meantime.
         let Some(merge) = &mut queue.merge else { return };
         merge.add(&segment, descriptor, now);
-        self.counters.rx_merged += u64::from(segment.follows);
+        self.counters.rx_merged += u64::from(segment.continues_frame);
         if self.queues[self.rx_queue].merge.as_ref().is_some_and(|merge| merge.ended) {
             if let Some(at) = self.close(self.rx_queue, bus) {
                 self.rx_step = DmaState::Reporting { at, causes: r::INT_RX.mask() };
@@ -186,8 +186,9 @@ impl MacState {
 
     /// The earliest time at which a queue's large frame can be closed, while a segment is being written to it.
     pub(super) fn busy_merging(&self, queue: usize) -> Option<Time> {
-        let joins = queue == self.rx_queue && self.rx_merging.as_ref().is_some_and(|one| one.follows);
-        self.rx_step.end().filter(|_| joins)
+        let is_merging =
+            queue == self.rx_queue && self.rx_merging.as_ref().is_some_and(|one| one.continues_frame);
+        self.rx_step.end().filter(|_| is_merging)
     }
 
     /// Passes a queue's large frame to software. Returns when software sees it; `None` if there is none or its ring is
@@ -197,7 +198,7 @@ impl MacState {
         match self.write_merged(&merge, bus) {
             Ok(at) => Some(at),
             Err(_) => {
-                self.switch_off(r::RX_ENABLE, queue, bus);
+                self.disable_direction(r::RX_ENABLE, queue, bus);
                 None
             }
         }
@@ -206,22 +207,22 @@ impl MacState {
     /// Writes the headers and then the descriptors, the first one last: software that sees the first descriptor
     /// returned also sees the others.
     fn write_merged(&self, merge: &Merge, bus: &mut dyn Bus) -> Result<Time, BusFault> {
-        let mut seen = merge.visible.max(self.now);
+        let mut visible_at = merge.visible.max(self.now);
         let count = merge.held.len();
         if count > 1
             && let Some((first, _)) = merge.held.first()
         {
             let placement = self.data_placement(true);
-            seen = seen.max(bus.write(first.buffer, &merge.headers(), placement, self.now)?);
+            visible_at = visible_at.max(bus.write(first.buffer, &merge.headers(), placement, self.now)?);
         }
         for (number, (descriptor, bytes)) in merge.held.iter().enumerate().rev() {
             let is_last = number + 1 == count;
             let total_bytes = if is_last { merge.bytes } else { *bytes };
             let ends = if is_last { r::LAST.mask() | merge.sums } else { 0 };
             let status = r::FIRST.with(u64::from(number == 0)) | ends | length(total_bytes);
-            seen = seen.max(self.write_status(*descriptor, status, bus)?);
+            visible_at = visible_at.max(self.write_status(*descriptor, status, bus)?);
         }
-        Ok(seen)
+        Ok(visible_at)
     }
 }
 
@@ -264,10 +265,10 @@ mod tests {
         let descriptor = Descriptor { address: 0, buffer: 0, control: 2048, status: 0 };
         let mut merge = Merge::begin(segment(u32::MAX - 49));
         merge.add(&segment(u32::MAX - 49), descriptor, Time::ZERO);
-        assert!(merge.is_followed_by(&segment(50)), "sequence numbers wrap around");
-        assert!(!merge.is_followed_by(&segment(51)));
+        assert!(merge.is_continued_by(&segment(50)), "sequence numbers wrap around");
+        assert!(!merge.is_continued_by(&segment(51)));
         let mut other = segment(50);
         other.header[ETHERNET + IP + 1] ^= 1;
-        assert!(!merge.is_followed_by(&other), "another port");
+        assert!(!merge.is_continued_by(&other), "another port");
     }
 }

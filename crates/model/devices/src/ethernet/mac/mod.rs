@@ -188,7 +188,8 @@ impl Mac {
     fn next(&self) -> Option<(Time, usize)> {
         let state = &self.state;
         let wire = state.inbox.front().map(|frame| frame.0.max(state.now));
-        let times = [wire, state.rx_time(), state.tx_time(), state.interrupt_time(), state.flow_time()];
+        let times =
+            [wire, state.rx_time(), state.tx_time(), state.interrupt_time(), state.pause_renewal_time()];
         let times = times.into_iter().enumerate().filter_map(|(what, at)| at.map(|at| (at, what)));
         times.min()
     }
@@ -224,12 +225,12 @@ impl Device for Mac {
     }
 
     fn advance(&mut self, until: Time, bus: &mut dyn Bus) {
-        while let Some((at, what)) = self.next()
+        while let Some((at, event)) = self.next()
             && at <= until
         {
             let (spec, state) = (&self.spec, &mut self.state);
             state.now = at;
-            match what {
+            match event {
                 0 => {
                     if let Some((_, frame)) = state.inbox.pop_front() {
                         state.arrive(spec, frame, bus);
@@ -238,7 +239,7 @@ impl Device for Mac {
                 1 => state.receive(spec, bus),
                 2 => state.send(spec, bus),
                 3 => state.moderate(bus),
-                _ => state.ask_again(spec),
+                _ => state.renew_pause(spec),
             }
         }
         self.state.now = self.state.now.max(until);

@@ -12,8 +12,8 @@ use longma_sim::{Duration, Time};
 impl Moderation {
     /// When the queue's interrupt state next changes.
     fn next(&self) -> Option<Time> {
-        let wanted = self.causes & self.enable != 0 && !self.asserted;
-        let line = wanted.then_some(self.allowed_at);
+        let needs_interrupt = self.causes & self.enable != 0 && !self.asserted;
+        let line = needs_interrupt.then_some(self.allowed_at);
         [self.interrupt_at, line].into_iter().flatten().min()
     }
 }
@@ -76,18 +76,18 @@ impl MacState {
     /// Updates a queue's interrupt line.
     pub(super) fn set_line(&mut self, queue: usize, bus: &mut dyn Bus) {
         let moderation = &mut self.queues[queue].moderation;
-        let wanted = moderation.causes & moderation.enable != 0;
-        let may = !wanted || moderation.allowed_at <= self.now;
-        if wanted == moderation.asserted || !may {
+        let is_pending = moderation.causes & moderation.enable != 0;
+        let may = !is_pending || moderation.allowed_at <= self.now;
+        if is_pending == moderation.asserted || !may {
             return;
         }
-        moderation.asserted = wanted;
-        if wanted {
+        moderation.asserted = is_pending;
+        if is_pending {
             self.counters.interrupts += 1;
             let interval = Duration::from_ns(moderation.interval_ns).unwrap_or(Duration::from_ps(u64::MAX));
             moderation.allowed_at = later(self.now, interval);
         }
-        bus.interrupt(queue as u32, wanted, self.now);
+        bus.interrupt(queue as u32, is_pending, self.now);
     }
 }
 

@@ -70,10 +70,10 @@ impl MacState {
             }
             QueueRegister::TxBase => of.tx.place(value, of.tx.count.into()),
             QueueRegister::TxCount => of.tx.place(of.tx.base, value),
-            QueueRegister::RxPoll => wake(&mut self.rx_step),
+            QueueRegister::RxPoll => resume(&mut self.rx_step),
             QueueRegister::TxPoll => {
                 of.tx_idle = false;
-                wake(&mut self.tx_step);
+                resume(&mut self.tx_step);
             }
             QueueRegister::Interrupt => of.moderation.causes = value,
             QueueRegister::Enable => of.moderation.enable = value,
@@ -87,7 +87,7 @@ impl MacState {
 }
 
 /// Resumes a suspended ring.
-fn wake(step: &mut DmaState) {
+fn resume(step: &mut DmaState) {
     if *step == DmaState::Suspended {
         *step = DmaState::Ready;
     }

@@ -30,8 +30,8 @@ impl MacState {
         let control = self.settings.control;
         let spreads = r::SPREAD.is_set(control) && self.queues.len() > 1;
         let queue = if spreads { self.settings.spread.queue_of(&frame, self.queues.len()) } else { 0 };
-        let room = u64::from(spec.rx_fifo_bytes).saturating_sub(self.fifo_bytes);
-        if frame.len() as u64 > room {
+        let free_bytes = u64::from(spec.rx_fifo_bytes).saturating_sub(self.fifo_bytes);
+        if frame.len() as u64 > free_bytes {
             self.counters.rx_missed += 1;
             self.cause(queue, r::INT_RX_MISSED.mask(), bus);
         } else {
@@ -64,12 +64,13 @@ impl MacState {
             }
         }
         let to = frame.destination();
-        let own = self.settings.address.to_le_bytes()[..6] == to;
+        let is_own_address = self.settings.address.to_le_bytes()[..6] == to;
         let group = to[0] & 1 != 0;
         let multicast = group && r::ALL_MULTICAST.is_set(self.settings.control);
-        let taken = own || to == [0xff; 6] || multicast || r::PROMISCUOUS.is_set(self.settings.control);
-        counters.rx_filtered += u64::from(!taken);
-        taken
+        let is_accepted =
+            is_own_address || to == [0xff; 6] || multicast || r::PROMISCUOUS.is_set(self.settings.control);
+        counters.rx_filtered += u64::from(!is_accepted);
+        is_accepted
     }
 
     /// Time of the next receive event.
@@ -90,12 +91,14 @@ impl MacState {
                     None => self.fetch_rx(spec, bus),
                 }
             }
-            DmaState::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
+            DmaState::Fetching { found, .. } if found.is_empty() => self.handle_missing_descriptor(spec, bus),
             DmaState::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
             DmaState::Storing { descriptor, progress, .. } => {
                 self.write_bursts(spec, descriptor, progress, bus)
             }
-            DmaState::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
+            DmaState::Moving { descriptor, status, .. } => {
+                self.return_descriptor(spec, descriptor, status, bus)
+            }
             DmaState::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
             DmaState::Reporting { .. } => {}
         }
@@ -103,7 +106,7 @@ impl MacState {
     }
 
     /// Handles the absence of a descriptor for the first frame.
-    fn starve(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
+    fn handle_missing_descriptor(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         self.close(self.rx_queue, bus);
         if self.waits_for_descriptors(spec) {
             self.rx_step = DmaState::Suspended;
@@ -118,29 +121,29 @@ impl MacState {
         let queue = &self.queues[self.rx_queue];
         let (address, count) = queue.rx.to_fetch(spec.descriptor_batch);
         // Descriptors held by a large frame still appear as owned by the MAC in memory.
-        let kept = queue.merge.as_ref().map_or(0, Merge::kept);
-        match fetch(address, count.min(queue.rx.count.saturating_sub(kept)), self.now, bus) {
+        let merged_descriptors = queue.merge.as_ref().map_or(0, Merge::kept);
+        match fetch(address, count.min(queue.rx.count.saturating_sub(merged_descriptors)), self.now, bus) {
             Ok((at, found)) => self.rx_step = DmaState::Fetching { at, found },
-            Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
+            Err(_) => self.disable_direction(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
     /// Stores the FIFO's first frame, or the rest of it, in a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
         if self.rx_offset == 0 {
-            self.joins(&descriptor, bus);
+            self.classify_first_frame(&descriptor, bus);
         }
         let Some(Received { frame, .. }) = self.fifo.front() else { return };
         let left = payload(frame).len().saturating_sub(self.rx_offset as usize);
         let count = left.min(descriptor.size() as usize) as u64;
         match count {
-            0 => self.refuse(descriptor, r::MALFORMED),
+            0 => self.drop_for_descriptor(descriptor, r::MALFORMED),
             _ => self.write_bursts(spec, descriptor, Progress { count, done: 0, visible: self.now }, bus),
         }
     }
 
     /// Drops the first frame because of an invalid descriptor.
-    fn refuse(&mut self, descriptor: Descriptor, error: Field) {
+    fn drop_for_descriptor(&mut self, descriptor: Descriptor, error: Field) {
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         self.counters.rx_bad_descriptor += 1;
         self.rx_merging = None;
@@ -192,7 +195,7 @@ impl MacState {
                 return;
             }
             let Ok((bytes, visible)) = self.write_burst(spec, &descriptor, &progress, at, bus) else {
-                self.refuse(descriptor, r::BUS);
+                self.drop_for_descriptor(descriptor, r::BUS);
                 return;
             };
             progress.done += bytes;
@@ -232,20 +235,20 @@ impl MacState {
         self.settings.placement(mode, r::DCA_WAYS.of(dca))
     }
 
-    fn give_back(&mut self, spec: &MacSpec, descriptor: Descriptor, status: u64, bus: &mut dyn Bus) {
+    fn return_descriptor(&mut self, spec: &MacSpec, descriptor: Descriptor, status: u64, bus: &mut dyn Bus) {
         if let Some(segment) = self.rx_merging.take() {
-            self.hold(segment, descriptor, spec, bus);
+            self.retain_descriptor(segment, descriptor, spec, bus);
             return;
         }
         let causes = r::LAST.of(status) * r::INT_RX.mask();
         match self.write_status(descriptor, status, bus) {
             Ok(at) => self.rx_step = DmaState::Reporting { at, causes },
-            Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
+            Err(_) => self.disable_direction(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
     /// Disables a direction because a queue's ring is not accessible.
-    pub(super) fn switch_off(&mut self, direction: Field, queue: usize, bus: &mut dyn Bus) {
+    pub(super) fn disable_direction(&mut self, direction: Field, queue: usize, bus: &mut dyn Bus) {
         self.settings.control &= !direction.mask();
         self.cause(queue, r::INT_BUS.mask(), bus);
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Ethernet header and check sequence of a packet, bytes.
-const AROUND_PACKET: u64 = 18;
+const PACKET_OVERHEAD_BYTES: u64 = 18;
 /// Maximum frame length, bytes: LENGTH has 14 bits.
 pub(super) const MAX_FRAME: u64 = 16383;
 
@@ -57,7 +57,7 @@ impl MacSpec {
         let cycles = burst.div_ceil(port_bytes.max(1).into());
         Self {
             rate,
-            max_frame: packet.saturating_add(AROUND_PACKET).clamp(64, MAX_FRAME) as u32,
+            max_frame: packet.saturating_add(PACKET_OVERHEAD_BYTES).clamp(64, MAX_FRAME) as u32,
             rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
             burst_bytes: burst as u32,
             burst_interval: Duration::from_ps(clock.ps_of_cycles(cycles)),

@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn verified_checksums_are_reported() {
-        let sound = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
-        assert_eq!(sums(&sound), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
+        let is_valid = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
+        assert_eq!(sums(&is_valid), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
         for at in [24, 60] {
-            let mut bytes = sound.payload().unwrap().to_vec();
+            let mut bytes = is_valid.payload().unwrap().to_vec();
             bytes[at] ^= 1;
             assert!(r::SUM_WRONG.is_set(sums(&Frame::new(&bytes))), "byte {at}");
         }

@@ -58,7 +58,7 @@ impl MacState {
         let (address, count) = self.queues[self.tx_queue].tx.to_fetch(spec.descriptor_batch);
         match fetch(address, count, self.now, bus) {
             Ok((at, found)) => self.tx_step = DmaState::Fetching { at, found },
-            Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
+            Err(_) => self.disable_direction(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
 
@@ -117,7 +117,7 @@ impl MacState {
                 self.counters.tx_bad += 1;
                 status |= r::ERROR.mask() | r::MALFORMED.mask();
             } else {
-                self.put_on_wire(Frame::new(&bytes));
+                self.transmit(Frame::new(&bytes));
             }
         }
         if r::COMPLETE.is_set(descriptor.control) {
@@ -125,16 +125,16 @@ impl MacState {
         }
         match self.write_status(descriptor, status, bus) {
             Ok(at) => self.tx_step = DmaState::Reporting { at, causes },
-            Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
+            Err(_) => self.disable_direction(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
 
-    fn put_on_wire(&mut self, frame: Frame) {
-        let passage = self.wire.send(&frame, self.now);
-        self.last_begin = passage.begin;
+    fn transmit(&mut self, frame: Frame) {
+        let transmission = self.wire.send(&frame, self.now);
+        self.last_begin = transmission.begin;
         self.counters.tx_good += 1;
         self.counters.tx_bytes += frame.len() as u64;
-        self.outbox.push_back((passage.arrival, frame));
+        self.outbox.push_back((transmission.arrival, frame));
     }
 }
 

@@ -35,7 +35,7 @@ pub struct SenderSpec {
     /// Initial congestion window, bytes; `None` for that of RFC 5681. Linux since 2.6.39 uses ten segments (RFC 6928).
     pub initial_window: Option<u64>,
     /// Minimum retransmission timeout: 1 s in RFC 6298, 200 ms in Linux.
-    pub shortest_timeout: Duration,
+    pub min_timeout: Duration,
     /// When to open the connection.
     pub begin: Time,
 }
@@ -141,7 +141,7 @@ impl TcpSender {
             peer_next: 0,
             mss,
             congestion: Congestion::new(mss, spec.initial_window),
-            estimator: Estimator::new(spec.shortest_timeout),
+            estimator: Estimator::new(spec.min_timeout),
             measuring: None,
             deadline: None,
             opened: Time::ZERO,
@@ -205,7 +205,7 @@ impl TcpSender {
             } else if self.state.deadline.is_some_and(|deadline| deadline <= at) {
                 self.timed_out();
             }
-            self.send_what_may_be();
+            self.send_permitted();
         }
         self.state.now = self.state.now.max(until);
     }
@@ -241,8 +241,8 @@ impl TcpSender {
 
     fn send(&mut self, segment: &Segment) {
         let Some(frame) = segment.frame(&self.spec.own, &self.spec.peer) else { return };
-        let passage = self.state.wire.send(&frame, self.state.now);
-        self.state.outbox.push_back((passage.arrival, frame));
+        let transmission = self.state.wire.send(&frame, self.state.now);
+        self.state.outbox.push_back((transmission.arrival, frame));
         self.state.counters.sent += 1;
     }
 
@@ -358,7 +358,7 @@ impl TcpSender {
         };
         if reaction == Reaction::Retransmit {
             self.state.counters.fast_retransmits += 1;
-            self.send_again();
+            self.retransmit_oldest();
             self.start_timer();
         }
         if window > 0 && self.state.next == self.state.una {
@@ -391,19 +391,19 @@ impl TcpSender {
     }
 
     /// Sends new data as permitted by the windows, the application and Nagle's algorithm.
-    fn send_what_may_be(&mut self) {
+    fn send_permitted(&mut self) {
         while self.state.phase == Phase::Open {
             let state = &self.state;
             let window = state.congestion.window.min(state.peer_window);
             let flight = state.next - state.una;
             let (written, end) = (self.written(), self.end());
             let left = written.saturating_sub(state.next);
-            let room = window.saturating_sub(flight);
-            let bytes = left.min(room).min(state.mss);
+            let window_left = window.saturating_sub(flight);
+            let bytes = left.min(window_left).min(state.mss);
             let last = written == end && left == bytes;
             let all = bytes == left && (self.spec.no_delay || flight == 0 || last);
             // RFC 9293 3.8.6.2.1: half of the largest window is sufficient for a segment too.
-            let now = bytes == state.mss || all || bytes == room && 2 * bytes >= state.largest_window;
+            let now = bytes == state.mss || all || bytes == window_left && 2 * bytes >= state.largest_window;
             if left == 0 && state.next == end && self.spec.total_bytes.is_some() {
                 // The FIN takes the sequence number after the last byte.
                 self.send_data(end, 0);
@@ -427,7 +427,7 @@ impl TcpSender {
     }
 
     /// Retransmits the oldest unacknowledged segment or the FIN. Returns the offset after it.
-    fn send_again(&mut self) -> u64 {
+    fn retransmit_oldest(&mut self) -> u64 {
         let (offset, end) = (self.state.una, self.end());
         let bytes = self.state.highest.min(end).saturating_sub(offset).min(self.state.mss);
         self.send_data(offset, bytes);
@@ -437,7 +437,7 @@ impl TcpSender {
     /// Sends `bytes` of the stream from `offset` on. Zero bytes at the end of the stream mean the FIN.
     fn send_data(&mut self, offset: u64, bytes: u64) {
         let state = &self.state;
-        let again = offset < state.highest;
+        let is_retransmission = offset < state.highest;
         let message = self.spec.message_bytes.max(1);
         let end = offset + bytes;
         let segment = Segment {
@@ -449,7 +449,7 @@ impl TcpSender {
             data: (offset..end).map(stream_byte).collect(),
             ..Segment::default()
         };
-        if again {
+        if is_retransmission {
             self.state.counters.retransmitted += u64::from(bytes > 0);
             // Karn's algorithm: a round trip with a retransmission is not measured.
             self.state.measuring = None;
@@ -480,7 +480,7 @@ impl TcpSender {
             self.state.counters.timeouts += 1;
             self.state.congestion.timed_out(flight);
             // Everything in flight is sent again as the window opens.
-            self.state.next = self.send_again();
+            self.state.next = self.retransmit_oldest();
         }
         self.state.highest = self.state.highest.max(self.state.next);
         self.start_timer();

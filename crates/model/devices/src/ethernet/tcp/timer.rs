@@ -6,10 +6,10 @@ use longma_sim::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Maximum timeout: 60 s (RFC 6298, 2.5).
-const LONGEST_PS: u64 = 60_000_000_000_000;
+const MAX_TIMEOUT_PS: u64 = 60_000_000_000_000;
 
 /// Minimum timeout: 1 us, so that simulated time advances.
-const SHORTEST_PS: u64 = 1_000_000;
+const MIN_TIMEOUT_PS: u64 = 1_000_000;
 
 /// Round-trip estimate, picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,13 +23,13 @@ pub(super) struct Estimator {
 impl Estimator {
     /// Initial estimate without measurements: one second, or the minimum timeout if that is longer.
     pub fn new(shortest: Duration) -> Self {
-        let shortest = shortest.ps().clamp(SHORTEST_PS, LONGEST_PS);
+        let shortest = shortest.ps().clamp(MIN_TIMEOUT_PS, MAX_TIMEOUT_PS);
         Self { smoothed: None, variation: 0, timeout: shortest.max(1_000_000_000_000), shortest }
     }
 
     /// Adds the measurement of a round trip without retransmission.
     pub fn measured(&mut self, trip: Duration) {
-        let trip = trip.ps().min(LONGEST_PS);
+        let trip = trip.ps().min(MAX_TIMEOUT_PS);
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(trip), trip / 2),
             Some(smoothed) => {
@@ -38,12 +38,12 @@ impl Estimator {
             }
         }
         let smoothed = self.smoothed.unwrap_or(trip);
-        self.timeout = (smoothed + 4 * self.variation).clamp(self.shortest, LONGEST_PS);
+        self.timeout = (smoothed + 4 * self.variation).clamp(self.shortest, MAX_TIMEOUT_PS);
     }
 
     /// Doubles the timeout after it has expired.
     pub fn back_off(&mut self) {
-        self.timeout = (2 * self.timeout).min(LONGEST_PS);
+        self.timeout = (2 * self.timeout).min(MAX_TIMEOUT_PS);
     }
 
     /// The current timeout.

@@ -16,7 +16,7 @@ impl ReplacementPolicy for Random {
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
-        let nth = ((*random >> 32) * u64::from(among.allowed.count_ones())) >> 32;
-        super::ways(among.allowed).nth(nth as usize).unwrap_or(0)
+        let index = ((*random >> 32) * u64::from(among.allowed.count_ones())) >> 32;
+        super::ways(among.allowed).nth(index as usize).unwrap_or(0)
     }
 }

@@ -26,9 +26,9 @@ impl ReplacementPolicy for TreePlru {
         while count > 1 {
             count /= 2;
             let any = |from: usize| (among.allowed >> from) & (u64::MAX >> (64 - count)) != 0;
-            let wanted = usize::from(ages[node]);
+            let direction = usize::from(ages[node]);
             // Follow the bit only if the half it points to contains an allowed way.
-            let half = if any(first + wanted * count) { wanted } else { 1 - wanted };
+            let half = if any(first + direction * count) { direction } else { 1 - direction };
             first += half * count;
             node = 2 * node + half;
         }

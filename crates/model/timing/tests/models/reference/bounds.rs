@@ -89,8 +89,8 @@ fn sure_sizes() -> impl Strategy<Value = Sizes> {
     sizes().prop_map(move |sizes| Sizes { loads: sure(sizes.loads), ..sizes })
 }
 
-/// `sizes` with one resource reduced, selected by `which`.
-fn smaller(sizes: Sizes, which: usize) -> Sizes {
+/// `sizes` with one resource reduced, selected by `index`.
+fn smaller(sizes: Sizes, index: usize) -> Sizes {
     let mut less = sizes;
     let part = [
         &mut less.fetch_width,
@@ -101,7 +101,7 @@ fn smaller(sizes: Sizes, which: usize) -> Sizes {
         &mut less.load_queue_entries,
         &mut less.store_queue_entries,
     ];
-    let part = part.into_iter().nth(which).unwrap();
+    let part = part.into_iter().nth(index).unwrap();
     *part = (*part / 2).max(1);
     less
 }
@@ -132,10 +132,10 @@ proptest! {
     ) {
         let mut shape = shape;
         let loads = |step: &&mut (usize, u8, u8, u8, u64)| OPERATIONS[step.0].access == Access::Load;
-        let mut found: Vec<_> = shape.blocks.iter_mut().flat_map(|block| &mut block.0).filter(loads).collect();
-        prop_assume!(!found.is_empty());
-        let load = at.index(found.len());
-        found[load].4 = SLOW;
+        let mut loads_found: Vec<_> = shape.blocks.iter_mut().flat_map(|block| &mut block.0).filter(loads).collect();
+        prop_assume!(!loads_found.is_empty());
+        let load = at.index(loads_found.len());
+        loads_found[load].4 = SLOW;
         let executed = shape.run().0;
         let load = executed.iter().position(|it| it.address == SLOW);
         prop_assume!(load.is_some());
@@ -160,14 +160,14 @@ proptest! {
             loads: Loads::Ideal,
             ..sizes
         };
-        let whole = |kind| {
+        let complete = |kind| {
             let mut model = model(kind, sizes);
             let mut port = Cached::new(shape.refill_cycles);
             model.drain(&shape.run().1.trace, &shape.run().1.blocks, &mut port);
             model.complete();
             model.now().0
         };
-        let [in_order, out_of_order] = [ModelKind::InOrder, ModelKind::OutOfOrder].map(whole);
+        let [in_order, out_of_order] = [ModelKind::InOrder, ModelKind::OutOfOrder].map(complete);
         let branches = shape.ways.len() as u64;
         prop_assert!(no_better("in order", in_order + branches, out_of_order), "{in_order} in order, {out_of_order} out of order");
     }

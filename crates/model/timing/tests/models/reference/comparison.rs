@@ -30,7 +30,7 @@ fn modelled(kind: ModelKind, sizes: Sizes, shape: &Shape) -> Vec<[u64; 4]> {
 
 /// Parses a log in Konata's format for `instructions` instructions.
 pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
-    let (mut now, mut found) = (0, vec![[u64::MAX; 4]; instructions]);
+    let (mut now, mut stages) = (0, vec![[u64::MAX; 4]; instructions]);
     for line in log.lines() {
         let words: Vec<&str> = line.split('\t').collect();
         let stage = match words[..] {
@@ -44,9 +44,9 @@ pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
             ["R", ..] => 3,
             _ => continue,
         };
-        found[words[1].parse::<usize>().unwrap()][stage] = now;
+        stages[words[1].parse::<usize>().unwrap()][stage] = now;
     }
-    found
+    stages
 }
 
 fn stage_times(stages: &[Stages]) -> Vec<[u64; 4]> {

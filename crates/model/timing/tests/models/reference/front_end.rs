@@ -73,15 +73,16 @@ impl FrontEnd {
         };
         if let Some(last) = index.checked_sub(1) {
             let before = &program[last];
-            let mispredicted = before.branch.filter(|(target, taken)| (*target < before.pc) != *taken);
+            let mispredicted =
+                before.branch.filter(|(target, trapped_at)| (*target < before.pc) != *trapped_at);
             let resolved = if mispredicted.is_some() { stages[last].done? } else { 0 };
             if it.begins_block {
                 self.begin(stages[last].dispatched?.saturating_sub(self.depth + FETCH_AHEAD));
             }
             if let Some((target, true)) = before.branch {
-                let known = !self.known.insert((before.pc, target));
+                let was_known = !self.known.insert((before.pc, target));
                 if mispredicted.is_none() {
-                    self.begin(self.cycle + 1 + if known { 0 } else { UNKNOWN_TARGET });
+                    self.begin(self.cycle + 1 + if was_known { 0 } else { UNKNOWN_TARGET });
                 }
             }
             if mispredicted.is_some() {
@@ -94,8 +95,8 @@ impl FrontEnd {
             if it.refill_fetch > 0 {
                 // The exception takes the instruction's place in the pipeline and becomes the oldest instruction one
                 // cycle after dispatch at the earliest.
-                let taken = (self.cycle + self.depth + 1).max(emptied);
-                self.begin(trap_ends(taken, self.depth + 1, it.refill_fetch));
+                let trapped_at = (self.cycle + self.depth + 1).max(emptied);
+                self.begin(trap_ends(trapped_at, self.depth + 1, it.refill_fetch));
             }
             self.begin(self.cycle + line_late(it.pc));
         }

@@ -41,8 +41,8 @@ impl Window<'_> {
         if possible && !self.translated[index] {
             self.translated[index] = true;
             let older = self.stages[..index].iter().filter_map(|stages| stages.retired).max();
-            let taken = (cycle + 1).max(older.unwrap_or(0));
-            front.fetch_again(trap_ends(taken, front.depth() + 1, self.program[index].refill_access));
+            let trapped_at = (cycle + 1).max(older.unwrap_or(0));
+            front.fetch_again(trap_ends(trapped_at, front.depth() + 1, self.program[index].refill_access));
             return false;
         }
         if possible {

@@ -85,12 +85,12 @@ impl MemoryPort for Cached {
     }
 
     fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
-        let alone = at.0 + data_cycles(address);
-        let line = self.ready.entry(address / LINE_BYTES).or_insert(alone);
+        let unloaded = at.0 + data_cycles(address);
+        let line = self.ready.entry(address / LINE_BYTES).or_insert(unloaded);
         // A request with an earlier cycle may get the line earlier.
-        *line = alone.min(*line);
+        *line = unloaded.min(*line);
         Answer {
-            ready: Cycle(alone.min((at.0 + 4).max(*line))),
+            ready: Cycle(unloaded.min((at.0 + 4).max(*line))),
             source: Source::Level2,
             translation_cycles: 0,
         }
@@ -170,10 +170,10 @@ impl Window<'_> {
         cycle + data_cycles(address).max(self.sizes.load_latency)
     }
 
-    /// Returns whether the older stores selected by `wanted` are in the cache.
-    pub fn are_in_cache(&self, index: usize, cycle: u64, wanted: impl Fn(&Executed) -> bool) -> bool {
+    /// Returns whether the older stores selected by `predicate` are in the cache.
+    pub fn are_in_cache(&self, index: usize, cycle: u64, predicate: impl Fn(&Executed) -> bool) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
-        older.all(|(it, stages)| !it.is_store() || !wanted(it) || happened(stages.drained, cycle))
+        older.all(|(it, stages)| !it.is_store() || !predicate(it) || happened(stages.drained, cycle))
     }
 
     /// The first cycle in which a store can leave for the cache after those before `index` that have left: one line per

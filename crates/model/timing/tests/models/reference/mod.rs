@@ -222,15 +222,15 @@ pub struct Stages {
     pub drained: Option<u64>,
 }
 
-/// Returns whether `what` has happened in `cycle` or earlier.
-fn happened(what: Option<u64>, cycle: u64) -> bool {
-    what.is_some_and(|when| when <= cycle)
+/// Returns whether `event_cycle` has happened in `cycle` or earlier.
+fn happened(event_cycle: Option<u64>, cycle: u64) -> bool {
+    event_cycle.is_some_and(|when| when <= cycle)
 }
 
 /// When the handler of an exception taken in cycle `taken` ends. The exception adds `cycles` to the time of a lone
-/// instruction, of which `again` are spent on reaching the same stage again.
-fn trap_ends(taken: u64, again: u64, cycles: u64) -> u64 {
-    taken + cycles.saturating_sub(again)
+/// instruction, of which `refetch` are spent on reaching the same stage again.
+fn trap_ends(taken: u64, refetch: u64, cycles: u64) -> u64 {
+    taken + cycles.saturating_sub(refetch)
 }
 
 /// The state of a core.

@@ -108,8 +108,8 @@ impl Core<'_> {
             return;
         }
         // Issue is one cycle after dispatch.
-        let again = self.front.depth() + 2;
-        self.front.fetch_again(trap_ends(cycle, again, self.window.program[index].refill_access));
+        let refetch = self.front.depth() + 2;
+        self.front.fetch_again(trap_ends(cycle, refetch, self.window.program[index].refill_access));
         self.window.translated[index] = true;
         self.window.stages[index] = Stages::default();
         self.dispatched = index;
@@ -193,13 +193,13 @@ impl Core<'_> {
     }
 
     fn issue(&mut self, cycle: u64) {
-        let mut room = self.window.sizes.issue_width;
+        let mut slots_left = self.window.sizes.issue_width;
         for index in self.retired..self.dispatched {
             let ready = self.window.stages[index].issued.is_none() && self.may_issue(index, cycle);
-            if room == 0 || !ready || !self.window.take_unit(index, cycle) {
+            if slots_left == 0 || !ready || !self.window.take_unit(index, cycle) {
                 continue;
             }
-            room -= 1;
+            slots_left -= 1;
             self.window.stages[index].issued = Some(cycle);
             if self.window.translated[index] {
                 self.execute(index, cycle);
@@ -210,7 +210,7 @@ impl Core<'_> {
     fn may_issue(&self, index: usize, cycle: u64) -> bool {
         let window = &self.window;
         // Atomic operations and barriers are not speculative: everything older must have retired.
-        let alone = match window.program[index].operation.access {
+        let is_serialising = match window.program[index].operation.access {
             Access::Load if window.sizes.loads == Loads::Conservative => {
                 let stores = (0..index).filter(|older| window.program[*older].is_store());
                 stores.into_iter().all(|store| happened(window.known(store), cycle))
@@ -225,7 +225,10 @@ impl Core<'_> {
             }
         };
         let dispatched = window.stages[index].dispatched.is_some_and(|at| at < cycle);
-        alone && dispatched && window.has_operands(index, cycle) && window.passes_barriers(index, cycle)
+        is_serialising
+            && dispatched
+            && window.has_operands(index, cycle)
+            && window.passes_barriers(index, cycle)
     }
 
     fn execute(&mut self, index: usize, cycle: u64) {

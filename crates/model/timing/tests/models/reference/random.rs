@@ -144,19 +144,19 @@ impl Shape {
             })
             .collect();
         let mut program = Program::default();
-        for (nth, (steps, target)) in self.blocks.iter().enumerate() {
+        for (number, (steps, target)) in self.blocks.iter().enumerate() {
             let mut instructions: Vec<Instruction> = steps.iter().map(instruction).collect();
             let branch = |to: &usize| Instruction {
-                imm: (starts[*to] as i64 - (starts[nth] + 4 * steps.len() as u64) as i64) as i32,
+                imm: (starts[*to] as i64 - (starts[number] + 4 * steps.len() as u64) as i64) as i32,
                 ..op(BRANCH.op, 4, 5, 0)
             };
             instructions.extend(target.iter().map(branch));
-            program.block_at(starts[nth], &instructions);
+            program.block_at(starts[number], &instructions);
         }
         let (mut executed, mut ways, mut next) = (Vec::<Executed>::new(), self.ways.iter(), 0);
         while let Some((steps, target)) = self.blocks.get(next) {
             let begin = executed.len();
-            executed.extend((0..).zip(steps).map(|(nth, step)| execute(step, starts[next] + 4 * nth)));
+            executed.extend((0..).zip(steps).map(|(number, step)| execute(step, starts[next] + 4 * number)));
             let way = target.map(|target| ways.next().map(|taken| (target, *taken)));
             // The program ends at a branch without a given outcome.
             let taken = way.flatten().filter(|(_, taken)| *taken);
