@@ -1,7 +1,7 @@
 //! Counts executions of `break` instructions. Translated code of other architectures exits through a `break` until the
 //! exit is linked. A `break` is decoded as a block only after it has executed as often as code that is translated.
 
-use crate::profile::HOT;
+use crate::profile::HOT_THRESHOLD;
 
 /// The number of slots, a power of two.
 const SLOTS: usize = 1024;
@@ -23,14 +23,14 @@ impl ColdBreaks {
     /// Whether the last instruction seen at `pc` was a cold `break`.
     pub fn has(&self, pc: u64) -> bool {
         let (address, visits) = self.0[Self::slot_index(pc)];
-        address == pc && (1..HOT).contains(&visits)
+        address == pc && (1..HOT_THRESHOLD).contains(&visits)
     }
 
     /// Counts an execution of the `break` at `pc`. Returns false if it is no longer cold.
     pub fn visit(&mut self, pc: u64) -> bool {
         let slot = &mut self.0[Self::slot_index(pc)];
         *slot = if slot.0 == pc { (pc, slot.1.saturating_add(1)) } else { (pc, 1) };
-        slot.1 < HOT
+        slot.1 < HOT_THRESHOLD
     }
 
     /// Forgets `pc`, where there is no `break` any more.
@@ -49,7 +49,7 @@ mod tests {
     fn a_break_is_cold_until_it_has_executed_often_or_is_forgotten() {
         let mut breaks = ColdBreaks::default();
         assert!(!breaks.has(0) && !breaks.has(0x1000));
-        for _ in 1..HOT {
+        for _ in 1..HOT_THRESHOLD {
             assert!(breaks.visit(0x1000) && breaks.has(0x1000));
         }
         assert!(!breaks.visit(0x1000) && !breaks.has(0x1000));

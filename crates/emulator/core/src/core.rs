@@ -21,7 +21,7 @@ use crate::{
     guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration},
     magic::Magic,
-    profile::{BlockProfile, HOT, ProfiledBlock},
+    profile::{BlockProfile, HOT_THRESHOLD, ProfiledBlock},
     readers::Reader,
     recorder::Recorder,
     return_stack::ReturnStack,
@@ -439,7 +439,7 @@ impl Core {
         let hot = match self.mode.profile.blocks.get_mut(&pc) {
             Some(block) => {
                 block.runs += 1;
-                block.runs >= HOT && block.runs.is_power_of_two() || block.runs == HOT
+                block.runs >= HOT_THRESHOLD && block.runs.is_power_of_two() || block.runs == HOT_THRESHOLD
             }
             None => {
                 if self.is_cold_break(pc) {
@@ -556,7 +556,7 @@ impl Core {
             recorder.complete(&mut self.cpu, number, preceding);
             return Err(Stop::Quantum);
         }
-        recorder.note_address(&self.cpu, &instruction, preceding);
+        recorder.record_address(&self.cpu, &instruction, preceding);
         let result = self.execute(&instruction);
         self.complete_open_record_of(number, &block, index + usize::from(is_executed(&result)));
         result
@@ -585,7 +585,7 @@ impl Core {
             return Err(Stop::Quantum);
         }
         let number = recorder.number(pc, &[instruction]);
-        recorder.note_address(&self.cpu, &instruction, &[]);
+        recorder.record_address(&self.cpu, &instruction, &[]);
         let result = self.execute(&instruction);
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&result))]);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The number of executions after which a block is translated. Below it, interpreting costs less than translating.
-pub(crate) const HOT: u32 = 30;
+pub(crate) const HOT_THRESHOLD: u32 = 30;
 
 /// Size of the guest memory ranges that index the blocks.
 const INDEX_RANGE_BYTES: u64 = 1024;
@@ -35,6 +35,7 @@ fn index_ranges_of(range: &Range<u64>) -> Range<u64> {
     range.start / INDEX_RANGE_BYTES..range.end.div_ceil(INDEX_RANGE_BYTES)
 }
 
+/// A decoded block and its execution count.
 pub(crate) struct ProfiledBlock {
     pub block: Block,
     pub semantics: Vec<semantics::Semantics<Guest>>,
@@ -99,7 +100,7 @@ impl BlockProfile {
     /// Resets the counts of hot blocks to just below the threshold, so that they are translated again.
     pub fn reset_hot_counts(&mut self) {
         for profiled in self.blocks.values_mut() {
-            profiled.runs = profiled.runs.min(HOT - 1);
+            profiled.runs = profiled.runs.min(HOT_THRESHOLD - 1);
         }
     }
 }
@@ -156,7 +157,7 @@ impl ProfiledBlock {
                 recorder.complete(cpu, number, &instructions[..index]);
                 return Err(Stop::Quantum);
             }
-            recorder.note_address(cpu, instruction, &instructions[..index]);
+            recorder.record_address(cpu, instruction, &instructions[..index]);
             let result = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
             if result.is_err() {
                 let executed = index + usize::from(is_executed(&result));

@@ -89,7 +89,7 @@ impl Recorder {
 
     /// Records the address that `instruction` is about to access, if any. `preceding` holds the preceding instructions
     /// of the block.
-    pub fn note_address(&mut self, cpu: &Cpu, instruction: &Instruction, preceding: &[Instruction]) {
+    pub fn record_address(&mut self, cpu: &Cpu, instruction: &Instruction, preceding: &[Instruction]) {
         if has_address(instruction.op) {
             let at = self.next(cpu) + 1 + usize::from(count_addresses(preceding));
             *self.trace.word(at) = address_of(instruction, &cpu.state.x);

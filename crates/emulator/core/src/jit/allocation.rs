@@ -138,7 +138,7 @@ impl Usage {
             let weight = block.weight;
             if matches!(block.end, End::Call { .. } | End::IndirectCall { .. }) {
                 // A call writes the link register, which is not an operand of `bl`.
-                usage.note(RegisterKind::General, 1, true, weight);
+                usage.record_use(RegisterKind::General, 1, true, weight);
             }
             usage.crossings += match block.end {
                 End::Call { .. } | End::IndirectCall { .. } => 2 * weight,
@@ -148,14 +148,14 @@ impl Usage {
             };
             for instruction in &block.instructions {
                 for (kind, number, written) in registers_of(instruction) {
-                    usage.note(kind, number, written, weight);
+                    usage.record_use(kind, number, written, weight);
                 }
             }
         }
         usage
     }
 
-    fn note(&mut self, kind: RegisterKind, number: u8, written: bool, weight: u64) {
+    fn record_use(&mut self, kind: RegisterKind, number: u8, written: bool, weight: u64) {
         let bit = u32::from(written) << number;
         match kind {
             RegisterKind::General => {
@@ -180,10 +180,10 @@ impl Usage {
 /// accesses than the loads and stores at the region's edges cost.
 fn choose_general(usage: &Usage) -> [u8; GENERAL_HOSTS.len()] {
     let mut chosen = CANONICAL;
-    let mut outside: Vec<u8> =
+    let mut candidates: Vec<u8> =
         (1..32).filter(|n| !CANONICAL.contains(n) && usage.general[usize::from(*n)] > 0).collect();
-    outside.sort_by_key(|&n| std::cmp::Reverse(usage.general[usize::from(n)]));
-    for candidate in outside {
+    candidates.sort_by_key(|&n| std::cmp::Reverse(usage.general[usize::from(n)]));
+    for candidate in candidates {
         let gain = usage.general[usize::from(candidate)];
         let (slot, _) = chosen
             .iter()

@@ -95,9 +95,9 @@ fn loops_of(blocks: &[(Block, u32)], loop_heads: &[u64]) -> Vec<Loop> {
     let mut loops: Vec<Loop> = loop_heads.iter().map(loop_at).collect();
     for (block, _) in blocks {
         for head in successors(block.end).filter(|to| *to <= block.start) {
-            if let Ok(number) = loop_heads.binary_search(&head) {
+            if let Ok(index) = loop_heads.binary_search(&head) {
                 // The blocks are in ascending order, so the last assignment wins.
-                loops[number].addresses = head..=block.start;
+                loops[index].addresses = head..=block.start;
             }
         }
     }
@@ -106,17 +106,17 @@ fn loops_of(blocks: &[(Block, u32)], loop_heads: &[u64]) -> Vec<Loop> {
 
 /// The block that starts at `start`, found by binary search.
 fn block_at(blocks: &[(Block, u32)], start: u64) -> Option<&(Block, u32)> {
-    blocks.binary_search_by_key(&start, |(block, _)| block.start).ok().map(|number| &blocks[number])
+    blocks.binary_search_by_key(&start, |(block, _)| block.start).ok().map(|index| &blocks[index])
 }
 
 /// Estimates a block's weight. Each loop around it is assumed to iterate eight times. A block that ran far less often
 /// than the head of a loop is assumed to be off the loop's usual path.
 fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
-    const ROUNDS: u64 = 8;
+    const ITERATIONS: u64 = 8;
     const MAX_DEPTH: usize = 6;
     let depth =
         loops.iter().filter(|l| l.addresses.contains(&start) && runs >= l.runs / 8).take(MAX_DEPTH).count();
-    ROUNDS.pow(depth as u32)
+    ITERATIONS.pow(depth as u32)
 }
 
 /// The addresses that may follow a block within the function.
@@ -133,9 +133,9 @@ pub(crate) fn successors(end: End) -> impl Iterator<Item = u64> {
 
 /// Ends each block where the next one starts, so that no instruction is translated twice.
 fn cut_overlaps(blocks: &mut [(Block, u32)]) {
-    for number in 1..blocks.len() {
-        let next = blocks[number].0.start;
-        let (block, _) = &mut blocks[number - 1];
+    for index in 1..blocks.len() {
+        let next = blocks[index].0.start;
+        let (block, _) = &mut blocks[index - 1];
         let length = (next - block.start) / 4;
         if next.is_multiple_of(4) && length < block.instructions.len() as u64 {
             block.instructions.truncate(length as usize);

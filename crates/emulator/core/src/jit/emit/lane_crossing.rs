@@ -10,10 +10,9 @@ use crate::jit::registers::{low32, wide};
 const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
 
-/// VPERMQ selectors: one puts the lower doublewords of both halves side by side, the other puts the first two
-/// doublewords at the bottom of one half each.
-const LOWER_OF_HALVES: i32 = 0b11_01_10_00;
-const APART: i32 = 0b11_01_10_00;
+/// VPERMQ selector that exchanges the two middle doublewords: it gathers the lower doublewords of both halves in the
+/// lower half, or distributes the two doublewords of the lower half over both halves.
+const EXCHANGE_MIDDLE: i32 = 0b11_01_10_00;
 
 /// Replicates one element over 256 bits.
 fn broadcast(op: Op) -> Option<Code> {
@@ -97,9 +96,9 @@ impl Emitter<'_> {
             Op::XvmskltzW => self.lane_sign_mask(i, Code::VEX_Vmovmskps_r32_xmm),
             Op::XvmskltzD => self.lane_sign_mask(i, Code::VEX_Vmovmskpd_r32_xmm),
             Op::XvextrinsD | Op::XvextrinsW | Op::XvextrinsH => return self.insert_in_halves(i),
-            Op::XvfcvtlDS => self.widen_numbers(i, Code::VEX_Vcvtps2pd_ymm_xmmm128),
-            Op::XvffintlDW => self.widen_numbers(i, Code::VEX_Vcvtdq2pd_ymm_xmmm128),
-            Op::XvfcvtSD => self.narrow_numbers(i),
+            Op::XvfcvtlDS => self.widen_floats(i, Code::VEX_Vcvtps2pd_ymm_xmmm128),
+            Op::XvffintlDW => self.widen_floats(i, Code::VEX_Vcvtdq2pd_ymm_xmmm128),
+            Op::XvfcvtSD => self.narrow_doubles(i),
             _ => return false,
         }
         true
@@ -149,7 +148,7 @@ impl Emitter<'_> {
         self.a.op2(Code::VEX_Vmovd_xmm_rm32, A, Register::EAX);
         self.a.op2(Code::VEX_Vpmovzxwq_xmm_xmmm32, A, A);
         let to = wide(self.vector_target(i.d, A));
-        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), APART);
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), EXCHANGE_MIDDLE);
         self.write_vector(i.d, to, true);
     }
 
@@ -198,23 +197,23 @@ impl Emitter<'_> {
     }
 
     /// Widens the lower floating-point numbers of each half.
-    fn widen_numbers(&mut self, i: &Instruction, code: Code) {
+    fn widen_floats(&mut self, i: &Instruction, code: Code) {
         let from = self.vector_source(i.j, true);
-        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, wide(A), from, LOWER_OF_HALVES);
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, wide(A), from, EXCHANGE_MIDDLE);
         let to = wide(self.vector_target(i.d, A));
         self.a.op2(code, to, A);
         self.write_vector(i.d, to, true);
     }
 
     /// Narrows the doubles of k and j in each half.
-    fn narrow_numbers(&mut self, i: &Instruction) {
+    fn narrow_doubles(&mut self, i: &Instruction) {
         let k = self.vector_source(i.k, true);
         self.a.op2(Code::VEX_Vcvtpd2ps_xmm_ymmm256, A, k);
         let j = self.vector_source(i.j, true);
         self.a.op2(Code::VEX_Vcvtpd2ps_xmm_ymmm256, B, j);
         let to = wide(self.vector_target(i.d, A));
         self.a.op4(Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, wide(A), wide(A), B, 1);
-        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), LOWER_OF_HALVES);
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), EXCHANGE_MIDDLE);
         self.write_vector(i.d, to, true);
     }
 }

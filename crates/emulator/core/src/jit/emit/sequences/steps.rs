@@ -30,7 +30,7 @@ impl Location {
     }
 }
 
-/// A host instruction, or the instructions that load a constant. The first place is the destination.
+/// A host instruction, or the instructions that load a constant. The first location is the destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// `to = from`
